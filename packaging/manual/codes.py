@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from manual.roff import definitions, heading, paragraphs, see_also
-from posd.cli.explain.table import KINDS, CodeEntry, entries
+from posd.cli.explain.table import CodeEntry, entries, kinds
 
 HEAD = """# Every code
 
@@ -25,10 +25,10 @@ SUMMARY = "Every code of posd: what it means, how it comes about, whether money 
 
 def markdown() -> str:
     """Write docs/reference/codes.md."""
-    kinds = [(kind, list(rows)) for kind, rows in groupby(entries(), key=lambda entry: entry.kind)]
-    lines = [HEAD, *(f"- [{_title(kind)}](#{_name(kind).replace(' ', '-')})" for kind, _ in kinds)]
-    for kind, rows in kinds:
-        lines += ["", f"## {_title(kind)}", "", KINDS[kind].where[0], ""]
+    every = [(kind, list(rows)) for kind, rows in groupby(entries(), key=lambda entry: entry.kind)]
+    lines = [HEAD, *(f"- [{_title(kind)}](#{_name(kind).replace(' ', '-')})" for kind, _ in every)]
+    for kind, rows in every:
+        lines += ["", f"## {_title(kind)}", "", kinds()[kind].where, ""]
         lines += [ELSEWHERE[kind]] if kind in ELSEWHERE else _table(kind, rows)
     return "\n".join(lines) + "\n"
 
@@ -39,15 +39,14 @@ def man_page() -> str:
     lines += [".SH SYNOPSIS", ".B posd explain", "[CODE]..."]
     lines += [".SH DESCRIPTION", *paragraphs((f"{SUMMARY}. `posd explain CODE` shows one of them.",))]
     for kind, rows in groupby(entries(), key=lambda entry: entry.kind):
-        lines += [f".SH {_name(kind).upper()}", *paragraphs((KINDS[kind].where[0],))]
+        lines += [f".SH {_name(kind).upper()}", *paragraphs((kinds()[kind].where,))]
         lines += definitions((entry.code, " ".join(_parts(entry, "Money: "))) for entry in rows)
     lines += see_also(("posd(1)", "posd-explain(1)", "posd-logs(1)"))
     return "\n".join(lines) + "\n"
 
 
 def _name(kind: str) -> str:
-    english, _ = KINDS[kind].name
-    return english
+    return kinds()[kind].name
 
 
 def _title(kind: str) -> str:

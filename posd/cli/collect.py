@@ -22,10 +22,10 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, counted
+from posd.cli.app.output import Output, counted, money
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment, roughly
-from posd.cli.report.days import money, read_day
+from posd.cli.report.days import read_day
 from posd.config import Config, load
 
 if TYPE_CHECKING:
@@ -203,9 +203,7 @@ def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) 
     if len(found) > 1:
         names = ", ".join(map(shown, found))
         raise click.UsageError(f"several merchants have a lane {shown(lane)}: name one by --merchant ({names})")
-    if output.as_json:
-        output.json(msgspec.json.encode({"ok": True, "merchant": found[0], "lane": lane}))
-        return
+    output.json(msgspec.json.encode({"ok": True, "merchant": found[0], "lane": lane}))
     name = shown(f"{found[0]}.{lane}")
     output.line(f"{name} is not waited for any more. Its rows stay, and what it sends takes this back.")
 
@@ -303,16 +301,12 @@ def _how(lane: Any) -> str:
 
 
 def _show_made(output: Output, made: Sequence[str]) -> None:
-    if output.as_json:
-        output.json(msgspec.json.encode({"ok": True, "made": made}))
-    else:
-        output.line(f"Made: {', '.join(made)}." if made else "All of it is there already; nothing was changed.")
+    output.json(msgspec.json.encode({"ok": True, "made": made}))
+    output.line(f"Made: {', '.join(made)}." if made else "All of it is there already; nothing was changed.")
 
 
 def _show_counts(output: Output, counts: Any) -> None:
-    if output.as_json:
-        output.json(msgspec.json.encode({"messages": counts.messages, "unreadable": counts.unreadable}))
-        return
+    output.json(msgspec.json.encode({"messages": counts.messages, "unreadable": counts.unreadable}))
     aside = f"; {counts.unreadable} could not be used (posd.unreadable)" if counts.unreadable else ""
     output.line(f"Took {counted(counts.messages, 'message')}{aside}.")
 

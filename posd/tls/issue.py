@@ -5,12 +5,9 @@ server certificates). The rules: version 3, key usages, basic constraints, key i
 """
 
 import ipaddress
-import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,18 +16,16 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from posd.base.files import replace
-from posd.tls import authority, served
+from posd.tls import authority
 from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, OVERLAP_DAYS, Authority, Issuer, key_pem, pem
 from posd.tls.check import (
     HOST_NAME,
     RENEWAL_DAYS,
     CertificateInfo,
     Subjects,
-    Validity,
     is_address,
     local_addresses,
     local_names,
-    missing,
 )
 from posd.tls.files import (
     CURE,
@@ -274,135 +269,3 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TlsError(f"private key {path}: is not one that posd tls init made; {cure}")
     return key
-
-
-# Report on this machine's certificates, from their files, for `posd tls status`.
-
-Level = Literal["ok", "warning", "failure"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: its subject, its level, its meaning and the cure ("" if none is needed)."""
-
-    level: Level
-    what: str
-    words: str
-    cure: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateReport:
-    """The certificate on disk, the CA (None for the shop's own PKI), and the findings."""
-
-    certificate: CertificateInfo | None
-    ca: CertificateInfo | None
-    findings: tuple[Finding, ...] = field(default=())
-
-
-def report(
-    certificate: Path, private_key: Path, own: TlsFiles | None, wanted: Subjects, now: datetime
-) -> CertificateReport:
-    """Check the configured pair of the daemon, and the CA and key of `own` (None: the shop's own PKI).
-
-    `wanted`: names by which terminals call this machine (`check.called_as`). Blocking. Raise TlsError without
-    access.
-    """
-    if own is not None and not (there(certificate) or there(own.ca_certificate)):
-        nothing = Finding("failure", "certificate", f"there is none yet in {certificate.parent}", "posd tls init")
-        return CertificateReport(None, None, (nothing,))
-    findings: list[Finding] = []
-    found, ca = _read_described(certificate), _read_described(own.ca_certificate) if own else None
-    try:
-        served.load(certificate, private_key, now)
-    except TlsError as error:
-        words, _, cure = str(error).partition("; ")
-        findings.append(Finding("failure", "certificate", words, cure))
-    else:
-        findings.append(Finding("ok", "certificate", "can be served"))
-    if found is not None:
-        findings += _certificate(found, own, wanted, now)
-    findings += _keys(private_key, own)
-    if own is not None:
-        findings += _authority(certificate, ca, own, now)
-    return CertificateReport(found, ca, tuple(findings))
-
-
-def _read_described(path: Path) -> CertificateInfo | None:
-    try:
-        return describe(path)
-    except TlsError:
-        return None
-
-
-def _certificate(info: CertificateInfo, own: TlsFiles | None, wanted: Subjects, now: datetime) -> Iterator[Finding]:
-    renew = "posd tls renew" if own else "put a new pair of the shop's own PKI there; posd takes it up by itself"
-    yield _end("expiry", info, now, RENEWAL_DAYS, renew)
-    lacking = missing(info, wanted)
-    if lacking:
-        words = f"terminals call this machine {lacking}, which the certificate does not carry: they would refuse it"
-        yield Finding("warning", "names", words, renew)
-    else:
-        yield Finding("ok", "names", f"covers {wanted}" if wanted else "no address of the LAN has to be covered now")
-
-
-def _end(what: str, info: CertificateInfo, now: datetime, soon: int, cure: str) -> Finding:
-    """Return the finding about an end; `soon`: days before it from which something has to be done."""
-    validity = info.validity(now, soon)
-    if validity is Validity.EXPIRED:
-        return Finding("failure", what, f"has ended on {info.not_after:%Y-%m-%d}", cure)
-    words = f"ends in {info.days_left(now)} days"
-    return Finding("warning", what, words, cure) if validity is Validity.ENDS else Finding("ok", what, words)
-
-
-def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
-    # The shop's own PKI may share its key with a group; only the owner has to read keys made here.
-    paths, forbidden = ((private_key, own.ca_key), 0o077) if own else ((private_key,), 0o007)
-    for path in paths:
-        try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-        except FileNotFoundError:
-            yield _without(path, own)
-            continue
-        except OSError as error:
-            yield Finding("warning", "private key", f"{path}: cannot be looked at ({error.strerror})", "look as root")
-            continue
-        if mode & forbidden:
-            yield Finding(
-                "warning", "private key", f"{path}: others may read it (mode {mode:04o})", f"chmod 600 {path}"
-            )
-        else:
-            yield Finding("ok", "private key", f"{path}: mode {mode:04o}")
-
-
-def _without(path: Path, own: TlsFiles | None) -> Finding:
-    if own is not None and path == own.ca_key:
-        words = f"{path}: does not exist: the certificate cannot be renewed, unless posd has it as a credential"
-        cure = f"put it back from a backup, or: posd tls init --force, then put {own.ca_certificate} on every terminal"
-        return Finding("warning", "private key", words, cure)
-    cure = "posd tls init" if own else "put the pair of the shop's own PKI there"
-    return Finding("failure", "private key", f"{path}: does not exist", cure)
-
-
-def _authority(certificate: Path, ca: CertificateInfo | None, own: TlsFiles, now: datetime) -> Iterator[Finding]:
-    anew = f"posd tls init --force, then put {own.ca_certificate} on every terminal"
-    if ca is None:
-        yield Finding(
-            "failure", "CA", f"{own.ca_certificate}: cannot be read", f"put it back from a backup, or: {anew}"
-        )
-        return
-    if there(own.next_ca_certificate):
-        words = f"a new CA waits: it signs from {ca.next_ca_from:%Y-%m-%d} on, and terminals without it then refuse"
-        cure = "put it on every terminal (posd tls ca > ca.crt); once all have it: posd tls renew --end-old-ca"
-        yield Finding("warning", "new CA", words, cure)
-    elif not authority.is_limited(x509.load_pem_x509_certificate(own.ca_certificate.read_bytes())):
-        words = f"may vouch for any name until {ca.not_after:%Y-%m-%d}: a thief of its key could pretend to be anybody"
-        yield Finding("warning", "CA", words, "posd tls renew --new-ca, then put the new CA on every terminal")
-    yield _end("CA", ca, now, OVERLAP_DAYS, anew if ca.not_after < now else "posd tls renew --new-ca")
-    try:
-        fits = issued_by(certificate, own.ca_certificate)
-    except TlsError:
-        return  # reported above
-    if not fits:
-        words = f"{certificate} was not signed by {own.ca_certificate}: terminals that trust that CA refuse it"
-        yield Finding("failure", "CA", words, "posd tls renew")

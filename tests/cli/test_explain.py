@@ -19,7 +19,7 @@ from posd.cli.doctor.checks import CHECKS
 from posd.cli.explain.catalogue import read
 from posd.cli.explain.command import explain
 from posd.cli.explain.events import EVENTS
-from posd.cli.explain.table import KINDS, CodeEntry, entries, find, near
+from posd.cli.explain.table import CodeEntry, entries, find, kinds, near
 from posd.clock.rules import Doubt
 from posd.httpd.messages import RefusalKind
 from posd.payments.display import DisplayCode
@@ -99,9 +99,9 @@ def test_a_code_of_a_terminal_without_an_entry_is_explained_by_its_family(typed:
     assert [entry.code for entry in find(typed)] == [code]
 
 
-@every("kind", KINDS)
+@every("kind", kinds())
 def test_every_code_is_explained_and_none_that_does_not_exist(kind: str) -> None:
-    assert CODES.keys() == KINDS.keys()
+    assert CODES.keys() == kinds().keys()
     assert CODES[kind], "no code was found"
     found = Counter(entry.code for entry in ENTRIES if entry.kind == kind)
     assert set(found) == {str(code) for code in CODES[kind]}, (
@@ -113,8 +113,8 @@ def test_every_code_is_explained_and_none_that_does_not_exist(kind: str) -> None
 @every("language", Language)
 def test_a_file_of_texts_has_no_code_that_does_not_exist(language: Language) -> None:
     sections = dict(read(language))
-    assert set(sections.pop("kind")) == KINDS.keys()
-    assert set(sections.pop("limits")) == {"any", "terminal"}
+    assert set(sections.pop("kind")) == kinds().keys()
+    assert set(sections.pop("limits")) == {"any", "terminal", "most", "least"}
     assert set(sections.pop("event_money")) <= {"none", *EVENTS, *(code.partition(".")[0] for code in EVENTS)}
     for kind in CODES.keys() & sections.keys():
         assert set(sections[kind]) <= {str(code) for code in CODES[kind]}, kind
@@ -196,8 +196,8 @@ def test_every_code_has_a_spanish_text_beside_each_english_one() -> None:
             there, here = getattr(english, name), getattr(spanish, name)
             assert bool(there) == bool(here), f"{english.title}: {name}"
             assert there != here or not there or there == "No.", f"{english.title}: {name}"
-    for name, kind in KINDS.items():
-        for there, here in (kind.name, kind.where):
+    for name, kind in kinds().items():
+        for there, here in zip(kind, kinds(Language.ES)[name], strict=True):
             assert there, name
             assert here not in {"", there}, name
 

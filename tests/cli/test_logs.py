@@ -109,17 +109,13 @@ def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: P
         (("--level", "debug"), [item["event"] for item in LINES]),
         (("--level", "warning"), ["payment.attention", "payment.attention"]),
         (("-p", "error"), ["payment.attention"]),
-        (("--event", "payment"), ["payment.started", "payment.attention", "payment.attention"]),
-        (("--event", "payment.att"), ["payment.attention", "payment.attention"]),
-        (("--transaction", ONE.upper()), ["payment.started", "payment.attention"]),
-        (("--transaction", ONE[:8]), ["payment.started", "payment.attention"]),
-        (("--transaction", ONE[:3]), []),
-        (("--transaction", ONE, "--level", "warning"), ["payment.attention"]),
-        (("--terminal", "SN-1"), ["payment.started", "payment.attention", "of.tomorrow"]),
-        (("--print-job", "J-1"), ["webhook.print"]),
+        (("--grep", "payment.att"), ["payment.attention", "payment.attention"]),
+        (("--grep", ONE.upper()), ["payment.started", "payment.attention"]),
+        (("-g", ONE[:8], "--level", "warning"), ["payment.attention"]),
+        (("-g", "J-1"), ["webhook.print"]),
+        (("-g", "nothing of that"), []),
         (("-n", "2"), ["webhook.print", "of.tomorrow"]),
         (("-n", "1", "--level", "warning"), ["payment.attention"]),
-        (("--terminal", "SN"), []),
     ],
     ids=str,
 )
@@ -284,8 +280,8 @@ def stub(directory: Path, script: str) -> dict[str, str]:
             "--lines=all --since=2026-11-20 00:00:00 --until=@1795185000",
         ),
         (("--level", "error"), "--lines=200 --priority=err"),
-        (("--event", "payment"), "--lines=all"),
-        (("--event", "payment", "-f"), "--lines=20 --follow"),
+        (("--grep", "payment"), "--lines=all"),
+        (("--grep", "payment", "-f"), "--lines=20 --follow"),
         (("--unit", "posd@2"), "--lines=200"),
     ],
     ids=str,
@@ -366,11 +362,3 @@ def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], code: int, said
     done = posd("logs", *arguments)
     assert done.returncode == code
     assert said in done.stderr
-
-
-def test_the_table_is_shown() -> None:
-    done = posd("logs", "--events", "--event", "payment.")
-    assert "payment.attention  (warning, error)" in done.stdout
-    assert EVENTS["payment.attention"].do in done.stdout
-    assert "print.poll" not in done.stdout
-    assert json.loads(posd("logs", "--events", "--json").stdout).keys() == EVENTS.keys()

@@ -31,9 +31,3 @@ def test_what_is_no_text_of_metrics_is_told_as_such(tmp_path: Path, answer: Answ
     assert done.returncode != 0
     assert done.stdout == ""
     assert words in done.stderr
-
-
-def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
-    done = posd("metrics", socket=tmp_path / "none")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "is posd running" in done.stderr

@@ -14,7 +14,7 @@ import pytest
 from posd.base.files import user_name
 from posd.base.times import iso
 from posd.cli.app import times
-from posd.cli.operate.status import StatusLine, age, edited, headline, lines, typed
+from posd.cli.operate.status import StatusLine, edited, headline, lines, typed
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
@@ -301,7 +301,7 @@ def test_a_label_that_is_too_long_takes_room_of_its_first_line(tmp_path: Path) -
     ("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")]
 )
 def test_how_long_it_is(seconds: float, words: str) -> None:
-    assert age(seconds) == words
+    assert times.age(seconds) == words
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -21,7 +19,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulate.words import as_words
-from posd.cli.watch.state import Away, Shop, State
+from posd.cli.watch.state import Away, Shop, WatchState
 from posd.cli.watch.texts import once
 from tests.cli.documents import answer, attention, transaction
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal
@@ -36,13 +34,6 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        yield Path(directory)
 
 
 def write_all(output: Output, text: str) -> None:
@@ -123,12 +114,12 @@ PROBLEMS = {
 @pytest.mark.parametrize("given", [("show", identity(1)), ("list",), ("await", identity(1)), ("quarantine",)], ids=str)
 @pytest.mark.parametrize("said", [*PROBLEMS, "no JSON", "no HTTP answer of posd"])
 def test_what_answers_in_place_of_posd_says_what_it_says_in_one_line(
-    home: Path, given: tuple[str, ...], said: str
+    tmp_path: Path, given: tuple[str, ...], said: str
 ) -> None:
     body = json.dumps(PROBLEMS.get(said, ALL), ensure_ascii=False).encode() if said in PROBLEMS else ALL.encode()
     status = PROBLEMS.get(said, {}).get("status", 200 if said == "no JSON" else 418)
     kind = "application/problem+json" if said in PROBLEMS else "text/html"
-    with Stub(home / "s.sock", [Answer(int(str(status)), body, kind)]) as stub:
+    with Stub(tmp_path / "s.sock", [Answer(int(str(status)), body, kind)]) as stub:
         done = posd(*given, socket=stub.socket)
     assert done.returncode != 0
     assert_lines(done.stderr)
@@ -136,7 +127,7 @@ def test_what_answers_in_place_of_posd_says_what_it_says_in_one_line(
 
 
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
-def test_a_shell_is_offered_no_line_of_a_stranger(home: Path, kind: str) -> None:
+def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> None:
     items = [
         transaction(client_transaction_id=identity(number), terminal=text, type=text, status=text, phase="active")
         for number, text in enumerate(STRANGE.values())
@@ -146,7 +137,7 @@ def test_a_shell_is_offered_no_line_of_a_stranger(home: Path, kind: str) -> None
     told = {"show": 1, "acknowledge": 2}
     for command, place in told.items():
         jobs = {"print_jobs": [], "next_cursor": None}
-        with Stub(home / "s", [answer(listed), answer(jobs)]) as stub:
+        with Stub(tmp_path / "s", [answer(listed), answer(jobs)]) as stub:
             words = ["posd", command, *[identity(1)] * (place - 1), ""]
             environment = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(place + 1)}
             done = subprocess.run(
@@ -169,7 +160,7 @@ def test_the_lists_and_notices_of_watch_have_no_line_of_a_stranger(text: str) ->
     away = {**terminal(1), "serial": text, "base_url": text, "reason": text, "reachable": False}
     shop = Shop(health, text, [away], [document], [document])
     for away_since in (None, Away(text, NOW, NOW)):
-        for line in once(State(shop, away_since), NOW, 4000):
+        for line in once(WatchState(shop, away_since), NOW, 4000):
             assert_lines(line.plain)
 
 
@@ -194,10 +185,10 @@ def test_the_simulated_terminal_tells_in_one_line_what_came(text: str) -> None:
     assert_screen(paper or "")
 
 
-def test_a_body_that_was_set_aside_cannot_pass_for_words_of_posd(home: Path) -> None:
+def test_a_body_that_was_set_aside_cannot_pass_for_words_of_posd(tmp_path: Path) -> None:
     from tests.cli.test_quarantine import entry
 
-    with Stub(home / "s", [answer(entry(1, ALL.encode(), reason=ALL, peer=ALL))] * 2) as stub:
+    with Stub(tmp_path / "s", [answer(entry(1, ALL.encode(), reason=ALL, peer=ALL))] * 2) as stub:
         seen = posd_on_terminal("quarantine", "1", socket=stub.socket, columns=200)
         done = posd("quarantine", "1", socket=stub.socket)
     assert_screen(seen.written)

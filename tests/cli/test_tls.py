@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -39,11 +40,10 @@ def made(config: Path) -> TlsFiles:
     return tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
-def status(config: Path) -> tuple[int, dict[str, tuple[str, str, str]]]:
-    """Return the exit code of `posd tls status`, and its findings by what was looked at."""
+def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Return the exit code of `posd tls status`, and what it found, by the name of the file or address."""
     done = posd("tls", "status", "--json", config=config)
-    findings = json.loads(done.stdout)["findings"]
-    return done.returncode, {item["what"]: (item["level"], item["words"], item["cure"]) for item in findings}
+    return done.returncode, {Path(one["subject"]).name: one for one in json.loads(done.stdout)["findings"]}
 
 
 #: Runs it as root (so that all is imported, wherever Python is installed) and then as another user.
@@ -89,33 +89,23 @@ def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> N
 
 def test_status_of_nothing_says_where_to_begin(config: Path) -> None:
     code, findings = status(config)
-    assert (code, findings["certificate"]) == (
-        1,
-        ("failure", f"there is none yet in {config.parent}/state/tls", "posd tls init"),
-    )
+    assert (code, findings["server.crt"]["status"]) == (1, "failure")
+    assert "posd" in findings["server.crt"]["commands"][0]
+    assert "tls init" in findings["server.crt"]["commands"][0]
 
 
 def test_status_of_what_is_well(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "status", config=config)
     info = tls.describe(made.certificate)
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("localhost", "127.0.0.1", "(395 days)", info.issuer, "covers 127.0.0.1", "mode 0600"):
+    for text in ("localhost", "127.0.0.1", "(395 days)", info.issuer, "the certificate names it"):
         assert text in done.stdout
     shown = "".join(line.removeprefix("fingerprint: ") for line in done.stdout.splitlines() if line.count(":") >= 15)
     assert shown.replace(":", "").lower() == info.fingerprint_sha256
-    assert "What to do next" not in done.stdout
     document = json.loads(posd("tls", "status", "--json", config=config).stdout)
-    assert (document["ok"], document["own"], document["listener"]) == (True, True, None)
+    assert (document["ok"], document["own"]) == (True, True)
     assert document["certificate"]["fingerprint_sha256"] == info.fingerprint_sha256
     assert document["ca"]["days_left"] == 728
-
-
-def open_key(made: TlsFiles) -> None:
-    made.private_key.chmod(0o644)
-
-
-def open_ca_key(made: TlsFiles) -> None:
-    made.ca_key.chmod(0o640)
 
 
 def another_address(made: TlsFiles) -> None:
@@ -126,58 +116,22 @@ def no_ca(made: TlsFiles) -> None:
     made.ca_certificate.unlink()
 
 
-def no_ca_key(made: TlsFiles) -> None:
-    made.ca_key.unlink()
-
-
-def no_key(made: TlsFiles) -> None:
-    made.private_key.unlink()
-
-
-def another_ca(made: TlsFiles) -> None:
-    other = tls.init(made.certificate.parent.parent / "other", names=["localhost"], addresses=[])
-    made.ca_certificate.write_bytes(other.ca_certificate.read_bytes())
-
-
-def another_key(made: TlsFiles) -> None:
-    other = tls.init(made.certificate.parent.parent / "other", names=["localhost"], addresses=[])
-    made.private_key.write_bytes(other.private_key.read_bytes())
-
-
-@pytest.mark.parametrize(
-    ("harm", "what", "level", "words", "cure"),
-    [
-        (open_key, "private key", "warning", "server.key: others may read it (mode 0644)", "chmod 600 "),
-        (open_ca_key, "private key", "warning", "ca.key: others may read it (mode 0640)", "chmod 600 "),
-        (another_address, "names", "warning", "terminals call this machine 127.0.0.1", "posd tls renew"),
-        (no_ca, "CA", "failure", "ca.crt: cannot be read", "posd tls init --force"),
-        (no_ca_key, "private key", "warning", "ca.key: does not exist: the certificate cannot be", "init --force"),
-        (no_key, "private key", "failure", "server.key: does not exist", "posd tls init"),
-        (another_ca, "CA", "failure", "was not signed by", "posd tls renew"),
-        (another_key, "certificate", "failure", "does not belong to the certificate", "posd tls init"),
-    ],
-)
-def test_status_names_what_is_wrong_and_what_to_do(
-    config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None], what: str, level: str, words: str, cure: str
-) -> None:
-    harm(made)
-    document = json.loads(posd("tls", "status", "--json", config=config).stdout)
-    found = [item for item in document["findings"] if item["what"] == what and item["level"] != "ok"]
-    assert [item["level"] for item in found] == [level]
-    assert words in found[0]["words"]
-    assert cure in found[0]["cure"]
+def test_status_names_what_is_wrong_and_what_to_do(config: Path, made: TlsFiles) -> None:
+    """The other faults: tests/cli/doctor/test_broken.py, whose checks these are."""
+    another_address(made)
+    code, findings = status(config)
+    assert (code, findings["127.0.0.1"]["status"]) == (1, "failure")
     done = posd("tls", "status", config=config)
-    assert (done.returncode, "What to do next:" in done.stdout) == (1, True)
-    assert cure in done.stdout
+    assert (done.returncode, "tls renew" in done.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("server", "ca", "what", "level", "words"),
+    ("server", "ca", "what", "level", "words", "command"),
     [
-        (21 * DAY, authority.CA_LIFETIME, "expiry", "warning", "ends in 19 days"),
-        (DAY / 2, authority.CA_LIFETIME, "expiry", "failure", "has ended on "),
-        (issue.SERVER_LIFETIME, 101 * DAY, "CA", "warning", "ends in 99 days"),
-        (issue.SERVER_LIFETIME, DAY / 2, "CA", "failure", "has ended on "),
+        (21 * DAY, authority.CA_LIFETIME, "server.crt", "warning", "ends in 19 days", "tls renew"),
+        (DAY / 2, authority.CA_LIFETIME, "server.crt", "failure", "expired on ", "tls renew"),
+        (issue.SERVER_LIFETIME, 101 * DAY, "ca.crt", "warning", "ends in 99 days", "tls renew --new-ca"),
+        (issue.SERVER_LIFETIME, DAY / 2, "ca.crt", "failure", "expired on ", "tls init --force"),
     ],
 )
 def test_status_of_what_ends(
@@ -188,15 +142,23 @@ def test_status_of_what_ends(
     what: str,
     level: str,
     words: str,
+    command: str,
 ) -> None:
     monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
     monkeypatch.setattr(authority, "CA_LIFETIME", ca)
     tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     code, findings = status(config)
-    assert (code, findings[what][0]) == (1, level)
-    assert words in findings[what][1]
-    cure = {"expiry": "posd tls renew", "warning": "posd tls renew --new-ca", "failure": "posd tls init --force"}
-    assert cure[what if what == "expiry" else level] in findings[what][2]
+    assert (code, findings[what]["status"]) == (1, level)
+    assert words in findings[what]["meaning"]
+    assert findings[what]["commands"][0].endswith(command)
+
+
+def test_a_ca_that_may_vouch_for_any_name_is_named(
+    config: Path, made: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert status(config)[1]["ca.crt"]["status"] == "ok"
+    monkeypatch.setattr(authority, "is_limited", lambda _: False)
+    assert status(config)[1]["ca.crt"]["status"] == "warning"
 
 
 def shops_own(config: Path) -> Path:
@@ -212,9 +174,9 @@ def test_the_shops_own_pair_is_shown_and_left_alone(config: Path) -> None:
     certificate = shops_own(config)
     before = certificate.read_bytes()
     code, findings = status(config)
-    assert (code, findings["expiry"][0]) == (1, "warning")
-    assert "a new pair of the shop's own PKI" in findings["expiry"][2]
-    assert (findings["private key"][0], "CA" in findings) == ("ok", False)
+    assert (code, findings[certificate.name]["status"]) == (1, "warning")
+    assert "put a right pair into" in findings[certificate.name]["todo"]
+    assert "ca.crt" not in findings
     done = posd("tls", "renew", config=config)
     assert (done.returncode, "cannot renew: the certificate is that of the shop's own PKI" in done.stderr) == (1, True)
     assert posd("tls", "renew", "--if-needed", config=config).returncode == 0
@@ -366,8 +328,12 @@ async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> Non
 
 async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
     document = json.loads((await run(daemon, "tls", "status", "--json")).stdout)
-    assert (document["ok"], document["listener"]) == (True, f"127.0.0.1:{daemon.port}")
-    assert any(item["words"].endswith("shows this certificate") for item in document["findings"])
+    assert document["ok"], document["findings"]
+    listener = f"127.0.0.1:{daemon.port}"
+    assert (
+        "posd answers with its certificate"
+        in {one["subject"]: one["meaning"] for one in document["findings"]}[listener]
+    )
 
     # A renewal that the daemon was not told of: it is told at the next SIGHUP, and by itself a little later.
     made = tls.files(daemon.directory / "state" / "tls")
@@ -380,8 +346,8 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
     other = tls.init(daemon.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
     other.certificate.replace(made.certificate)
     done = await run(daemon, "tls", "status", "--json")
-    levels = {item["what"]: item["level"] for item in json.loads(done.stdout)["findings"]}
-    assert (done.returncode, levels["listener"], levels["certificate"]) == (1, "warning", "failure")
+    levels = {one["subject"]: one["status"] for one in json.loads(done.stdout)["findings"]}
+    assert (done.returncode, levels[listener], levels[str(made.private_key)]) == (1, "warning", "failure")
 
     done = await run(daemon, "tls", "init")
     assert (done.returncode, "the posd that runs serves it already" in done.stdout) == (0, True)

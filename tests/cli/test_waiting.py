@@ -93,3 +93,11 @@ def test_following_an_unknown_transaction_raises_the_problem(tmp_path: Path) -> 
     script = [problem(404, "not_found", "no such transaction")]
     with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api, pytest.raises(Problem, match="no such"):
         list(follow(api, "x", deadline=None))
+
+
+def test_a_failing_health_is_an_answer_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:
+    script = [Answer(503, b'{"status":"failing"}'), problem(503, "draining", "stopping")]
+    with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
+        assert api.get("/health", also={503}).body == {"status": "failing"}
+        with pytest.raises(Problem, match="stopping"):
+            api.get("/health", also={503})

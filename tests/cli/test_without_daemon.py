@@ -37,6 +37,7 @@ COMMANDS = (
     ("quarantine",),
     ("reprocess",),
     ("terminals",),
+    ("metrics",),
     ("status",),
 )
 

@@ -1,11 +1,14 @@
 """The catalogue of words is complete, true of each operation type, and its commands can be typed."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import click
 import pytest
 
+from posd import cli
 from posd.cli.app.advice import SPELLINGS, attention_advice, next_step, refused_step
 from posd.cli.explain.catalogue import english
 from posd.cli.main import COMMANDS as POSD_COMMANDS
@@ -190,7 +193,7 @@ def test_every_operation_type_has_its_command_whose_short_help_is_whole() -> Non
     for row in STARTS:
         command = main.get_command(context, row.name)
         assert command is not None
-        assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.does
+        assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.words["does"]
     void = main.get_command(context, "void")
     assert void is not None
     options = {option for parameter in void.params for option in parameter.opts}
@@ -201,3 +204,13 @@ def test_a_check_is_shown_by_its_texts_alone() -> None:
     check = {"status": "degraded", "detail": "it ends soon", "served": {"port": 8443}, "refused_by": [{"peer": "::1"}]}
     assert check_text(check) == "degraded: it ends soon"
     assert check_text({"status": "ok", "detail": ""}) == "ok"
+
+
+def test_every_sentence_of_a_command_is_said_by_one() -> None:
+    source = "\n".join(file.read_text("utf-8").lower() for file in Path(str(cli.__file__)).parent.rglob("*.py"))
+    said = {**english("says"), "report": english("report")["says"]}
+    for command, texts in said.items():
+        for name, text in texts.items():
+            assert name in source or name.partition("_")[2] in source or name.split("_")[-1] in source, name
+            for _, field, _, _ in Formatter().parse(text):
+                assert not field or f"{field}=" in source or f'"{field}"' in source, f"{command}.{name}: {field}"

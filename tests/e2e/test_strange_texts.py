@@ -210,7 +210,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "terminals identity": ("{terminal of approved}", "SN-NOT-THERE"),
     "clock": ("",),
     "clock confirm": ("--operator Ana --note x",),
-    "watch": ("--once",),
+    "watch": "it draws on a screen: tests/cli/watch/test_lists.py",
     "status": ("",),
     "logs": ("{log}", "{log} --traceback", "{log} --level warning"),
     "metrics": ("",),
@@ -240,7 +240,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
 #: Those that have to show something of what strangers wrote.
 SHOWING = (
     *("show {approved}", "await {declined}", "report --timezone UTC --metadata table"),
-    *("print-jobs {printed}", "terminals --all", "watch --once", "logs {log}"),
+    *("print-jobs {printed}", "terminals --all", "logs {log}"),
 )
 #: A decision about an attention that is not there.
 ACKNOWLEDGED = {"code": SHORT, "operator": "Ana", "note": "looked"}
@@ -325,7 +325,7 @@ async def test_what_strangers_wrote_is_there_all_the_same(place: Place) -> None:
 
 
 #: Calls whose words on a screen are tried in each run; the others with --whole.
-QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("watch", "--once")}
+QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("list", "--all")}
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ PAGE = PACKAGE.parent / "docs" / "reference" / "logs.md"
 HEAD = """# What posd logs
 
 posd writes its log to standard output, one JSON object a line; systemd stores it in the journal. `posd logs` shows it \
-in words, `posd logs --events` the table below.
+in words, and what to do about it.
 
 ```sh
 posd logs                                # the newest lines, in words
 posd logs --follow --level warning       # warnings and errors, live
-posd logs --transaction ID --since today # all lines of one payment
+posd logs --grep ID --since today        # all lines of one payment
 journalctl -u posd -p warning            # the JSON lines
 ```
 

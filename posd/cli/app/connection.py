@@ -122,7 +122,6 @@ def json_option(command: Command) -> Command:
 
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
-        output.full_ids = context(ctx).full_ids
         context(ctx).output = output  # errors are written the same way
         return output
 
@@ -138,23 +137,6 @@ def json_option(command: Command) -> Command:
     ):
         command = option(command)
     return command
-
-
-def full_ids_option(command: Command) -> Command:
-    """Add --full-ids."""
-
-    def take(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-        context(ctx).full_ids = value
-
-    option = click.option(
-        "--full-ids",
-        is_flag=True,
-        is_eager=True,  # before the Output is made
-        expose_value=False,
-        callback=take,
-        help="Whole ids, however narrow the screen.",
-    )
-    return option(command)
 
 
 @contextmanager

@@ -19,15 +19,14 @@ CONFIG_VARIABLE = "POSD_CONFIG"
 class Context:
     """The options of `posd`, and what a command says of itself for the message of an error.
 
-    `starts`: it starts something or waits for it, so that an error may leave it open. `full_ids`: its tables have whole
-    ids. `utc`: it writes times in UTC. `unread`: why the configuration did not name the socket.
+    `starts`: it starts something or waits for it, so that an error may leave it open. `utc`: it writes times in
+    UTC. `unread`: why the configuration did not name the socket.
     """
 
     config_path: str = CONFIG_FILE
     socket_path: str | None = None
     output: "Output | None" = None
     starts: bool = False
-    full_ids: bool = False
     utc: bool = False
     unread: str = ""
 

@@ -14,6 +14,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.subject import Document, Subject
 from posd.cli.app.tables import SHORT_ID, Id, Layout, laid_out
 from posd.cli.app.times import TimeCell, moment
+from posd.cli.explain.catalogue import say
 
 #: Least characters of the beginning of a UUID.
 LEAST = 4
@@ -27,14 +28,6 @@ _BEGINNING = re.compile("[0-9A-Fa-f-]{,36}", re.ASCII)
 #: What was found: a payment or a print job.
 Found = tuple[Subject, Document]
 
-NONE = (
-    "no {word} has an id that begins with {text}. {see} shows those that there are; one that was removed has to be "
-    "named by its whole id"
-)
-SEVERAL = "{text} is the beginning of several ids; write more of the one that is meant:"
-NO_UUID = "{text!r} is not the id of a payment: write the UUID, or its first characters, {least} at least"
-NO_JOB = f"{{text!r}} is not the id of a print job: it {ID_RULE}"
-
 
 def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
     """Return of what the text is the id or the beginning of the id, and the whole id.
@@ -47,9 +40,10 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
         return subjects[0], whole if subjects[0].uuids else text
     asked = [subject for subject in subjects if _can_begin(text, subject, least)]
     if not asked:
-        raise click.BadParameter(
-            (NO_UUID if subjects[0].uuids else NO_JOB).format(text=text, least=least), param_hint="ID"
+        words = say(
+            "find_id", "no_payment" if subjects[0].uuids else "no_print_job", text=text, least=least, rule=ID_RULE
         )
+        raise click.BadParameter(words, param_hint="ID")
     found: list[Found] = []
     with connect(ctx) as api:
         for subject in asked:
@@ -61,10 +55,12 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
     if not found:
         if not asked[0].uuids:
             return asked[0], text  # it may be whole: the command's own call says that there is none, or was one
-        words = NONE.format(word=" or ".join(subject.word for subject in asked), text=text, see=asked[0].list)
+        words = say(
+            "find_id", "none", word=" or ".join(subject.word for subject in asked), text=text, see=asked[0].list
+        )
         raise Failure(words, ExitCode.NOT_DONE, output)
     if len(found) > 1:
-        raise Failure([SEVERAL.format(text=text), *_candidates(output, found)], ExitCode.USAGE, output)
+        raise Failure([say("find_id", "several", text=text), *_candidates(output, found)], ExitCode.USAGE, output)
     [(subject, document)] = found
     if subject.id(document) != text:
         output.note(f"{subject.title} {subject.id(document)}: {_about(subject, document)}")

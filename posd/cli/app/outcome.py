@@ -37,10 +37,6 @@ class CurrentState:
         return body
 
     @property
-    def print_job(self) -> Mapping[str, Any]:
-        return self.transaction
-
-    @property
     def final(self) -> bool:
         return bool(self.transaction["phase"] == "final")
 

@@ -23,6 +23,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
 from posd.cli.app.times import TimeCell
 from posd.cli.app.times import moment as moment  # where most take it from
+from posd.client.calls import Reply
 
 #: decimal places that people expect of an amount, even where the API's number has fewer.
 MONEY_PLACES = 2
@@ -47,8 +48,6 @@ class Output:
 
     def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
         self.as_json = as_json
-        #: Whether tables have whole ids even where they have no room for them.
-        self.full_ids = False
         self.stdout = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
         self.stderr = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
@@ -100,6 +99,13 @@ class Output:
         if self.as_json:
             click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
 
+    def reply(self, reply: Reply, show: Callable[["Output", Any], None]) -> None:
+        """With --json, write an answer of posd as it came, else have `show` write what is in it."""
+        if self.as_json:
+            self.json(reply.raw)
+        else:
+            show(self, reply.body)
+
     def json_line(self, document: str) -> None:
         """With --json, write a document as it came, in a line; on a terminal escaped."""
         if self.as_json:
@@ -145,7 +151,6 @@ class Output:
             rows,
             self.stdout.width,
             layout,
-            full_ids=self.full_ids,
             glyphs=ASCII if self.stdout.options.ascii_only else UNICODE,
         )
         head, body = Text("\n".join(table.head), "bold"), "\n".join(table.body)

@@ -97,7 +97,7 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table.
 
     `whole`: its cells are not broken, others are, between words. `cut`: a long word may lose its middle. `extra`: the
@@ -174,7 +174,6 @@ def laid_out(
     room: int,
     layout: Layout = EVEN,
     *,
-    full_ids: bool = False,
     glyphs: TableStyle = UNICODE,
 ) -> Table:
     """Return a table in at most `room` cells. What a stranger wrote is made harmless here."""
@@ -184,20 +183,20 @@ def laid_out(
         _column(name, cells, whole=name == whole, cut=name == cut, extra=name in extra)
         for name, cells in zip(columns, table, strict=True)
     ]
-    chosen = _chosen(made, room, full_ids=full_ids)
+    chosen = _chosen(made, room)
     for below in ((under,), [column.name for column in chosen][1:]) if under else ():
         if _needed(chosen, 0) > room:
             chosen = _stacked(chosen, whole, below)
     return _drawn(chosen, _widths(chosen, room), glyphs)
 
 
-def _column(name: str, cells: Sequence[Lines], *, whole: bool, cut: bool, extra: bool) -> Column:
+def _column(name: str, cells: Sequence[Lines], *, whole: bool, cut: bool, extra: bool) -> TableColumn:
     whens = [cell for cell in cells if isinstance(cell, TimeCell)]
     numbers = any(isinstance(cell, Number) for cell in cells)
     if whens:
         name = f"{name} ({times.zone(times.local(when) for when in whens if when)})".removesuffix(" ()")
     whole = whole or numbers or bool(whens) or any(isinstance(cell, Id) for cell in cells)
-    return Column(shown(name), list(map(_written, cells)), whole=whole, right=numbers, cut=cut, extra=extra)
+    return TableColumn(shown(name), list(map(_written, cells)), whole=whole, right=numbers, cut=cut, extra=extra)
 
 
 def _written(cell: Lines) -> Lines:
@@ -212,10 +211,10 @@ def _written(cell: Lines) -> Lines:
             return [shown(line) for line in cell]
 
 
-def _chosen(columns: Sequence[Column], room: int, *, full_ids: bool) -> list[Column]:
+def _chosen(columns: Sequence[TableColumn], room: int) -> list[TableColumn]:
     """Return the columns with whole ids and as many of the further ones as have room, else with short ids."""
     chosen = [column for column in columns if not column.extra]
-    if not full_ids and _needed(chosen) > room:
+    if _needed(chosen) > room:
         return _shortened(chosen)
     for column in filter(_says, columns):
         with_it = [each for each in columns if each in chosen or each is column]
@@ -224,11 +223,11 @@ def _chosen(columns: Sequence[Column], room: int, *, full_ids: bool) -> list[Col
     return chosen
 
 
-def _says(column: Column) -> bool:
+def _says(column: TableColumn) -> bool:
     return any(line not in {"", "-"} for cell in column.cells for line in lines_of(cell))
 
 
-def _shortened(columns: Sequence[Column]) -> list[Column]:
+def _shortened(columns: Sequence[TableColumn]) -> list[TableColumn]:
     ids = list(dict.fromkeys(cell for column in columns for cell in column.cells if isinstance(cell, Id)))
     short = dict(zip(ids, short_ids(ids), strict=True))
     return [
@@ -237,7 +236,7 @@ def _shortened(columns: Sequence[Column]) -> list[Column]:
     ]
 
 
-def _stacked(columns: Sequence[Column], top: str, below: Sequence[str]) -> list[Column]:
+def _stacked(columns: Sequence[TableColumn], top: str, below: Sequence[str]) -> list[TableColumn]:
     """Put columns below another, in one line."""
     upper = next(column for column in columns if column.name.startswith(top))
     lower = [column for column in columns if column.name in below and column is not upper]
@@ -250,13 +249,13 @@ def _stacked(columns: Sequence[Column], top: str, below: Sequence[str]) -> list[
     return [both if column is upper else column for column in columns if column not in lower]
 
 
-def _needed(columns: Sequence[Column], easy: int = EASY) -> int:
+def _needed(columns: Sequence[TableColumn], easy: int = EASY) -> int:
     """Return the cells that columns need, where text that is longer than `easy` may be broken."""
     cells = [max(column.least, min(column.most, easy)) for column in columns]
     return sum(cells) + GAP * (len(columns) - 1)
 
 
-def _widths(columns: Sequence[Column], room: int) -> list[int]:
+def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
     """Return the cells of each column, together with the gaps at most `room`; the widest gives way on a tiny screen."""
     widths = [column.least for column in columns]
     left = room - GAP * (len(columns) - 1) - sum(widths)
@@ -272,7 +271,7 @@ def _widths(columns: Sequence[Column], room: int) -> list[int]:
     return widths
 
 
-def _drawn(columns: Sequence[Column], widths: Sequence[int], glyphs: TableStyle) -> Table:
+def _drawn(columns: Sequence[TableColumn], widths: Sequence[int], glyphs: TableStyle) -> Table:
     head = _row([wrap(column.name, room) for column, room in zip(columns, widths, strict=True)], columns, widths)
     body: list[str] = []
     for cells in zip(*(column.cells for column in columns), strict=True):
@@ -284,12 +283,12 @@ def _drawn(columns: Sequence[Column], widths: Sequence[int], glyphs: TableStyle)
     return Table(head, (GAP * " ").join(glyphs.rule * room for room in widths), body)
 
 
-def _fitted(line: str, column: Column, room: int, mark: str) -> str:
+def _fitted(line: str, column: TableColumn, room: int, mark: str) -> str:
     """Return a line of a column that may be cut with its words cut to the room that there is."""
     return " ".join(shortened(word, room, mark) for word in line.split(" ")) if column.cut else line
 
 
-def _row(cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+def _row(cells: Sequence[Sequence[str]], columns: Sequence[TableColumn], widths: Sequence[int]) -> list[str]:
     lines = []
     for number in range(max(map(len, cells), default=0)):
         parts = []

@@ -83,6 +83,17 @@ def roughly(seconds: float) -> str:
     return f"{count} {one if count == 1 else several}"
 
 
+def age(seconds: float) -> str:
+    """Write how long it is, in one or two units: 40 s, 12 min, 3 h 5 min, 4 d 2 h."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
+    if not minutes:
+        return f"{int(seconds)} s"
+    if not hours:
+        return f"{minutes} min"
+    one, other = (f"{days} d", f"{hours % 24} h") if days else (f"{hours} h", f"{minutes % 60} min")
+    return one if other.startswith("0 ") else f"{one} {other}"
+
+
 def day(at: datetime | str) -> str:
     """Write the day of a time: 2026-11-26."""
     return f"{local(at):%Y-%m-%d}"

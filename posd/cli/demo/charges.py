@@ -180,7 +180,7 @@ def print_receipt(
     for update in updates:
         check()
         if not isinstance(update, Disconnected):
-            job = update.print_job
+            job = update.transaction
     ended = datetime.fromisoformat(job["updated_at"])
     match job["decided_by"]:
         case "webhook":

@@ -28,6 +28,7 @@ from posd.cli.demo.charges import (
     make_charge,
     print_receipt,
 )
+from posd.cli.explain.catalogue import say
 from posd.cli.payments.words import STYLES
 from posd.sandbox import Sandbox, SandboxFailed
 
@@ -268,33 +269,15 @@ def _fail(output: Output, sandbox: Sandbox, error: Exception) -> NoReturn:
 def _keep(output: Output, sandbox: Sandbox) -> None:
     program = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "posd" else "posd"
     command = f"{program} --config {sandbox.config_path}"
-    words = f"""
-It stays running until Ctrl-C. In another shell:
-
-  {command} charge 12.50
-  {command} charge --subtotal-iva 10.00 --iva 1.20 --metadata scenario=decline
-  echo "Thank you" | {command} print -
-  {command} list
-  {command} status
-
-  id=$(cat /proc/sys/kernel/random/uuid)
-  curl --unix-socket {sandbox.till_socket} -X PUT \\
-    -H 'Content-Type: application/json' -d '{{"amount": {{"subtotal_iva0": 10.10}}}}' \\
-    http://posd/v1/transactions/$id
-  curl --unix-socket {sandbox.till_socket} http://posd/v1/transactions/$id/outcome
-
-The amount, metadata or reference that asks for each fault of the terminal: {program} simulate --list
-
-  {command} charge 9000.04  # declined; 9000.20 lost answer, 9000.21 doubt, 9000.57 paid late
-  echo "Thank you" | {command} print - --reference print:out-of-paper
-  curl {sandbox.terminal.control_url}  # how to put paper in, pull the plug, present the card, ...
-  kill -9 $(cat {sandbox.pid_path})  # posd is started again
-
-And for posd.client in Python, and the recipes of docs/guides/recipes, in a shell of its own (posd's commands take it
-too, and the till's socket refuses what only operators may decide):
-
-  export POSD_SOCKET={sandbox.till_socket}
-"""
+    words = say(
+        "demo",
+        "keep",
+        program=program,
+        command=command,
+        socket=sandbox.till_socket,
+        control=sandbox.terminal.control_url,
+        pid=sandbox.pid_path,
+    )
     output.verbatim(*words.split("\n"))
     while (code := sandbox.wait_for_end_of_daemon()) <= 0:
         output.note("posd has ended, and is started again")

@@ -18,11 +18,10 @@ from typing import Any
 
 from posd.base.money import ZERO
 from posd.cli.app.connection import Api
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, money
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment
 from posd.cli.collect import how_to_get
-from posd.cli.report.days import money
 from posd.client import Paid
 from posd.sandbox import LOOPBACK, STOP_SECONDS, OutputSignal, Program, Sandbox, SandboxFailed, temporary_directory
 

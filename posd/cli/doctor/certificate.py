@@ -18,6 +18,7 @@ from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.cli.app import times
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings, not_seen
+from posd.cli.tls import settings
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
@@ -95,6 +96,8 @@ def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
     remedy = {"valid": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
     if code in ("valid", "ends") and made.next_ca_certificate.exists():
         code, remedy = "next_ca", ""
+    elif code == "valid" and not authority.is_limited(load_pem_x509_certificates(made.ca_certificate.read_bytes())[0]):
+        code, remedy = "unlimited_ca", "following_ca"
     given = {"remedy": remedy, "from_day": times.day(ca.next_ca_from), **_dates(ca, "CA")}
     yield shop.tell(f"certificate.{code}", made.ca_certificate, **given)
 
@@ -120,10 +123,17 @@ def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
         if terminal.access_mode != "cloud" and terminal.serial in shop.addresses:
             with suppress(Problem):  # the check of the callback addresses tells of it
                 called.setdefault(advertised or _called_at(shop, terminal)[0], []).append(terminal.serial)
+    called = called or {host: [] for host in _hosts(shop)}
     for host, callers in called.items():
         lacks = bool(tls.missing(leaf, tls.called_as(host, host)))
         code, remedy = ("not_named", _renewal(shop)) if lacks else ("named", "")
         yield shop.tell(f"certificate.{code}", host, who=", ".join(callers) or "each terminal", remedy=remedy)
+
+
+def _hosts(shop: DoctorContext) -> tuple[str, ...]:
+    """Return by what a terminal can call this machine, where no terminal is known yet."""
+    wanted = settings.wanted(shop.settings)
+    return (*wanted.names, *wanted.addresses)
 
 
 def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]:
@@ -158,9 +168,10 @@ def check_callbacks(shop: DoctorContext) -> Findings:
         except Problem as problem:
             todo, at = problem.detail.rpartition("; ")[2], shop.addresses[terminal.serial]
             yield shop.tell("callback.no_way", terminal.serial, base_url=at, todo=todo)
+    called = called or {(host, shop.port, False): [] for host in _hosts(shop)}
     for (host, port, cloud), serials in called.items():
         subject = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        who = ", ".join(serials)
+        who = ", ".join(serials) or "each terminal"
         if cloud:
             reason = _refused(host, port, tls_contexts.client(system=True))
             yield shop.tell(f"callback.{'from_outside' if reason else 'outside'}", subject, who=who, reason=reason)

@@ -57,14 +57,14 @@ def doctor(ctx: click.Context, output: Output) -> None:
             continue
         with output.busy(f"{check.title} (up to {check.seconds:g} s)"):
             findings = examine(name, check, shop)
-        _group(output, check.title, [one for one in findings if not _hidden(one)])
+        show_group(output, check.title, [one for one in findings if not _hidden(one)])
     if output.as_json:
         output.json(msgspec.json.encode(shop.found))
     else:
         if hidden := [one for one in shop.found if _hidden(one)]:
             subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
             said = shop.tell("unseen.all", shop.me, subjects=subjects)
-            _group(output, "Not looked at", [msgspec.structs.replace(said, check="not looked at")])
+            show_group(output, "Not looked at", [msgspec.structs.replace(said, check="not looked at")])
         _summary(output, [one for one in shop.found if not _hidden(one)], len(hidden), unread=config is None)
     failed = any(one.status is CheckStatus.FAILURE for one in shop.found)
     sys.exit((ExitCode.NOT_DONE if failed else ExitCode.DONE) if shop.there else ExitCode.UNREACHABLE)
@@ -75,7 +75,7 @@ def _hidden(one: CheckFinding) -> bool:
     return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 
-def _group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None:
+def show_group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None:
     """Write what one check has said."""
     if not output.rich:
         for one in findings:

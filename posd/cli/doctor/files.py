@@ -111,7 +111,8 @@ def _used(shop: DoctorContext) -> bool:
     return False  # the check of the database tells of it
 
 
-def _certificate_files(shop: DoctorContext) -> Findings:
+def certificate_files(shop: DoctorContext) -> Findings:
+    """Check the keys of the certificate and of its CA, and that the CA is the one that posd has used."""
     made = shop.made
     if shop.private_key.exists():
         yield _private(shop, shop.private_key, "tls_key_open", group_may=made is None)
@@ -154,7 +155,7 @@ PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,
     "callback key": _callback_key,
-    "certificate files": _certificate_files,
+    "certificate files": certificate_files,
     "backups and metrics": _written,
     "header files": _secrets,
 }

@@ -9,18 +9,16 @@ from urllib.parse import urlsplit
 
 from posd import tls
 from posd.base.times import parse_iso
-from posd.cli.app.times import in_words, moment, roughly
+from posd.cli.app.times import age, in_words, moment
 from posd.cli.doctor.context import DoctorContext, Findings
 from posd.cli.doctor.database import open_unchanged
 from posd.clock import kernel
 from posd.clock.rules import Kernel
-from posd.terminals.auth.clock import in_words as clock_in_words
 
 #: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
 USUAL_SECONDS = 10.0
 #: From here on the times of a payment, here and on the terminal, cannot be put side by side. Seconds.
 MINUTES_SECONDS = 60.0
-HOUR_SECONDS = 3600.0
 
 
 def check_clock(shop: DoctorContext) -> Findings:
@@ -49,14 +47,9 @@ def check_clock(shop: DoctorContext) -> Findings:
             code = "witness" if doubted else "minutes"  # a witness: nothing is to be done to the terminal
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
-        apart = f"{_span(ahead)} {'ahead of' if ahead > 0 else 'behind'}"
+        apart = f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
         has = moment(datetime.now(UTC) + timedelta(seconds=ahead), year=True)
-        yield shop.tell(f"clock.{code}", serial, apart=apart, window=_span(window or 0), has=has)
-
-
-def _span(seconds: float) -> str:
-    """Write a span of time for people: 45 s, 5 min 3 s, 2 hours, 365 days."""
-    return clock_in_words(round(abs(seconds))) if abs(seconds) < HOUR_SECONDS else roughly(abs(seconds))
+        yield shop.tell(f"clock.{code}", serial, apart=apart, window=age(window or 0), has=has)
 
 
 # Room on the disks: what cannot be written cannot be acknowledged, and no payment starts.

@@ -43,6 +43,12 @@ def english(section: str) -> Mapping[str, Any]:
     return found
 
 
+def say(command: str, name: str, /, **words: object) -> str:
+    """Return what a command says, with its braces filled."""
+    template: str = english("says")[command][name]
+    return template.format(**words)
+
+
 def advice(section: str, code: str, field: str = "do") -> Advice | None:
     """Return what to do about a code, None where the section has no such code, or the code no such field."""
     row = english(section).get(code, {})

@@ -1,6 +1,6 @@
 """`posd explain`: what a code means, how it comes about, whether money is at stake, and what to do."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -15,13 +15,8 @@ from posd.cli.app.context import context
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
 from posd.cli.explain import table
-from posd.cli.explain.table import KINDS, CodeEntry, said
-
-#: Labels of an entry: means, comes, money, do, see.
-LABELS: Mapping[Language, Sequence[str]] = {
-    Language.EN: ("means", "comes from", "money", "do", "more"),
-    Language.ES: ("significa", "viene de", "dinero", "hacer", "más"),
-}
+from posd.cli.explain.catalogue import read
+from posd.cli.explain.table import CodeEntry
 
 
 def _codes(_ctx: click.Context) -> Iterator[tuple[str, str]]:
@@ -72,7 +67,7 @@ def _language(config_path: str) -> Language:
 
 def _show(output: Output, entry: CodeEntry) -> None:
     """Write one entry."""
-    means, comes, money, do, more = LABELS[entry.language]
+    means, comes, money, do, more = read(entry.language)["labels"].values()
     pairs: list[Pair] = [(means, entry.means), (comes, entry.comes), (money, entry.money), (do, entry.do)]
     pairs = [(label, text) for label, text in pairs if text]
     pairs += [("", f"  {command}") for command in entry.commands]
@@ -87,10 +82,9 @@ def _list(output: Output, found: Sequence[CodeEntry]) -> None:
         output.table(("kind", "code", "means"), [(entry.kind, entry.code, entry.means) for entry in found])
         return
     for _, group in groupby(found, key=lambda entry: entry.kind):
-        first, *rest = group
+        entries = list(group)
+        first, means = entries[0], read(entries[0].language)["labels"]["means"]
         output.line(first.of[:1].upper() + first.of[1:], "bold")
-        output.line(said(KINDS[first.kind].where, first.language), "dim")
-        output.table(
-            ("code", LABELS[first.language][0]), [(one.code, one.means) for one in (first, *rest)], Layout(whole="code")
-        )
+        output.line(table.kinds(first.language)[first.kind].where, "dim")
+        output.table(("code", means), [(one.code, one.means) for one in entries], Layout(whole="code"))
         output.line()

@@ -7,7 +7,8 @@ is has a row, and each row is of a code that there is. To add a code, add its ro
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,12 +21,9 @@ from posd.cli.payments.words import operation
 from posd.payments import display, missing_proof
 from posd.payments.model import OperationType
 
-#: A text in English and in Spanish.
-Words = tuple[str, str]
 #: Codes, each with what is said of it.
 Rows = Iterator[tuple[str, "CodeText"]]
 
-NONE: Final[Words] = ("", "")
 #: The kinds whose English has braces of `OperationWords.fill`.
 FILLED = frozenset({"attention", "next", "result"})
 _OPTIONAL = re.compile(r"\[[^][]*\]")
@@ -49,104 +47,84 @@ class CodeText(NamedTuple):
     `commands` to type, in their order. `see`: the heading in docs/guides/operations.md, empty where there is none.
     """
 
-    means: Words = NONE
-    comes: Words = NONE
-    money: Words = NONE
-    do: Words = NONE
+    means: str = ""
+    comes: str = ""
+    money: str = ""
+    do: str = ""
     commands: tuple[str, ...] = ()
     see: str = ""
-
-
-def _section(section: str, code: str, language: Language) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = read(language).get(section, {}).get(code, {})
-    return found
-
-
-def words(section: str, code: str, field: str) -> Words:
-    """Return a text in both languages, empty where a file has none."""
-    english, spanish = (_section(section, code, language).get(field, "") for language in (Language.EN, Language.ES))
-    return english, spanish
 
 
 class CodeKind(NamedTuple):
     """The codes of one kind stand for one thing: its name, and where they are seen."""
 
-    name: Words
-    where: Words
+    name: str
+    where: str
 
 
-KINDS: Mapping[str, CodeKind] = {
-    kind: CodeKind(words("kind", kind, "name"), words("kind", kind, "where")) for kind in read(Language.ES)["kind"]
-}
+@cache
+def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
+    """Return the kinds in a language."""
+    return {kind: CodeKind(**texts) for kind, texts in read(language)["kind"].items()}
 
 
-def row(section: str, code: str) -> CodeText:
-    """Return what the files say of a code; the English of what they say of all operations is that of a charge."""
-    english = _section(section, code, Language.EN)
-    do = english.get("do") or english.get("refused", "")
-    short = english.get("hint") or english.get("short", "")
-    said = (english.get("means") or _sentence(short), english.get("comes", ""), english.get("money", ""), do)
-    filled = (operation("charge").fill(text) if section in FILLED else text for text in said)
-    spanish = (words(section, code, field)[1] for field in CodeText._fields[:4])
-    means, comes, money, what_to_do = zip(filled, spanish, strict=True)
+def row(section: str, code: str, language: Language) -> CodeText:
+    """Return what a file says of a code; what the English says of all operations is that of a charge."""
+    english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
+    short = found.get("hint") or found.get("short", "")
+    means = found.get("means") or (_sentence(short) if short else "")
+    said = CodeText(means, found.get("comes", ""), found.get("money", ""), found.get("do") or found.get("refused", ""))
+    if section in FILLED and language is Language.EN:
+        fill = operation("charge").fill
+        said = CodeText(fill(said.means), fill(said.comes), fill(said.money), fill(said.do))
     commands = tuple(line.replace("{id}", "ID") for line in english.get("commands", ()))
-    return CodeText(means, comes, money, what_to_do, commands, english.get("see", ""))
+    return said._replace(commands=commands, see=english.get("see", ""))
 
 
-def rows(kind: str) -> Rows:
-    """Yield each code of a kind and what is said of it."""
-    derived = _DERIVED.get(kind)
-    if derived is not None:
-        yield from derived()
-    else:
-        for code in read(Language.ES)[kind]:
-            yield code, row(kind, code)
-
-
-def _problems() -> Rows:
+def _problems(language: Language) -> Rows:
     for code, problem in PROBLEMS.items():
-        found, means, comes = row("problem", code), _sentence(problem.title), _sentence(problem.when)
-        comes = "" if comes == means else comes
-        yield code, found._replace(means=(means, found.means[1]), comes=(comes, found.comes[1]))
+        found = row("problem", code, language)
+        if language is Language.EN:
+            means, comes = _sentence(problem.title), _sentence(problem.when)
+            found = found._replace(means=means, comes="" if comes == means else comes)
+        yield code, found
 
 
-def _proofs() -> Rows:
+def _proofs(language: Language) -> Rows:
     told = missing_proof.ProofContext("ID", "SERIAL", settle=60, probes=False, abortable=True)
-    money = row("attention", "in_doubt").money
+    money = row("attention", "in_doubt", language).money
     for code in missing_proof.ProofCode:
-        found = _meaning(row("proof", code), _sentence(missing_proof.detail(code, told)))
-        yield code, found._replace(money=money, see="The payment is in doubt")
+        found = row("proof", code, language)._replace(money=money, see="The payment is in doubt")
+        if language is Language.EN:
+            found = found._replace(means=_sentence(missing_proof.detail(code, told)))
+        yield code, found
 
 
-def _displays() -> Rows:
+def _displays(language: Language) -> Rows:
     for code in display.DisplayCode:
-        said = display.text(code, OperationType.CHARGE)
-        english, spanish = (_sentence(said.of(language, " 11.20")) for language in (Language.EN, Language.ES))
-        yield code, row("display", code)._replace(means=(english, spanish))
+        means = _sentence(display.text(code, OperationType.CHARGE).of(language, " 11.20"))
+        yield code, row("display", code, language)._replace(means=means)
 
 
-def _doubts() -> Rows:
-    clock = row("check", "clock")
-    for code in read(Language.ES)["doubt"]:
-        yield code, clock._replace(means=words("doubt", code, "means"), comes=NONE)
+def _doubts(language: Language) -> Rows:
+    clock = row("check", "clock", language)
+    for code, texts in read(language)["doubt"].items():
+        yield code, clock._replace(means=texts["means"], comes="")
 
 
-def _limits() -> Rows:
+def _limits(language: Language) -> Rows:
+    texts = read(language)["limits"]
     for limit in limits.ALL:
-        spanish = read(Language.ES)["limit"][limit.name]
-        much: Words = (_much(limit, limit.unit, f"{limit.value:,}"), _much(limit, spanish["unit"], str(limit.value)))
-        if limit in _OF_DISK:
-            found = row("problem", "storage_unavailable")
-            means, past = (f"At least {much[0]}.", f"Al menos {much[1]}."), ("With less", "Con menos")
-        else:
-            found = row("limits", "terminal") if limit in _OF_TERMINALS else row("problem", "limit_reached")
-            means = (f"At most {much[0]} of {limit.of}.", f"Como máximo {much[1]} de {spanish['of']}.")
-            past = ("Past it", "Pasado el límite,")
-        comes = (
-            f"{limit.reason} {past[0]} the answer is {limit.answer.replace('`', '')}.",
-            f"{spanish['reason']} {past[1]} la respuesta es {spanish['answer']}.",
-        )
-        yield limit.name, found._replace(means=means, comes=comes, money=words("limits", "any", "money"))
+        words = {"unit": limit.unit, "of": limit.of, "reason": limit.reason, "answer": limit.answer.replace("`", "")}
+        words["count"] = f"{limit.value:,}" if language is Language.EN else str(limit.value)
+        words |= read(language).get("limit", {}).get(limit.name, {})
+        words["much"] = _much(limit, words["unit"], words["count"])
+        of_disk = limit in _OF_DISK
+        section, code = ("limits", "terminal") if limit in _OF_TERMINALS else ("problem", "limit_reached")
+        found = row("problem", "storage_unavailable", language) if of_disk else row(section, code, language)
+        said = texts["least" if of_disk else "most"]
+        means, comes = (said[field].format(**words) for field in ("means", "comes"))
+        yield limit.name, found._replace(means=means, comes=comes, money=texts["any"]["money"])
 
 
 def _much(limit: limits.Limit, unit: str, count: str) -> str:
@@ -155,27 +133,21 @@ def _much(limit: limits.Limit, unit: str, count: str) -> str:
     return f"{count} {unit}"
 
 
-def _events() -> Rows:
-    stakes = [read(language)["event_money"] for language in (Language.EN, Language.ES)]
+def _events(language: Language) -> Rows:
+    stakes, level = read(language)["event_money"], read(language)["event_level"]
     for code, event in EVENTS.items():
-        found = row("event", code)
-        means = (
-            f"Level {' or '.join(event.levels)}: {_named(event.says)}.",
-            f"Nivel {' o '.join(event.levels)}: {_named(found.means[1])}.",
-        )
+        found = row("event", code, language)
         severe = {"warning", "error"} & set(event.levels)
         family = code.partition(".")[0] if severe else "none"
-        english, spanish = (texts.get(code if severe else family) or texts[family] for texts in stakes)
-        yield code, found._replace(means=means, money=(english, spanish))
+        money = stakes.get(code if severe else family) or stakes[family]
+        levels = f" {level['or']} ".join(event.levels)
+        means = level["means"].format(levels=levels, says=_named(found.means))
+        yield code, found._replace(means=means, money=money)
 
 
 def _named(says: str) -> str:
     """Write a line with the names of its fields in capitals, without the parts that can be left out."""
     return _FIELD.sub(lambda field: field[1].upper(), _OPTIONAL.sub("", says))
-
-
-def _meaning(found: CodeText, english: str) -> CodeText:
-    return found._replace(means=(english, found.means[1]))
 
 
 def _sentence(text: str) -> str:
@@ -188,7 +160,7 @@ def _sentence(text: str) -> str:
 
 
 #: The kinds of which another table has a part.
-_DERIVED: Mapping[str, Callable[[], Rows]] = {
+_DERIVED: Mapping[str, Callable[[Language], Rows]] = {
     "problem": _problems,
     "proof": _proofs,
     "display": _displays,
@@ -223,21 +195,16 @@ class CodeEntry(msgspec.Struct, frozen=True):
     @property
     def of(self) -> str:
         """What it is a code of."""
-        return said(KINDS[self.kind].name, self.language)
-
-
-def said(words: Words, language: Language) -> str:
-    """Return a text in one language."""
-    english, spanish = words
-    return spanish if language is Language.ES else english
+        return kinds(self.language)[self.kind].name
 
 
 def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
-    """Yield every entry, in the order of the kinds."""
-    for name in KINDS:
-        for code, row in rows(name):
-            means, comes, money, do = (said(words, language) for words in row[:4])
-            yield CodeEntry(name, code, means, comes, money, do, row.commands, row.see, language)
+    """Yield every entry, in the order of the kinds. The Spanish file names the codes: it has all of them."""
+    for kind in kinds(language):
+        derived = _DERIVED.get(kind)
+        rows = derived(language) if derived else ((code, row(kind, code, language)) for code in read(Language.ES)[kind])
+        for code, found in rows:
+            yield CodeEntry(kind, code, *found, language)
 
 
 def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:

@@ -11,16 +11,9 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair, counted
 from posd.cli.app.times import in_words, moment
-from posd.client.calls import Reply
+from posd.cli.explain.catalogue import say
 
 SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
-
-#: what the kernel says -> words.
-KERNEL: Mapping[str, str] = {
-    "synchronised": "a time service keeps the clock",
-    "unsynchronised": "no time service keeps the clock; that alone is no reason to doubt it",
-    "unknown": "the kernel does not tell posd whether a time service keeps the clock",
-}
 
 
 @click.group(cls=LazyGroup, targets=SUBCOMMANDS, invoke_without_command=True)
@@ -36,7 +29,7 @@ def clock(ctx: click.Context, output: Output) -> None:
         return
     with connect(ctx) as api:
         reply = api.get("/clock")
-    _show(output, reply)
+    output.reply(reply, _show)
     sys.exit(ExitCode.DONE if reply.body["sure"] else ExitCode.NOT_DONE)
 
 
@@ -56,14 +49,10 @@ def confirm(ctx: click.Context, output: Output, operator: str, note: str | None)
     body = {"operator": operator.strip()} | ({"note": note.strip()} if note and note.strip() else {})
     with connect(ctx) as api:
         reply = api.post("/clock/confirm", body)
-    _show(output, reply)
+    output.reply(reply, _show)
 
 
-def _show(output: Output, reply: Reply) -> None:
-    if output.as_json:
-        output.json(reply.raw)
-        return
-    state = reply.body
+def _show(output: Output, state: Mapping[str, Any]) -> None:
     sure = bool(state["sure"])
     output.panel(f"clock: {'sure' if sure else 'unsure'}", _pairs(state), "green" if sure else "yellow")
     if not sure:
@@ -83,7 +72,7 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     yield "highest time believed", moment(seen["highest"], date=True)
     yield "confirmed up to", moment(seen["confirmed"], date=True)
     yield "this posd was made on", seen["built"][:10]
-    yield "time service", KERNEL.get(seen["kernel"], seen["kernel"])
+    yield "time service", say("clock", seen["kernel"])
     yield "terminals", _terminals(terminals)
     if (said := state["confirmation"]) is not None:
         note = f": {said['note']}" if said["note"] else ""

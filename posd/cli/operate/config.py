@@ -3,9 +3,7 @@
 import json
 import os
 import shlex
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posd.base.files import acting_as_owner
-from posd.base.text import shown
 from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, counted
 from posd.cli.app.shell import pasted
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
@@ -65,6 +63,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
         refused, unseen = refusals(shop)
     notes = list(dict.fromkeys(map(_reason, unseen)))
+    output, aside = Output(as_json=as_json), _aside()
     if as_json:
         problems = [
             {
@@ -79,19 +78,15 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}))
     elif refused:
         for one in refused:
-            _print_problem(one, _reason(one), one.todo, one.commands)
-        _say(
-            f"{_problems(len(refused))}: posd cannot use the configuration on this machine until this is mended.",
-            err=True,
-        )
+            _show_problem(aside, one, _reason(one), one.todo, one.commands)
+        many = counted(len(refused), "problem")
+        aside.line(f"{many}: posd cannot use the configuration on this machine until this is mended.")
     else:
-        _say(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
-        for label, value in _summary(loaded):
-            _say(f"  {label + ':':<12} {value}")
-        for note in notes:
-            _say(f"  {note}", fg="yellow")
+        output.verbatim(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
+        output.verbatim(*(f"  {label + ':':<12} {value}" for label, value in _summary(loaded)))
+        output.verbatim(*(f"  {note}" for note in notes), style="yellow")
         if notes:
-            _say(f"To look at all of it: sudo {shop.command('config', 'check')}", fg="yellow")
+            output.verbatim(f"To look at all of it: sudo {shop.command('config', 'check')}", style="yellow")
     sys.exit(ExitCode.USAGE if refused else ExitCode.DONE)
 
 
@@ -112,10 +107,11 @@ def show(given: Context, profile: bool, as_json: bool) -> None:
     elif as_json:
         click.echo(json.dumps(_document(loaded), indent=2))
     else:
-        _say(f"# {loaded.file}", dim=True)
+        output = Output(as_json=False)
+        output.verbatim(f"# {loaded.file}", style="dim")
         for line, entry in toml_lines(loaded):
             note = _origin(loaded, entry) if entry else ""
-            _say(f"{line}  # {note}" if note else line, dim=bool(note) or None)
+            output.verbatim(f"{line}  # {note}" if note else line, style="dim" if note else "")
 
 
 def _origin(loaded: Config, entry: ShownValue) -> str:
@@ -123,11 +119,6 @@ def _origin(loaded: Config, entry: ShownValue) -> str:
     if entry.file is None:
         return SOURCE_NOTES[entry.source]
     return "" if entry.file == loaded.file else str(entry.file.relative_to(loaded.file.parent))
-
-
-def _say(text: str, *, err: bool = False, **style: Any) -> None:
-    """Write a line, without what would load more than these commands need (`posd.cli.app.output`)."""
-    click.echo(click.style(shown(text), **style), err=err)
 
 
 def load_as_owner(config_path: str, *, as_json: bool = False) -> Config:
@@ -167,43 +158,33 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
             ]
             click.echo(json.dumps({"file": error.problems[0].file, "ok": False, "problems": problems}))
         else:
-            _print_problems(error.problems)
+            _show_problems(error.problems)
         sys.exit(ExitCode.USAGE)
 
 
-def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
+def _aside() -> Output:
+    return Output(as_json=False, stream=sys.stderr)
+
+
+def _show_problems(problems: tuple[ConfigProblem, ...]) -> None:
+    aside = _aside()
     for problem in problems:
-        _print_problem(problem, problem.reason, problem.cure)
-    _say(f"{_problems(len(problems))}: the configuration cannot be used until this is mended.", err=True)
+        _show_problem(aside, problem, problem.reason, problem.cure)
+    aside.line(f"{counted(len(problems), 'problem')}: the configuration cannot be used until this is mended.")
     for file, first in {problem.file: problem for problem in reversed(problems)}.items():
         line = [] if first.line is None else [f"+{first.line}"]
-        _say(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]), err=True)
+        aside.verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))
 
 
-def _print_problem(at: "ConfigProblem | CheckFinding", reason: str, cure: str, commands: Iterable[str] = ()) -> None:
-    """Write it to stderr: wrapped on a terminal, each text a line in a pipe."""
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
-    indent = " " * INDENT
+def _show_problem(
+    aside: Output, at: "ConfigProblem | CheckFinding", reason: str, cure: str, commands: Iterable[str] = ()
+) -> None:
     where = at.file if at.line is None else f"{at.file}:{at.line}"
-    wrong = f"{where}: {f'{at.key} ' if at.key else ''}{reason}"
-    for text, first, style in ((wrong, "", {"fg": "red"}), (cure, indent, {})):
-        lines = textwrap.wrap(
-            shown(text),
-            width,
-            initial_indent=first,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for line in lines:
-            _say(line, err=True, **style)
-    for command in commands:
-        for line in pasted(command, INDENT, width):
-            _say(line, err=True)
-
-
-def _problems(count: int) -> str:
-    return "1 problem" if count == 1 else f"{count} problems"
+    aside.line(f"{where}: {f'{at.key} ' if at.key else ''}{reason}", "red")
+    if cure:
+        aside.line(cure, indent=INDENT)
+    width = aside.stdout.width if aside.rich else sys.maxsize
+    aside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
 
 
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
@@ -262,8 +243,6 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
         ]
         click.echo(json.dumps({"file": str(loaded.file), "profile": document}, indent=2))
         return
-    from posd.cli.app.output import Output
-
     output = Output(as_json=False)
     titles = {"local": "Local network", "cloud": "Cloud"}
     tables = dict.fromkeys((entry.edition, entry.access_mode) for entry in rows)

@@ -19,7 +19,7 @@ from posd.cli.app.output import Output, counted, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import private_file
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import english, say
 from posd.cli.operate.config import is_own_file
 from posd.storage import backup as backup_file
 from posd.storage.errors import StorageUnavailable, StoreError
@@ -27,14 +27,6 @@ from posd.storage.errors import StorageUnavailable, StoreError
 #: seconds: far above what the largest database needs, so that a fault ends too.
 BACKUP_SECONDS = 3600.0
 PRUNE_SECONDS = 6 * 3600.0
-
-BUSY = "posd copies the database, and checks the copy"
-#: What a backup lacks whose folder cannot be synced.
-NOT_SYNCED = (
-    "The file system of its directory could not say that the file's name is on disk: a power cut now could take the "
-    "backup away. Keep another one on a local disk."
-)
-WARNING = "The callback key is in it: keep it as secret as the key."
 
 
 @click.command()
@@ -79,7 +71,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
 
 def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
     """Order a backup into a directory, and show what posd wrote and removed."""
-    with output.busy(BUSY):
+    with output.busy(say("backup", "busy")):
         reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=BACKUP_SECONDS)
     if output.as_json:
         output.json(reply.raw)
@@ -99,9 +91,9 @@ def _show_written(output: Output, written: Mapping[str, Any]) -> None:
         "read back and found sound.",
         "green",
     )
-    output.line(WARNING)
+    output.line(say("backup", "warning"))
     if not written.get("synced", True):  # an older posd does not say
-        output.line(NOT_SYNCED, "yellow")
+        output.line(say("backup", "not_synced"), "yellow")
 
 
 def _receive(api: Api, output: Output, file: Path) -> None:
@@ -145,11 +137,11 @@ def _send(api: Api, output: Output) -> None:
     for piece in _stream(api, output):
         count += stream.write(piece)
     stream.flush()
-    output.note(f"Sent: {size(count)}, read back and found sound. {WARNING}")
+    output.note(f"Sent: {size(count)}, read back and found sound. {say('backup', 'warning')}")
 
 
 def _stream(api: Api, output: Output) -> Iterator[bytes]:
-    with output.busy(BUSY):
+    with output.busy(say("backup", "busy")):
         pieces = api.receive("/backup", {"send": True}, seconds=BACKUP_SECONDS)
         first = next(pieces, b"")
     return chain((first,), pieces)
@@ -191,10 +183,7 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
         except KeyboardInterrupt:
             output.note("Stopped waiting; posd may go on with it.", "yellow")
             sys.exit(ExitCode.OPEN)
-    if output.as_json:
-        output.json(reply.raw)
-    else:
-        _show(output, reply.body)
+    output.reply(reply, _show)
 
 
 def _prune(api: Api, output: Output, what: str, body: Mapping[str, Any]) -> Reply:

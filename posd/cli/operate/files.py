@@ -79,10 +79,8 @@ def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
         file = load_as_owner(context(ctx).config_path, as_json=output.as_json).database.path
     with _told(output), _progress(output) as look:
         report = checking.verify(file, look)
-    if output.as_json:
-        output.json(msgspec.json.encode({"ok": not report.counts, **msgspec.structs.asdict(report)}))
-    else:
-        _show_report(output, report)
+    output.json(msgspec.json.encode({"ok": not report.counts, **msgspec.structs.asdict(report)}))
+    _show_report(output, report)
     sys.exit(ExitCode.NOT_DONE if report.counts else ExitCode.DONE)
 
 
@@ -177,10 +175,8 @@ def restore(
                 sys.exit(ExitCode.NOT_DONE)
         drop_lost_output()
         restoring.commit()
-    if output.as_json:
-        mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
-        output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
-        return
+    mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
+    output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
     output.line(f"Restored: {database.path}.", "green")
     output.line(in_words(prepared.mark.words), "yellow" if prepared.mark.doubtful else "")
     for line in () if asked else _key_lines(prepared):
@@ -218,9 +214,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         drop_lost_output()
         made = restoring.new_key(operator)
-    if output.as_json:
-        output.json(msgspec.json.encode(made))
-        return
+    output.json(msgspec.json.encode(made))
     output.line(f"A new callback key was made: {made.path}.", "green")
     if made.aside:
         output.line(f"The damaged one is kept as {made.aside}.")

@@ -20,7 +20,6 @@ from posd.cli.app import parameters, times
 from posd.cli.app.connection import json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.find_id import LEAST
 from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
 from posd.cli.explain.events import EVENTS
@@ -54,13 +53,10 @@ def _rank(level: object) -> int:
     return list(LEVELS).index(str(level)) if str(level) in LEVELS else -1
 
 
-def _is_wanted(line: Mapping[str, Any], level: str, event: str, fields: Mapping[str, str]) -> bool:
-    """Whether a line of posd's is selected; of a payment the beginning of its id will do."""
-    said = {name: str(line.get(name, "")).lower() for name in fields}
-    if len(wanted := fields.get("transaction", "")) >= LEAST:
-        said["transaction"] = said["transaction"][: len(wanted)]
-    enough = not level or _rank(line.get("level")) >= _rank(level)
-    return enough and line["event"].startswith(event) and said == fields
+def _is_wanted(raw: bytes, line: Mapping[str, Any] | None, level: str, text: str) -> bool:
+    """Whether a line is selected: a line that is none of posd's has no level."""
+    enough = not level or (line is not None and _rank(line.get("level")) >= _rank(level))
+    return enough and text.lower() in raw.decode("utf-8", "replace").lower()
 
 
 def stripped(raw: bytes) -> bytes:
@@ -78,7 +74,7 @@ def read(raw: bytes) -> dict[str, Any] | None:
 
 
 @dataclass
-class Words:
+class LineWords:
     """Puts lines into words. `width` is that of the screen, None in a pipe, where a line stays one line."""
 
     width: int | None = None
@@ -243,12 +239,10 @@ LINES_BEFORE = 20
 @click.option("--since", type=parameters.moment, metavar="TIME", help="From then on, as in 10:42, today or -1h.")
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Until then.")
 @click.option("-p", "--level", type=click.Choice(list(LEVELS)), help="Only this level and what is more important.")
-@click.option("--event", metavar="NAME", help="Only this event, or those that begin so: payment, webhook.q")
-@click.option("--transaction", metavar="ID", help="Only this payment: its id, or how that begins.")
-@click.option("--print-job", metavar="ID", help="Only this print job.")
-@click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
+@click.option(
+    "-g", "--grep", default="", metavar="TEXT", help="Only lines with this in them: an id, a serial, an event."
+)
 @click.option("--traceback", "tracebacks", is_flag=True, help="All calls that led to a fault.")
-@click.option("--events", "table", is_flag=True, help="Show what posd can log, and what to do about it; read nothing.")
 @click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")
 @json_option
 def logs(
@@ -260,30 +254,23 @@ def logs(
     since: str | date | None,
     until: str | date | None,
     level: str | None,
-    event: str | None,
+    grep: str,
     unit: str,
     tracebacks: bool,
-    table: bool,
-    **about: str | None,
 ) -> None:
     """Show the daemon's log in words: of the journal, of FILE, or of standard input (-).
 
-    With --json the lines that match, as they are. What is no line of posd's passes where nothing is selected.
+    With --json the lines that match, as they are. posd explain lists what posd can log.
     """
-    if table:
-        _show_table(output, event or "")
-        return
     if file is not None and (follow or since or until):
         raise click.UsageError("--follow, --since and --until are of the journal; use: tail -f FILE | posd logs -")
     if everything and lines is not None:
         raise click.UsageError("--all or --lines, not both")
-    fields = {name: value.lower() for name, value in about.items() if value is not None}
-    selects = bool(level or event or fields)
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
     # What only this command can select it has to count as well: the journal counts all lines.
-    counted = file is not None or bool(event or fields)
+    counted = file is not None or bool(grep)
     if file is not None:
         source = of_file(file)
     else:
@@ -294,17 +281,12 @@ def logs(
         source = of_journal(unit, [*options, "--follow"] if follow else options)
     if output.rich:
         output.line(f"times are {times.here()}", "dim")
-    words = Words(output.stdout.width if output.rich else None, tracebacks)
+    words = LineWords(output.stdout.width if output.rich else None, tracebacks)
     told = False
     try:
-        with suppress(KeyboardInterrupt), source as found:
-            every = ((raw, read(raw)) for raw in map(stripped, found))
-            selected: Iterator[Found] = (
-                # A line that is none of posd's meets no wish.
-                (raw, line)
-                for raw, line in every
-                if not selects or (line is not None and _is_wanted(line, level or "", event or "", fields))
-            )
+        with suppress(KeyboardInterrupt), source as lines_found:
+            every = ((raw, read(raw)) for raw in map(stripped, lines_found))
+            selected: Iterator[Found] = (found for found in every if _is_wanted(*found, level or "", grep))
             if newest is not None and counted and not follow:
                 selected = iter(deque(selected, newest))
             told = _write(_raw(output, selected) if output.as_json else _worded(words, selected), live=follow)
@@ -312,7 +294,7 @@ def logs(
         raise Failure(str(error), ExitCode.NOT_DONE, output) from error
     if not told and not follow:
         empty = "the log is empty" if file else f"the journal has no line of {unit} (systemctl status {unit})"
-        output.note("no line of the log matches" if selects else empty)
+        output.note("no line of the log matches" if level or grep else empty)
 
 
 def _in_journal(at: str | date) -> str:
@@ -322,7 +304,7 @@ def _in_journal(at: str | date) -> str:
     return f"@{datetime.fromisoformat(at).timestamp():.0f}"
 
 
-def _worded(words: Words, found: Iterable[Found]) -> Iterator[bytes]:
+def _worded(words: LineWords, found: Iterable[Found]) -> Iterator[bytes]:
     for raw, line in found:
         yield words.of(raw, line).encode(sys.stdout.encoding, "replace")
 
@@ -346,15 +328,3 @@ def _write(texts: Iterable[bytes], *, live: bool) -> bool:
             stream.flush()
     stream.flush()
     return told
-
-
-def _show_table(output: Output, prefix: str) -> None:
-    rows = {event: row for event, row in EVENTS.items() if event.startswith(prefix)}
-    if output.as_json:
-        output.json(msgspec.json.encode({event: row._asdict() for event, row in rows.items()}))
-        return
-    for event, row in rows.items():
-        output.line(f"{event}  ({', '.join(row.levels)})", "bold")
-        output.line(row.says, indent=4)
-        if row.do:
-            output.line(f"→ {row.do}", "dim", indent=4)

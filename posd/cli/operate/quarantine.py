@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from posd.base.text import escaped
-from posd.cli.app.connection import connect, full_ids_option, json_option
+from posd.cli.app.connection import connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, inline
 from posd.cli.app.subject import COMMANDS_FOR
@@ -31,7 +31,6 @@ MARGIN = "  "
 @click.argument("entry_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them (--json: a page a line).")
-@full_ids_option
 @json_option
 @click.pass_context
 def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool) -> None:
@@ -41,11 +40,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
     """
     with connect(ctx) as api:
         if entry_id is not None:
-            reply = api.get(f"/quarantine/{entry_id}")
-            if output.as_json:
-                output.json(reply.raw)
-            else:
-                show_entry(output, reply.body)
+            output.reply(api.get(f"/quarantine/{entry_id}"), show_entry)
             return
         params = {"limit": str(limit), "after": "0"}
         entries: list[Mapping[str, Any]] = []
@@ -128,10 +123,7 @@ def reprocess(ctx: click.Context, output: Output) -> None:
         except KeyboardInterrupt:
             output.note("Stopped waiting; posd may go on with it. Run the command again to see the result.", "yellow")
             sys.exit(ExitCode.OPEN)
-    if output.as_json:
-        output.json(reply.raw)
-    else:
-        show_result(output, reply.body)
+    output.reply(reply, show_result)
     sys.exit(ExitCode.NOT_DONE if _differences(reply.body) else ExitCode.DONE)
 
 

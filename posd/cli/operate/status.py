@@ -20,7 +20,7 @@ from posd.cli.app.exit_codes import RESULT_CODES, ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap
-from posd.cli.app.times import day, here, in_words, moment, short
+from posd.cli.app.times import age, day, here, in_words, moment, short
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -337,16 +337,6 @@ def _backup(document: Document) -> StatusLine:
     return StatusLine(
         "backup", text, late, "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" * late
     )
-
-
-def age(seconds: float) -> str:
-    """Write how long it is, in one or two units: 40 s, 12 min, 3 h 5 min, 4 d 2 h."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
-    if not minutes:
-        return f"{int(seconds)} s"
-    if not hours:
-        return f"{minutes} min"
-    return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"
 
 
 def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:

@@ -41,6 +41,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import write_private_file
+from posd.cli.explain.catalogue import say
 from posd.cli.explain.events import EVENTS
 from posd.cli.operate.config import is_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
@@ -74,11 +75,6 @@ LEAST_SECRET = 6
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 #: A user and a password in a URL.
 USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")
-
-WHAT_IS_NOT_IN_IT = (
-    "Not in it: tokens, headers, keys, metadata, sale, references, ticket numbers, authorization codes, card data, "
-    "names and notes of operators. Ids of payments, serial numbers and addresses are in it."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +189,7 @@ def _listing(parts: Sequence[ArchivePart]) -> list[str]:
     lines = ["In the archive:", *had]
     if lacks:
         lines += ["Could not be had:", *lacks]
-    return [*lines, WHAT_IS_NOT_IN_IT]
+    return [*lines, say("support", "left_out")]
 
 
 def _refuse_existing(file: Path, output: Output) -> None:

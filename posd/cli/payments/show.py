@@ -10,7 +10,7 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.advice import SETTLED_BY, attention_advice, next_step, settling
 from posd.cli.app.completion_words import serials
-from posd.cli.app.connection import Api, Problem, any_id_argument, connect, full_ids_option, json_option
+from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
 from posd.cli.app.find_id import find
 from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, Update, follow
@@ -237,7 +237,6 @@ def _row(link: Link) -> tuple[str, str, str, str, str, str]:
 @click.command()
 @any_id_argument
 @click.option("--history", "only_history", is_flag=True, help="Only what happened, in order.")
-@full_ids_option
 @json_option
 @click.pass_context
 def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) -> None:
@@ -321,7 +320,6 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
 @click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type, result and currency.")
-@full_ids_option
 @json_option
 @click.pass_context
 def list_(

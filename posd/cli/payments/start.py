@@ -13,6 +13,7 @@ from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.find_id import LEAST_FOR_MONEY, find
 from posd.cli.app.output import Output
 from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
+from posd.cli.explain.catalogue import english, say
 from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import operation
 
@@ -33,78 +34,42 @@ ORIGINALS: Mapping[str, Complete] = {
     "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
 }
 
-#: paragraphs of the help.
-WAITS = (
-    "The command waits for the outcome. Repeated with the same --id and all else the same it never starts it a second "
-    "time: it joins the first."
-)
-BY_REFERENCE = (
-    "One that posd does not know is named by --reference instead, with the reference that the acquirer gave it."
-)
-UNTAXED = "AMOUNT is a total without tax; with tax it is, for example, --subtotal-iva 10.00 --iva 1.20."
-
 
 class StartCommand(NamedTuple):
-    """A command that starts something: its name, the `type` of its request, and the paragraphs of its help.
-
-    `original` says what ORIGINAL is; empty where it begins a chain.
-    """
+    """A command that starts something: its name, and the `type` of its request."""
 
     name: str
     type: str
-    does: str
-    original: str = ""
-    amount: str = UNTAXED
     needs_amount: bool = True
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What the catalogue says: what it does, what ORIGINAL is, and of AMOUNT."""
+        found: Mapping[str, str] = english("start")[self.type]
+        return found
+
+    @property
+    def original(self) -> str:
+        """What ORIGINAL is; empty where it begins a chain."""
+        return self.words.get("original", "")
 
     @property
     def help(self) -> str:
         """The text of --help."""
-        original = f"ORIGINAL is the id of {self.original}. {BY_REFERENCE}" if self.original else ""
-        return "\n\n".join(filter(None, (self.does, original, self.amount, WAITS)))
+        original = say("start", "original", original=self.original) if self.original else ""
+        return "\n\n".join(filter(None, (self.words["does"], original, self.words["amount"], say("start", "waits"))))
 
 
 #: What the amount of a re-authorization or a tip means to the terminal is not published: it goes as given.
 #: Source: terminal API, Calls to a terminal.
 STARTS = (
-    StartCommand("charge", "charge", "Charge a card."),
-    StartCommand("preauth", "pre-auth", "Reserve an amount on a card, to capture it later."),
-    StartCommand(
-        "reauth",
-        "re-auth",
-        "Change what a pre-authorization reserves.",
-        original="the approved pre-authorization",
-        amount=f"{UNTAXED} Whether that is the new total or what is added is for the terminal to say.",
-    ),
-    StartCommand(
-        "capture",
-        "capture",
-        "Charge what a pre-authorization reserves.",
-        original="the approved pre-authorization, whether or not it was re-authorized since",
-    ),
-    StartCommand(
-        "tip",
-        "post-tip",
-        "Add a tip to an approved charge or capture.",
-        original="the approved charge or capture",
-        amount="AMOUNT is the tip, and is sent as an amount without tax; with --tip it is sent as a tip instead.",
-    ),
-    StartCommand(
-        "void",
-        "void",
-        "Reverse a charge, a capture or a pre-authorization.",
-        original="what is to be reversed: an approved charge, capture or pre-authorization",
-        amount="No amount is needed; one that is given has to be all that was charged.",
-        needs_amount=False,
-    ),
-    StartCommand(
-        "refund",
-        "refund",
-        "Give back a charge or a capture, or a part of it.",
-        original="what is to be given back: an approved charge or capture",
-        amount="Without an amount all of it is given back. Several refunds (--additional) are together at most that.",
-        needs_amount=False,
-    ),
+    StartCommand("charge", "charge"),
+    StartCommand("preauth", "pre-auth"),
+    StartCommand("reauth", "re-auth"),
+    StartCommand("capture", "capture"),
+    StartCommand("tip", "post-tip"),
+    StartCommand("void", "void", needs_amount=False),
+    StartCommand("refund", "refund", needs_amount=False),
 )
 TYPES = tuple(row.type for row in STARTS)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from posd.cli.app.completion_words import files, serials
 from posd.cli.app.completion_words import print_jobs as print_job_ids
-from posd.cli.app.connection import Api, connect, decode, full_ids_option, json_option
+from posd.cli.app.connection import Api, connect, decode, json_option
 from posd.cli.app.context import context
 from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
@@ -217,7 +217,6 @@ def print_(
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
 @click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as of posd print).")
-@full_ids_option
 @json_option
 @click.pass_context
 def print_jobs(

@@ -70,7 +70,7 @@ class PrintProgress(Progress):
             self.away(update.reason)
         elif isinstance(update, CurrentState):
             self.back()
-            self._snapshot(update.print_job)
+            self._snapshot(update.transaction)
 
     def _snapshot(self, job: Mapping[str, Any]) -> None:
         if job["status"] not in (None, self._status):

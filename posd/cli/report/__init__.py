@@ -5,8 +5,8 @@ The daemon adds up (`GET /v1/report`, `posd.payments.report`); what is here draw
 | module                     | does                                                                     |
 | -------------------------- | ------------------------------------------------------------------------ |
 | `command`                  | asks the daemon, closes shifts, and writes the report as it was asked for |
-| `days`                     | days of the merchant, amounts as people read them                        |
+| `days`                     | days of the merchant                                                     |
 | `view`                     | a report of the daemon, with its moments on the merchant's clock         |
-| `words`                    | what the report says in words                                            |
+| `words`                    | what the report says, of the catalogue of words                          |
 | `table`, `exports`, `page` | a report -> a terminal, CSV and JSON, HTML (with `charts` and page.html.j2) |
 """

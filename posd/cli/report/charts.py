@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from posd.base.times import iso
-from posd.cli.report.days import money
+from posd.cli.app.output import counted, money
 from posd.cli.report.view import RESULTS, ReportView, Row
-from posd.cli.report.words import UNNAMED, number, result_name
+from posd.cli.report.words import UNNAMED, result_name
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
@@ -57,7 +57,7 @@ def of(report: ReportView) -> Sequence[Chart]:
     found = report["seconds"]
     if found["count"]:
         words = (
-            f"from the till's request to the terminal's final word, {number(found['count'], 'operation')}: median "
+            f"from the till's request to the terminal's final word, {counted(found['count'], 'operation')}: median "
             f"{found['median']:f} s, 95 % within {found['p95']:f} s, longest {found['longest']:f} s"
         )
         charts.append(Chart("times", "Time to outcome", words, words, 230, times(found)))

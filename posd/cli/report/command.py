@@ -15,13 +15,12 @@ from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option, merchant_zone
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, counted
 from posd.cli.app.private_file import write_private_file
 from posd.cli.operate.config import is_own_file
 from posd.cli.report import exports, table, words
 from posd.cli.report.days import Days, read_day
 from posd.cli.report.view import Comparison, ReportView
-from posd.cli.report.words import number
 
 #: How long the daemon may take to add up, in seconds: a year of a busy machine.
 READ_SECONDS = 600.0
@@ -150,7 +149,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
     if begin and reply.status == 201:
         output.line(
             "The first shift begins now; what was decided before is in none. Open, and counted once decided: "
-            f"{number(len(shift['payments']), 'payment')}. See posd report --since last."
+            f"{counted(len(shift['payments']), 'payment')}. See posd report --since last."
         )
         return None
     if reply.status != 201:
@@ -204,7 +203,7 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
     except OSError as error:
         message = f"cannot write {html}: {error.strerror or error}; name a file in a directory that you may write to"
         raise click.UsageError(message) from error
-    output.line(f"Written: {html}, {number(len(made['payments']), 'payment')}.")
+    output.line(f"Written: {html}, {counted(len(made['payments']), 'payment')}.")
     if made["in_question"] or made.marked("attention"):
         output.line("It begins with what needs attention.", "yellow")
 

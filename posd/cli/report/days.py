@@ -1,17 +1,12 @@
-"""Days of the merchant, and amounts as people read them."""
+"""Days of the merchant."""
 
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from zoneinfo import ZoneInfo
-
-from posd.base.money import EXACT
 
 #: Years that a report can be of: wide, and far enough from the ends of the calendar to reckon with.
 YEARS = range(1970, 9000)
-#: Decimal places that people expect of an amount.
-PLACES = 2
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
@@ -52,12 +47,3 @@ def read_day(text: str, today: date) -> date:
 def _midnight(day: date, zone: ZoneInfo) -> datetime:
     """Return when a day begins; where the clock skips midnight, that is the first moment after it."""
     return datetime.combine(day, time.min, zone).astimezone(UTC)
-
-
-def money(value: Decimal | int) -> str:
-    """Write an amount with every digit that it has, at least two of them behind the point, and never an exponent."""
-    value = Decimal(value)
-    exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and exponent > -PLACES:
-        value = value.quantize(Decimal(1).scaleb(-PLACES), context=EXACT)
-    return f"{value:f}"

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from posd.base.text import shown
-from posd.cli.report.days import money
+from posd.cli.app.output import money
 from posd.cli.report.view import ReportView
 from posd.client.documents import encode
 

@@ -12,23 +12,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from posd.base.text import shown
+from posd.cli.app.output import counted, money
+from posd.cli.explain.catalogue import english
 from posd.cli.report import charts, words
-from posd.cli.report.days import money
 from posd.cli.report.view import SECTIONS, ReportView, Row
 
 #: Payments in question that are named at the head of the page.
 MOST_IN_QUESTION = 40
 #: Payments that are named under one attention.
 MOST_NAMED = 20
-
-#: section -> its caption.
-CAPTIONS: Mapping[str, str] = {
-    "counted": "Counted in the totals",
-    "reserved": "Reserved, not charged",
-    "not_charged": "Not charged",
-    "unclear": "Approved, not counted: type or amount not known",
-    "open": "Open, not counted",
-}
 
 
 def _written(value: object) -> object:
@@ -56,7 +48,8 @@ def write(report: ReportView) -> str:
         patterns=charts.PATTERNS,
         amount=amount,
         clock=clock,
-        captions=CAPTIONS,
+        counted=counted,
+        captions=english("report")["section"],
         sections=SECTIONS,
         most_in_question=MOST_IN_QUESTION,
         most_named=MOST_NAMED,

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, money
 from posd.cli.app.subject import show_what_to_do
 from posd.cli.app.tables import Cells, Layout, Number
 from posd.cli.report import words
-from posd.cli.report.days import money
 from posd.cli.report.view import RESULTS, ReportView, Row
 from posd.cli.report.words import UNNAMED, amount, in_totals, kind_name, result_name
 
@@ -128,8 +127,7 @@ def _totals(output: Output, report: ReportView) -> None:
         output.table(names, _aligned(rows, *range(len(names) - 5, len(names))), Layout(cut="terminal"))
     output.line()
     parts = [
-        (words.PART_NAMES.get(part["part"], part["part"]), money(part["total"]), part["currency"] or UNNAMED)
-        for part in report["by_part"]
+        (words.part_name(part["part"]), money(part["total"]), part["currency"] or UNNAMED) for part in report["by_part"]
     ]
     output.table(*_cut(("part, as the till sent it", "total", "currency"), _aligned(parts, 1), report))
     if report["reserved"]:
@@ -177,7 +175,7 @@ def _sureness(output: Output, report: ReportView) -> None:
         return
     rows = [
         (
-            words.STANDING_NAMES[item["standing"]],
+            words.standing_name(item["standing"]),
             "yes" if item["in_total"] else "no",
             str(item["number"]),
             money(item["amount"]) + words.unknown_amounts(item),

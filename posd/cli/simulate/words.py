@@ -4,7 +4,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ import msgspec
 
 from posd.base.text import shown
 from posd.cli.app import times
+from posd.cli.app.output import money
 
 #: Lines of a print that are shown on the screen; `GET /simulator/prints` has them all.
 MAX_PAPER_LINES = 60
@@ -81,15 +81,8 @@ def _final_words(entry: Mapping[str, Any]) -> str:
     if not entry["charged"]:
         return click.style(f"final: {entry['operation']} {entry['status']}, no money moved", fg="red")
     reference, ticket = entry["transaction_reference"], entry["ticket_number"]
-    text = f"final: {entry['operation']} approved, {_money(entry['amount'])}, reference {reference}, ticket {ticket}"
+    text = f"final: {entry['operation']} approved, {money(entry['amount'])}, reference {reference}, ticket {ticket}"
     return click.style(text, fg="green")
-
-
-def _money(amount: Decimal | int) -> str:
-    """Two places at least, and none of the others lost."""
-    value = Decimal(amount)
-    places = value.normalize().as_tuple().exponent
-    return f"{value:.2f}" if isinstance(places, int) and places >= -2 else f"{value:f}"
 
 
 def _print_words(entry: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.outcome import CurrentState, TimedOut, start
 from posd.cli.app.output import Output, money
 from posd.cli.app.subject import Document, Subject
+from posd.cli.explain import catalogue
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import PAYMENT, failure_text
 from posd.cli.printing.command import text_document
@@ -35,25 +37,11 @@ SEARCH_PAUSES = (0.0, 2.0, 5.0)
 #: Without these nothing can be concluded of a payment in doubt.
 NEEDED = ("start", "callback", "abort", "search")
 
-INTRODUCTION = (
-    "This starts a payment of {amount} on terminal {serial} and aborts it. Nobody presents a card to it. "
-    "The terminal takes no other payment meanwhile."
-)
-PRESENTS = "Present a card to the terminal now: {amount} is charged."
-PRESS = "The abort was not taken: {why}. Press the cancel key on the terminal."
-CHARGED = "The card was charged {amount} by payment {id}. To reverse it:  posd void {id}"
-OPEN = (
-    "Payment {id} may still run on terminal {serial}. It is not forgotten: posd goes on with it.\n"
-    "  its outcome:  posd await {id}\n"
-    "  to stop it:   posd abort {id}"
-)
 CENT, ONE = Decimal("0.01"), Decimal(1)
 #: Currencies of the service's markets that have no decimals (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
-NOT_RECORDED = "Nothing was recorded. Begin again:  posd terminals commission {serial}"
-CONCLUDES = "posd may now conclude by itself that a payment in doubt never started there, by the rules of the proof."
-NOT_APPROVED = "The search was not seen to find an approved payment: --pay shows that as well."
-WAITS = "A payment in doubt on this terminal waits for a person until abort and search are proven (or confirmed)."
+#: What the walk says.
+say = partial(catalogue.say, "commission")
 
 
 @click.command()
@@ -160,7 +148,7 @@ class _CommissionRun:
     def check(self) -> None:
         """Refuse what cannot be recorded in the end, before anything is started. Raise Problem."""
         self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # of the fleet, and by the admin socket
-        self.tell.line(INTRODUCTION.format(amount=money(self.amount), serial=self.serial))
+        self.tell.line(say("introduction", amount=money(self.amount), serial=self.serial))
         if self.asking and not click.confirm("Is the terminal in front of you, and free?", default=True, err=True):
             raise click.Abort
 
@@ -175,7 +163,7 @@ class _CommissionRun:
                 self.api.post(f"{PAYMENT.path(PAYMENT.id(document))}/abort")
                 self.tell.line("The terminal was asked to abort it.")
             except Problem as problem:
-                self.tell.line(PRESS.format(why=problem.detail), "yellow")
+                self.tell.line(say("press", why=problem.detail), "yellow")
             document = self._follow(PAYMENT, document, CANCEL_SECONDS)
         self._ended(document)
         if self._payments[0].status is None:
@@ -186,7 +174,7 @@ class _CommissionRun:
         """Charge a card."""
         document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
         if document["phase"] != "final":
-            self.tell.line(PRESENTS.format(amount=money(self.amount)), "bold")
+            self.tell.line(say("presents", amount=money(self.amount)), "bold")
             document = self._follow(PAYMENT, document, CARD_SECONDS)
         self._ended(document)
         if self.asking and document["outcome"]["result"] == "approved":
@@ -224,7 +212,7 @@ class _CommissionRun:
     def record(self, operator: str, note: str) -> Reply:
         """Record what was seen, and show it. Raise Problem."""
         for charged in self.charged:
-            self.tell.line(CHARGED.format(amount=money(self.amount), id=charged), "yellow")
+            self.tell.line(say("charged", amount=money(self.amount), id=charged), "yellow")
         with self.tell.busy("searching for a payment that never was"):
             unknown = self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS).body
         lacks = proofs.lacking(proofs.WalkProofs(self._payments, unknown, self._shown, self._print_job))
@@ -233,18 +221,18 @@ class _CommissionRun:
         self.tell.line()
         self.tell.table(("part", "proven", "lacks"), [(p, "no" if w else "yes", w or "-") for p, w in lacks.items()])
         self.tell.line(f"Recorded for terminal {self.serial}, by {operator}.")
-        self.tell.line(CONCLUDES if {"abort", "search"} <= set(proven) else WAITS)
+        self.tell.line(say("concludes") if {"abort", "search"} <= set(proven) else say("waits"))
         if "search" in proven and not any(item.status in proofs.OF_ACQUIRER for item in self._payments):
-            self.tell.line(NOT_APPROVED)
+            self.tell.line(say("not_approved"))
         return reply
 
     def leave(self, why: str) -> None:
         """Print what is left where the walk ends early: no payment is forgotten."""
         lines = [why]
         for identity in self.open:
-            lines += OPEN.format(id=identity, serial=self.serial).split("\n")
-        lines += [CHARGED.format(amount=money(self.amount), id=identity) for identity in self.charged]
-        self.tell.note([*lines, NOT_RECORDED.format(serial=self.serial)], style="yellow")
+            lines += say("open", id=identity, serial=self.serial).split("\n")
+        lines += [say("charged", amount=money(self.amount), id=identity) for identity in self.charged]
+        self.tell.note([*lines, say("not_recorded", serial=self.serial)], style="yellow")
 
     def _start(self, request: Document) -> Document:
         """Start a payment; its id is on the screen before the call, and is open until it has ended."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -13,21 +14,10 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.app.times import TimeCell
+from posd.cli.explain.catalogue import say
 from posd.cli.tls.settings import fail
 
 COLUMNS = ("address", "source", "since", "proof", "used")
-
-#: `identity.proof` -> what it means.
-PROOFS: Mapping[str, str] = {
-    "pinned": "its pinned certificate proves who it is",
-    "ca": "its certificate is of the named CA and bears the serial",
-    "none": "nothing proves who it is: pin its certificate (posd terminals pin {serial})",
-}
-NOTHING = "Nothing claims to be terminal {serial}: is it switched on and in this network?"
-CONFLICT = (
-    "It is not sure which of these is terminal {serial}. Nothing is sent to it until you say so, or it ends by itself:"
-)
-DECIDE = '    posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'
 
 
 @click.command()
@@ -63,17 +53,14 @@ def identity(
         conflict = terminal["identity"]["conflict"]
         # Of several terminals it says each; the document of one does not say why.
         check = api.get("/health", also={503}).body["checks"].get("identity", {}) if conflict else {}
-    if output.as_json:
-        output.json(reply.raw)
-    else:
-        _show(output, terminal, check)
+    output.reply(reply, partial(_show, check=check))
     sys.exit(ExitCode.NOT_DONE if conflict else ExitCode.DONE)
 
 
 def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any]) -> None:
     serial, found = terminal["serial"], terminal["identity"]
     if not found["claims"]:
-        output.line(NOTHING.format(serial=serial), "yellow")
+        output.line(say("identity", "nothing", serial=serial), "yellow")
         return
     rows = [
         (
@@ -89,7 +76,7 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
     if found["conflict"]:
         if check.get("status") == "degraded":
             output.line(f"{check['detail']}. {check['todo']}", "yellow")
-        output.line(CONFLICT.format(serial=serial), "yellow")
-        output.line(DECIDE.format(serial=serial))
+        output.line(say("identity", "conflict", serial=serial), "yellow")
+        output.line(say("identity", "decide", serial=serial))
     else:
-        output.line(f"Terminal {serial}: {PROOFS[found['proof']].format(serial=serial)}")
+        output.line(f"Terminal {serial}: {say('identity', found['proof'], serial=serial)}")

@@ -16,9 +16,10 @@ from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.streams import drop_lost_output
+from posd.cli.explain.catalogue import say
 from posd.cli.operate.config import load_as_owner
 from posd.cli.tls import settings
-from posd.cli.tls.settings import document, fail, grouped, own, pair, say, wanted
+from posd.cli.tls.settings import document, fail, grouped, own, pair, tell, wanted
 from posd.config import Config
 from posd.tls.files import there
 from posd.tls.issue import ca_reasons
@@ -107,37 +108,30 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
         fail(output, error, code)
 
-    output.verbatim(f"Made a server certificate in {directory}, valid until {times.day(server.not_after)}.")
-    output.verbatim(f"  names:       {', '.join(server.names) or 'none'}")
-    output.verbatim(f"  addresses:   {', '.join(server.addresses) or 'none'}")
-    output.verbatim(f"  fingerprint: {server.fingerprint_sha256}")
-    output.verbatim(
-        f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {times.day(ca.not_after)}."
-    )
-    if config.webhooks.certificate is not None:
-        daemon = None
-    serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)
-    output.verbatim("")
-    output.verbatim("What to do next:")
-    if new_ca:
-        output.verbatim(
-            f"  1. Put {made.ca_certificate} on every terminal as a trusted CA. It is no secret; the keys are."
+    own_pair = config.webhooks.certificate is not None
+    serves = daemon is not None and not own_pair and daemon.reload() and daemon.serves(server.fingerprint_sha256)
+    next_step = "unused" if own_pair else "served" if serves else "soon" if daemon is not None else "start"
+    for name in ("made", "made_ca" if new_ca else "kept_ca", next_step):
+        words = say(
+            "tls",
+            name,
+            directory=directory,
+            file=config.file,
+            **_described(server),
+            ca=made.ca_certificate,
+            subject=ca.subject,
+            ca_until=times.day(ca.not_after),
         )
-    else:
-        output.verbatim("  1. Nothing on the terminals: they trust this CA already.")
-    if config.webhooks.certificate is not None:
-        output.verbatim(
-            f"  2. Remove certificate and private_key from [webhooks] in {config.file}: they name other files."
-        )
-        output.verbatim("  3. Restart posd, if it runs.")
-    elif serves:
-        output.verbatim("  2. Nothing on this machine: the posd that runs serves it already.")
-    elif daemon is not None:
-        output.verbatim(
-            "  2. Nothing on this machine: the posd that runs takes it up within a minute (posd tls status)."
-        )
-    else:
-        output.verbatim("  2. Start posd; one that runs takes it up within a minute (posd tls status).")
+        output.verbatim(*words.split("\n"))
+
+
+def _described(info: tls.CertificateInfo) -> dict[str, str]:
+    return {
+        "until": times.day(info.not_after),
+        "names": ", ".join(info.names) or "none",
+        "addresses": ", ".join(info.addresses) or "none",
+        "fingerprint": info.fingerprint_sha256,
+    }
 
 
 def _present(config: Config, made: tls.TlsFiles) -> str | None:
@@ -174,7 +168,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         reasons = _reasons(config, made, now)
         if if_needed and not reasons:
             info = tls.describe(made.certificate)
-            say(output, f"Not needed: valid for {info.days_left(now)} more days, for all that terminals call.")
+            tell(output, f"Not needed: valid for {info.days_left(now)} more days, for all that terminals call.")
             _end(output, {"renewed": False, "reasons": [], "certificate": document(info, made.certificate, now)})
         _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
         drop_lost_output()
@@ -183,37 +177,24 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         info, ca = tls.describe(made.certificate), tls.describe(made.ca_certificate)
     except tls.TlsError as error:
         fail(output, error)
-    same = ca.fingerprint_sha256 == before
-    say(
-        output,
-        f"Renewed {made.certificate}, valid until {times.day(info.not_after)}; "
-        f"{'key and CA are the same as before' if same else f'the new CA signs ({ca.subject})'}.",
-        f"  names:       {', '.join(info.names) or 'none'}",
-        f"  addresses:   {', '.join(info.addresses) or 'none'}",
-        f"  fingerprint: {info.fingerprint_sha256}",
-    )
+    given = {"file": made.certificate, **_described(info), "subject": ca.subject}
+    tell(output, say("tls", "renewed_same" if ca.fingerprint_sha256 == before else "renewed_new", **given))
+    tell(output, say("tls", "fields", **given))
     if there(made.next_ca_certificate):
-        say(
-            output,
-            f"A new CA waits, and signs from {times.day(ca.next_ca_from)} on: put it on every terminal "
-            "(posd tls ca > ca.crt). Once all have it: posd tls renew --end-old-ca",
-        )
+        tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := tls.renewal_reasons(info, wanted(config), now):
         # It ends with its CA, or terminals call it by a name that was not given at init.
-        what = "; ".join(left)
-        lacking = tls.missing(info, wanted(config))
-        cure = (
-            f"its CA ends on {times.day(ca.not_after)}: put the new one on every terminal (posd tls ca > ca.crt), "
-            "then: posd tls renew --end-old-ca"
-            if info.days_left(now) < tls.RENEWAL_DAYS
-            else f"its CA is from the future, valid only from {times.day(ca.not_before)} on: posd tls init --force, "
-            f"then put the new {made.ca_certificate} on every terminal"
-            if ca.not_before > now
-            else f"name it at init: posd tls init --name or --address ({lacking}). Where the CA may not vouch for it: "
-            "posd tls renew --new-ca, put that CA on every terminal, posd tls renew --end-old-ca, and then name it"
+        ends, future = info.days_left(now) < tls.RENEWAL_DAYS, ca.not_before > now
+        cure = say(
+            "tls",
+            "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name",
+            ca_until=times.day(ca.not_after),
+            from_day=times.day(ca.not_before),
+            ca=made.ca_certificate,
+            lacking=tls.missing(info, wanted(config)),
         )
-        fail(output, f"the renewed certificate does not help: {what}; {cure}")
+        fail(output, f"the renewed certificate does not help: {'; '.join(left)}; {cure}")
     _end(
         output,
         {
@@ -234,7 +215,7 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
     )
     if not if_needed:
         fail(output, f"cannot renew: {words}")
-    say(output, f"Nothing is renewed here: {words}.")
+    tell(output, f"Nothing is renewed here: {words}.")
     _end(output, {"renewed": False, "reasons": [], "certificate": None})
 
 
@@ -250,7 +231,7 @@ def _wait_for_the_clock(
         return
     if not if_needed:
         fail(output, daemon.clock_doubt)
-    say(output, f"{daemon.clock_doubt}. posd renews it by itself then.")
+    tell(output, f"{daemon.clock_doubt}. posd renews it by itself then.")
     _end(output, {"renewed": False, "reasons": [], "certificate": None})
 
 
@@ -267,16 +248,15 @@ def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, out
     """Notify the running daemon; return whether it serves the certificate now, None where none runs."""
     daemon = settings.find(ctx, config)
     if daemon is None:
-        say(output, "No posd answers here; one that runs takes it up within a minute.")
+        tell(output, "No posd answers here; one that runs takes it up within a minute.")
         return None
     if daemon.reload() and daemon.serves(info.fingerprint_sha256):
-        say(output, f"posd serves it now, on {daemon.address}.")
+        tell(output, f"posd serves it now, on {daemon.address}.")
         return True
-    say(output, "posd takes it up within a minute; look with: posd tls status")
+    tell(output, "posd takes it up within a minute; look with: posd tls status")
     return False
 
 
 def _end(output: Output, result: dict[str, object]) -> NoReturn:
-    if output.as_json:
-        output.json(msgspec.json.encode(result))
+    output.json(msgspec.json.encode(result))
     sys.exit(ExitCode.DONE)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import socket
-import struct
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +18,7 @@ from posd.cli.app.connection import Problem, Unreachable, connect
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
+from posd.client.connection import probe
 from posd.config import Config
 from posd.tls.served import CertificateNotShown, shown_certificate
 
@@ -72,9 +71,9 @@ def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> N
     raise Failure(str(error), code, output)
 
 
-def say(output: Output, *lines: str) -> None:
+def tell(output: Output, text: str) -> None:
     """Write lines for people; nothing with --json."""
-    output.verbatim(*lines)
+    output.verbatim(*text.split("\n"))
 
 
 # The daemon that runs with this configuration: told of a new certificate, and asked what its listener shows.
@@ -85,20 +84,15 @@ ASK_SECONDS = 5.0
 TAKE_UP_SECONDS = 70.0
 #: Between two looks, in seconds.
 LOOK_SECONDS = 0.1
-#: struct ucred: process, user and group id (unix(7)).
-_PEER_CREDENTIALS = struct.Struct("iII")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon: `check` is what its health says of the certificate, `clock` what of the clock; `port` that of its
-    webhook listener.
-    """
+    """A daemon: `clock` is what its health says of the clock, `port` that of its webhook listener."""
 
     socket: Path
     host: str
     port: int
-    check: Mapping[str, Any] = field(default_factory=dict)
     clock: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -114,23 +108,15 @@ class RunningDaemon:
         """The address of the listener as people write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def shown(self) -> bytes:
-        """Return the certificate (DER) that the listener shows. Raise CertificateNotShown."""
-        return shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
-
     def reload(self) -> bool:
         """Order it to load the files now (SIGHUP); return whether this user may. Else it looks by itself."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            try:
-                connection.connect(str(self.socket))
-                raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-                # The process that listens: no file with a number in it can be out of date. 0: it is in a container.
-                pid, uid, _ = _PEER_CREDENTIALS.unpack(raw)
-                if pid <= 1 or os.geteuid() not in (0, uid):
-                    return False
-                os.kill(pid, signal.SIGHUP)
-            except OSError:
+        try:
+            # The process that listens: no file with a number in it can be out of date. 0: it is in a container.
+            if (pid := probe(str(self.socket))) <= 1:
                 return False
+            os.kill(pid, signal.SIGHUP)
+        except (OSError, Unreachable):
+            return False
         return True
 
     def serves(self, fingerprint: str) -> bool:
@@ -138,7 +124,10 @@ class RunningDaemon:
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
             with suppress(CertificateNotShown):  # a busy machine; it may be there the next time
-                if tls.describe_der(self.shown()).fingerprint_sha256 == fingerprint:
+                if (
+                    tls.describe_der(shown_certificate(self.host, self.port, seconds=ASK_SECONDS)).fingerprint_sha256
+                    == fingerprint
+                ):
                     return True
             if time.monotonic() >= end:
                 return False
@@ -150,14 +139,12 @@ def find(ctx: click.Context, config: Config) -> RunningDaemon | None:
     try:
         with connect(ctx) as api:
             checks = api.get("/health", also={503}).body["checks"]
-            check = checks["certificate"]
             host = ip_address(config.webhooks.host)
             loopback = "127.0.0.1" if host.version == 4 else "::1"
             return RunningDaemon(
                 Path(api.socket),
                 loopback if host.is_unspecified else str(host),
-                check["served"]["port"],
-                check,
+                checks["certificate"]["served"]["port"],
                 checks.get("clock", {}),
             )
     except (Unreachable, Problem, LookupError, TypeError):

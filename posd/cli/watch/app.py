@@ -23,14 +23,15 @@ from textual.containers import Vertical, VerticalScroll
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.widgets import OptionList, Static
+from textual.widgets import Footer, OptionList, Static
 
 from posd.base.text import shown
+from posd.cli.explain.catalogue import say
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts
 from posd.cli.watch.rows import lines
 from posd.cli.watch.source import Source
-from posd.cli.watch.state import Kind, Row, Section, Shop, State
+from posd.cli.watch.state import Kind, ListName, Row, Shop, WatchState
 
 #: seconds between two frames at least.
 FRAME_SECONDS = 0.25
@@ -43,7 +44,7 @@ BELOW_LINES = ((30, 8), (24, 4), (16, 3))
 #: The least lines of a screen that has room for the names of the lists, and for the rates.
 TITLES_FROM, RATES_FROM = 9, 12
 #: The most pressing list first.
-PRESSING = (Section.ATTENTION, Section.OPEN, Section.TERMINALS)
+PRESSING = (ListName.ATTENTION, ListName.OPEN, ListName.TERMINALS)
 #: Characters of ours and of Textual -> how they are written where the locale has no UTF-8.
 DRAWN = str.maketrans("·─▸…↑↓│╭╮╰╯", "-->~^v|++++")
 
@@ -110,7 +111,16 @@ class Rows(OptionList):
             target.focus()
 
 
-class Page(Screen[None]):
+class ListArea(Vertical):
+    """The three lists. They share its lines again when its height changes."""
+
+    def on_resize(self) -> None:
+        """Draw the lists for the new height."""
+        if isinstance(self.app, Watch):
+            self.app.draw()
+
+
+class RowPage(Screen[None]):
     """Everything about one row, or the help."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.pop_screen", "back", key_display="q")]
@@ -124,7 +134,8 @@ class Page(Screen[None]):
         yield from (Static(id=name) for name in ("header", "notice", "title"))
         with VerticalScroll():
             yield Static("asking posd …", id="text")
-        yield from (Static(id=name) for name in ("message", "keys"))
+        yield Static(id="message")
+        yield Footer()
 
     def show(self, text: RenderableType | None, problem: str = "") -> None:
         """Show the text of the page, or why there is none."""
@@ -164,14 +175,15 @@ def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool
     return Binding(keys, action, word, key_display=sign, tooltip=words, show=show)
 
 
+#: Those that a narrow screen has to show come first.
 KEYS = (
-    _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
-    _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
+    _key("q", "quit", "quit", "q", "quit (also Ctrl-C); on a page: back (also Escape)"),
+    _key("question_mark,h", "help", "help", "?", "this help (also h)"),
     _key("s,enter", "show", "show", "s", "show all about the selected row (also Enter)"),
     _key("a", "abort", "abort", "a", "ask the terminal to abort the selected payment; asks first"),
     _key("r", "reconcile", "reconcile", "r", "ask the terminal now how the selected payment stands"),
-    _key("question_mark,h", "help", "help", "?", "this help (also h)"),
-    _key("q", "quit", "quit", "q", "quit (also Ctrl-C); on a page: back (also Escape)"),
+    _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
+    _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
     _key("ctrl+l", "redraw", "redraw", "Ctrl-L", "draw the screen anew", show=False),
 )
 
@@ -183,7 +195,7 @@ class Watch(App[None]):
     CSS = """
     Screen { scrollbar-size: 0 0; overflow: hidden; }
     Static { height: auto; }
-    #header, #heading, #rates, #keys, #lists > Static { height: 1; }
+    #header, #heading, #rates, #lists > Static { height: 1; }
     Rows, Rows:focus { border: none; padding: 0; scrollbar-size: 0 0; background: ansi_default; }
     Rows > .option-list--option { padding: 0; }
     Rows > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: none; }
@@ -202,7 +214,7 @@ class Watch(App[None]):
         self.theme = "ansi-dark"
         if ascii_only:
             self._filters.append(Ascii())
-        self.state = State(shop)
+        self.state = WatchState(shop)
         self.source = Source(socket, self.state, self.call_later)
         self._message, self._message_until = Text(), 0.0
         #: The payment of which the bottom line asks whether to abort it.
@@ -215,12 +227,13 @@ class Watch(App[None]):
     def compose(self) -> ComposeResult:
         """Lay out the header, the lists, what to do, the rates and the keys."""
         yield from (Static(id=name) for name in ("header", "notice"))
-        with Vertical(id="lists"):
-            for section in Section:
+        with ListArea(id="lists"):
+            for section in ListName:
                 yield Static(id=f"title-{section.name}")
                 yield Rows(id=section.name)
-                yield Static(Text.assemble((f"  {texts.NOTHING[section]}", "dim")), id=f"nothing-{section.name}")
-        yield from (Static(id=name) for name in ("heading", "below", "rates", "message", "keys"))
+                yield Static(texts.nothing(section), id=f"nothing-{section.name}")
+        yield from (Static(id=name) for name in ("heading", "below", "rates", "message"))
+        yield Footer()
 
     def on_mount(self) -> None:
         """Start to ask the daemon and to draw."""
@@ -266,7 +279,7 @@ class Watch(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Hide on a page the keys that do nothing there."""
-        page = self.screen if isinstance(self.screen, Page) else None
+        page = self.screen if isinstance(self.screen, RowPage) else None
         if page is None:
             return True
         is_payment = page.row is not None and page.row.kind is Kind.PAYMENT
@@ -292,11 +305,11 @@ class Watch(App[None]):
             self.say("posd is back", "green")
         self._was_away = self.state.away is not None
         over = asyncio.get_running_loop().time() > self._message_until
-        put(self.screen, "keys", self._keys() if self.size.height > 2 else Text())
+        self.screen.query_one(Footer).display = self.size.height > 2
         put(self.screen, "header", texts.header(self.state, now, self.size.width))
         put(self.screen, "notice", texts.notice(self.state, now, self.size.width, 3 if self.size.height >= 16 else 2))
         put(self.screen, "message", Text() if over else self._message)
-        if isinstance(self.screen, Page):
+        if isinstance(self.screen, RowPage):
             if self.screen.row is not None and self.screen.row.identity in self.state.changed_ids:
                 self._ask_all(self.screen, self.screen.row)
             self.screen.draw()
@@ -315,21 +328,6 @@ class Watch(App[None]):
     def on_descendant_focus(self) -> None:
         """Move the mark to the other list."""
         self.draw()
-
-    def _keys(self) -> Text:
-        """Return the keys. Where there is no room for all, those that the help explains better go first."""
-        keys = [key for key in KEYS if key.show and self.check_action(key.action, ())]
-        while True:
-            words = [
-                (key.key_display, "back" if key.action == "quit" and isinstance(self.screen, Page) else key.description)
-                for key in keys
-            ]
-            parts = [part for sign, word in words for part in ((str(sign), "bold"), (f" {word}   ", "dim"))]
-            text = Text.assemble(*parts)
-            if len(text) - 3 <= self.size.width or len(keys) == 1:
-                text.rstrip()
-                return text
-            keys.pop(max(0, len(keys) - 3))
 
     def _is_behind(self) -> bool:
         """Whether the terminal has not taken the frames before: the next one waits, and is newer."""
@@ -371,7 +369,7 @@ class Watch(App[None]):
 
     def _row(self) -> Row | None:
         """Return the row that keys act on."""
-        if isinstance(self.screen, Page):
+        if isinstance(self.screen, RowPage):
             return self.screen.row
         return self.screen.focused.selected if isinstance(self.screen.focused, Rows) else None
 
@@ -388,16 +386,16 @@ class Watch(App[None]):
 
     async def action_help(self) -> None:
         """Show what the lists and the keys mean."""
-        await self.push_screen(page := Page("help"))
+        await self.push_screen(page := RowPage("help"))
         page.show(texts.help_page((str(key.key_display), key.tooltip) for key in KEYS))
 
     async def action_show(self) -> None:
         """Show everything about the selected row."""
         if (row := self._row()) is not None:
-            await self.push_screen(page := Page(texts.heading(row), row))
+            await self.push_screen(page := RowPage(texts.heading(row), row))
             self._ask_all(page, row)
 
-    def _ask_all(self, page: Page, row: Row) -> None:
+    def _ask_all(self, page: RowPage, row: Row) -> None:
         self.source.ask(partial(texts.page, row=row, room=self.size.width), page.show)
 
     def action_abort(self) -> None:
@@ -414,7 +412,9 @@ class Watch(App[None]):
             self.say(f"cannot abort {texts.what(row)}: {why}; r asks the terminal how it stands", "yellow")
             return
         self._asked = row
-        self.say(f"{texts.ABORT.format(texts.what(row))}  y: yes, any other key: no", "bold yellow", float("inf"))
+        self.say(
+            f"{say('watch', 'abort', what=texts.what(row))}  y: yes, any other key: no", "bold yellow", float("inf")
+        )
 
     def action_reconcile(self) -> None:
         """Ask the terminal how the selected payment stands."""

@@ -13,7 +13,7 @@ from posd.cli.app.tables import shortened
 from posd.cli.payments import words
 from posd.cli.printing import progress as print_words
 from posd.cli.terminals.command import why
-from posd.cli.watch.state import Kind, Row, Section, decided_at
+from posd.cli.watch.state import Kind, ListName, Row, decided_at
 
 #: The way of a payment through its seven states: the four ends are told in words beside it.
 STEPS: Sequence[tuple[str, str | None]] = (
@@ -166,15 +166,15 @@ class Column(NamedTuple):
     is_serial: bool = False
 
 
-COLUMNS: Mapping[Section, Sequence[Column]] = {
-    Section.TERMINALS: (
+COLUMNS: Mapping[ListName, Sequence[Column]] = {
+    ListName.TERMINALS: (
         Column(_serial, 1, is_serial=True),
         Column(_reachable, 2),
         Column(_runs, 3, least=25),
         Column(_seen, 5, least=9),
         Column(_place, 4),
     ),
-    Section.OPEN: (
+    ListName.OPEN: (
         Column(_age, 2, right=True),
         Column(_serial, 1, is_serial=True),
         Column(_type, 6),
@@ -182,7 +182,7 @@ COLUMNS: Mapping[Section, Sequence[Column]] = {
         Column(track, 5),
         Column(state, 3),
     ),
-    Section.ATTENTION: (
+    ListName.ATTENTION: (
         Column(_attention_age, 4, right=True),
         Column(_code, 1),
         Column(_serial, 2, is_serial=True),
@@ -192,7 +192,7 @@ COLUMNS: Mapping[Section, Sequence[Column]] = {
 }
 
 
-def lines(section: Section, rows: Sequence[Row], room: int, now: datetime) -> list[Text]:
+def lines(section: ListName, rows: Sequence[Row], room: int, now: datetime) -> list[Text]:
     """Return a line of at most `room` cells for each row. The columns of all lines are the same."""
     columns = COLUMNS[section]
     most = 40 if room >= WIDE_COLUMNS - MARK else 16

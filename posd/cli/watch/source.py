@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from posd.base.times import iso
 from posd.cli.app.connection import Api, Problem, Unreachable, decode
 from posd.cli.app.errors import problem_lines
-from posd.cli.watch.state import WINDOW, Shop, State
+from posd.cli.watch.state import WINDOW, Shop, WatchState
 
 #: Lines of the feed that are read at once.
 PAGE = 500
@@ -23,42 +23,32 @@ PAGE = 500
 KINDS = frozenset({"transaction", "print_job"})
 
 Change = Mapping[str, Any]
+
+
+class FeedEnd(NamedTuple):
+    """The number of a line of the feed. Those of another database count anew."""
+
+    database_id: str
+    seq: int
+
+
 T = TypeVar("T")
 
 
-def newest(api: Api) -> int:
-    """Return the number of the newest line of the feed, by bisection. Raise Problem or Unreachable."""
-    low, high = 0, 1
-    while _changes(api, high):
-        low, high = high, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        if _changes(api, middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def newest(api: Api) -> FeedEnd:
+    """Return the place of the newest line of the feed. Raise Problem or Unreachable."""
+    database = api.get("/feed", {"limit": "1"}).body["databases"][-1]
+    return FeedEnd(database["database_id"], database["last_seq"] or 0)
 
 
-def holds(api: Api, place: int) -> bool:
-    """Whether the feed still has the line of that number: it has not in another database."""
-    found = _changes(api, place - 1) if place else []
-    return place == 0 or (bool(found) and found[0]["seq"] == place)
-
-
-def live(api: Api, place: int) -> Iterator[tuple[Change, str]]:
+def live(api: Api, seq: int) -> Iterator[tuple[Change, str]]:
     """Yield the lines behind that number as they come, decoded and as they came, until posd ends that.
 
     Raise Problem or Unreachable.
     """
-    for item in api.stream(f"/feed?limit={PAGE}", after=place):
+    for item in api.stream(f"/feed?limit={PAGE}", after=seq):
         if item.name in KINDS:
             yield decode(item.data), item.data
-
-
-def _changes(api: Api, place: int) -> list[Change]:
-    changes: list[Change] = api.get("/feed", {"after": str(place), "limit": "1"}).body["changes"]
-    return changes
 
 
 #: seconds between two looks while the feed is silent.
@@ -121,7 +111,7 @@ def words(error: Problem | Unreachable) -> str:
 class Source:
     """Threads that ask the daemon. `call` runs a function with its arguments in the thread of the screen."""
 
-    def __init__(self, socket: Path, state: State, call: Callable[..., object]) -> None:
+    def __init__(self, socket: Path, state: WatchState, call: Callable[..., object]) -> None:
         """Start with the shop of `state`."""
         self._socket, self._state, self._call = socket, state, call
         self._shop = state.shop
@@ -193,15 +183,15 @@ class Source:
                 wanted = EVERYTHING
 
     def _follow(self, api: Api) -> None:
-        pause, place = FIRST_PAUSE, None
+        pause, place = FIRST_PAUSE, FeedEnd("", 0)
         while not self._closed.is_set():
             try:
-                if place is None or not holds(api, place):
-                    place = newest(api)
+                if (found := newest(api)).database_id != place.database_id:
+                    place = found
                     self._want(EVERYTHING)
                 pause = FIRST_PAUSE
-                for change, _ in live(api, place):
-                    place = int(change["seq"])
+                for change, _ in live(api, place.seq):
+                    place = place._replace(seq=change["seq"])
                     self._call(self._state.add_changed, change["id"])
                     self._want(PAYMENTS if change["kind"] == "transaction" else PRINTS)
             except (Problem, Unreachable):

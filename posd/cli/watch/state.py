@@ -15,7 +15,7 @@ WINDOW = timedelta(hours=1)
 LINGER = timedelta(seconds=10)
 
 
-class Section(Enum):
+class ListName(Enum):
     """The lists of the screen."""
 
     TERMINALS = "TERMINALS"
@@ -34,7 +34,7 @@ class Kind(Enum):
 class Row(NamedTuple):
     """A line of a list. `attention` is that which the row is about; `runs` is the open payment on a terminal."""
 
-    section: Section
+    section: ListName
     kind: Kind
     identity: str
     document: Document
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     runs: Document | None = None
 
     @property
-    def key(self) -> tuple[Section, Kind, str, str]:
+    def key(self) -> tuple[ListName, Kind, str, str]:
         """What names the row while the rest of it changes."""
         return self.section, self.kind, self.identity, "" if self.attention is None else self.attention["code"]
 
@@ -74,7 +74,7 @@ class Shop:
     def _terminals(self) -> list[Row]:
         runs = {item["terminal"]: item for item in self.open if not item["released"]}
         rows = [
-            Row(Section.TERMINALS, Kind.TERMINAL, item["serial"], item, runs=runs.get(item["serial"]))
+            Row(ListName.TERMINALS, Kind.TERMINAL, item["serial"], item, runs=runs.get(item["serial"]))
             for item in self.terminals
         ]
         # Where there is not room for all, those that cannot be reached are to be seen.
@@ -84,16 +84,16 @@ class Shop:
         ended = sorted((item for item in self.recent if decided_at(item) >= now - LINGER), key=decided_at, reverse=True)
         ids = {item["client_transaction_id"] for item in ended}
         still_open = [item for item in self.open if item["client_transaction_id"] not in ids]
-        prints = [Row(Section.OPEN, Kind.PRINT_JOB, item["print_job_id"], item) for item in self.open_prints]
+        prints = [Row(ListName.OPEN, Kind.PRINT_JOB, item["print_job_id"], item) for item in self.open_prints]
         payments, done = (
-            [Row(Section.OPEN, Kind.PAYMENT, item["client_transaction_id"], item) for item in items]
+            [Row(ListName.OPEN, Kind.PAYMENT, item["client_transaction_id"], item) for item in items]
             for items in (still_open, ended)
         )
         return [*sorted([*payments, *prints], key=lambda row: str(row.document["created_at"])), *done]
 
     def _attention(self) -> list[Row]:
         rows = [
-            Row(Section.ATTENTION, kind, item[name], item, attention)
+            Row(ListName.ATTENTION, kind, item[name], item, attention)
             for kind, name, items in (
                 (Kind.PAYMENT, "client_transaction_id", self.attention),
                 (Kind.PRINT_JOB, "print_job_id", self.print_attention),
@@ -149,7 +149,7 @@ class Away(NamedTuple):
 
 
 @dataclass
-class State:
+class WatchState:
     """The last answers, and whether the daemon still answers."""
 
     shop: Shop = field(default_factory=Shop)

@@ -15,7 +15,7 @@ from posd.cli.app.advice import attention_advice, next_step, settling
 from posd.cli.app.connection import Api
 from posd.cli.app.output import Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, wrap
-from posd.cli.explain.catalogue import Advice, english
+from posd.cli.explain.catalogue import Advice, english, say
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
 from posd.cli.payments.words import words_of
@@ -23,35 +23,18 @@ from posd.cli.printing import progress as print_words
 from posd.cli.printing.command import show_all as show_print_job
 from posd.cli.terminals.command import why
 from posd.cli.watch import rows
-from posd.cli.watch.state import Document, Kind, Row, Section, Shop, State, summary
+from posd.cli.watch.state import Document, Kind, ListName, Row, Shop, WatchState, summary
 
 #: health's `status` -> its style.
 STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
-#: What stands in a list that is empty.
-NOTHING: Mapping[Section, str] = {
-    Section.TERMINALS: "none: name them in the configuration ([[terminals]])",
-    Section.OPEN: "no payment is open",
-    Section.ATTENTION: "nothing needs a person",
-}
-ABORT = "Ask the terminal to abort {}? The customer may be faster: the outcome still has to be awaited."
-HELP = """\
-TERMINALS  those of the configuration: whether they answer, what they run, when they were last heard of.
-
-OPEN  payments that have not ended, oldest first, and print jobs. A payment goes from ack (the terminal has it) over \
-card (card read) and bank (approval asked for) to its end: approved, declined, rejected or canceled. The present state \
-stands in brackets. It stays for a few seconds after its end.
-
-ATTENTION  what a person should look at. What to do about the selected row stands below the lists; Enter shows all of \
-it, with the commands to type.
-
-The last hour: payments that began and ended in it, and how many were approved. Of the newest 100 of them: within what \
-time half of them and 95% of them had an outcome, and how many ended in the last minute.
-
-Nothing is asked of posd while nothing happens, but a look every 10 seconds. An abort is a request: the customer may \
-have been faster."""
 
 
-def header(state: State, now: datetime, room: int) -> Text:
+def nothing(section: ListName) -> Text:
+    """Return what stands in a list that is empty."""
+    return Text(f"  {say('watch', section.name.lower())}", "dim")
+
+
+def header(state: WatchState, now: datetime, room: int) -> Text:
     """Return posd's version and health, and the time."""
     health = str(state.shop.health.get("status", ""))
     left = Text.assemble(("posd", "bold"), f" {shown(state.shop.version)}  ", no_wrap=True)
@@ -64,7 +47,7 @@ def header(state: State, now: datetime, room: int) -> Text:
     return left.append(" " * gap + right) if gap > 0 else left
 
 
-def notice(state: State, now: datetime, room: int, most: int) -> Text:
+def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
     """Return what is wrong with posd itself, in `most` lines."""
     if state.away is not None:
         left = max(0, round((state.away.again_at - now).total_seconds()))
@@ -96,19 +79,19 @@ def _cut(text: str, room: int, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"]
 
 
-def title(section: Section, shown_rows: Sequence[Row], shop: Shop) -> Text:
+def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
     """Return the name of a list and how much there is in it."""
     text = Text.assemble((section.value, "bold"))
     match section:
-        case Section.TERMINALS:
+        case ListName.TERMINALS:
             text.append(f" {len(shown_rows)}")
             if silent := sum(row.document["reachable"] is False for row in shown_rows):
                 text.append(f", {silent} without answer", "bold red")
-        case Section.OPEN:
+        case ListName.OPEN:
             text.append(f" {len(shop.open)}{'+' if 'open' in shop.cut else ''}")
             if shop.open_prints:
                 text.append(f", and {counted(len(shop.open_prints), 'print job')}")
-        case Section.ATTENTION:
+        case ListName.ATTENTION:
             more = "+" if shop.cut & {"attention", "print_attention"} else ""
             text.append(f" {len(shown_rows)}{more}", "bold yellow" if shown_rows else "")
     return text
@@ -138,24 +121,18 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def once(state: State, now: datetime, room: int, *, brief: bool = False) -> Iterator[Text]:
-    """Yield everything in lines, as many as it takes. `brief`: without what to do about each row."""
+def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:
+    """Yield everything in lines, as many as it takes, without what to do about each row."""
     yield header(state, now, room)
     if wrong := notice(state, now, room, 1000):
         yield wrong
     every = state.shop.rows(now)
-    for section in Section:
+    for section in ListName:
         found = [row for row in every if row.section is section]
         yield ruled(title(section, found, state.shop), "", room)
-        for row, line in zip(found, rows.lines(section, found, room - 2, now), strict=True):
-            yield Text("  ").append(line)
-            if section is Section.ATTENTION and not brief:
-                told, commands = advice(row)
-                yield Text(f"         {heading(row)}", "dim")
-                yield Text("\n".join(f"         {part}" for part in wrap(told, room - 9)))
-                yield from (Text(f"         {command.format(id=row.identity)}", "cyan") for command in commands)
+        yield from (Text("  ").append(line) for line in rows.lines(section, found, room - 2, now))
         if not found:
-            yield Text(f"  {NOTHING[section]}", "dim")
+            yield nothing(section)
     yield rates(state.shop, now)
 
 
@@ -218,7 +195,7 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
 
 def help_page(keys: Iterable[Pair]) -> RenderableType:
     """Return what the help shows."""
-    return Group(_grid(keys, "bold"), "", Text(HELP))
+    return Group(_grid(keys, "bold"), "", Text(say("watch", "help")))
 
 
 class _Screen(io.StringIO):

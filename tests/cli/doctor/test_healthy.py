@@ -20,7 +20,7 @@ from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.output import Output
 from posd.cli.doctor.checks import CHECKS, DoctorCheck, examine
-from posd.cli.doctor.command import _group
+from posd.cli.doctor.command import show_group
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
 from posd.config import load
 from posd.terminals.attempt import ReplyLost
@@ -366,7 +366,7 @@ def test_a_person_reads_the_daemons_times_in_the_local_zone(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     at = "2026-11-20T14:02:11.123Z"
-    _group(
+    show_group(
         Output(as_json=False),
         "Daemon",
         [CheckFinding(status=CheckStatus.WARNING, subject="listener", meaning=f"away until {at}", check="daemon")],

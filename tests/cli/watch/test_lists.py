@@ -11,10 +11,10 @@ from rich.cells import cell_len
 
 from posd.cli.watch.app import share
 from posd.cli.watch.rows import lines
-from posd.cli.watch.state import Away, Section, Shop, State, Summary, summary
+from posd.cli.watch.state import Away, ListName, Shop, Summary, WatchState, summary
 from posd.cli.watch.texts import once, ruled, title
 from tests.cli.documents import attention, outcome
-from tests.cli.watch.shops import BUSY, CROWDED, NOW, at, identity, in_doubt, payment, terminal
+from tests.cli.watch.shops import BUSY, NOW, at, identity, in_doubt, payment, terminal
 
 FAILING = {
     "status": "failing",
@@ -56,7 +56,7 @@ def shops(draw: st.DrawFn) -> Shop:
 
 @given(shops(), st.integers(1, 140))
 def test_each_line_stays_in_the_screen_and_is_safe_to_write(shop: Shop, columns: int) -> None:
-    for section in Section:
+    for section in ListName:
         rows = [row for row in shop.rows(NOW) if row.section is section]
         written = lines(section, rows, columns, NOW)
         assert len(written) == len(rows)
@@ -75,8 +75,8 @@ def test_each_line_stays_in_the_screen_and_is_safe_to_write(shop: Shop, columns:
     ],
 )
 def test_where_there_is_no_room_for_all_columns_the_most_important_stay(columns: int, shown: Sequence[str]) -> None:
-    rows = [row for row in BUSY.rows(NOW) if row.section is Section.OPEN]
-    written = "\n".join(line.plain for line in lines(Section.OPEN, rows, columns, NOW))
+    rows = [row for row in BUSY.rows(NOW) if row.section is ListName.OPEN]
+    written = "\n".join(line.plain for line in lines(ListName.OPEN, rows, columns, NOW))
     assert [word for word in shown if word not in written] == []
 
 
@@ -90,16 +90,9 @@ def test_lines_are_shared_fairly(room: int, needs: list[int]) -> None:
             assert max(given_) <= got + 1
 
 
-def test_once_tells_all_with_commands_that_can_be_copied() -> None:
-    written = [line for text in once(State(CROWDED), NOW, 80) for line in text.plain.splitlines()]
-    assert sum(" SN-" in line for line in written) >= 40 + 30 + 20
-    for number in range(1, 21):
-        assert any(line.strip() == f"posd acknowledge {identity(number)} missing_reference" for line in written)
-
-
 @pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])
-def test_once_tells_all_that_is_wrong_with_posd_and_its_cure(away: Away | None) -> None:
-    state = State(replace(BUSY, health=FAILING), away)
+def test_the_table_tells_all_that_is_wrong_with_posd_and_its_cure(away: Away | None) -> None:
+    state = WatchState(replace(BUSY, health=FAILING), away)
     words = " ".join(" ".join(text.plain for text in once(state, NOW, 40)).split())
     wanted = [away.reason] if away else [str(check["detail"]) for check in list(FAILING["checks"].values())[:2]]
     for said in wanted:

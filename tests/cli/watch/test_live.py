@@ -20,7 +20,7 @@ import pytest
 
 from posd.cli.app.connection import Api
 from posd.cli.watch import source
-from tests.cli.processes import posd, posd_process
+from tests.cli.processes import posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
 
@@ -312,17 +312,7 @@ def test_the_newest_line_of_the_feed_is_found(shop: Counter) -> None:
     shop.ended(shop.charge(1))
     with Api(shop.socket) as api:
         newest = api.get("/feed", {"limit": "500"}).body["changes"][-1]["seq"]
-        assert source.newest(api) == newest
-        assert source.holds(api, newest)
-        assert not source.holds(api, newest + 1)
-
-
-def test_once_is_text_in_a_pipe(shop: Counter) -> None:
-    done = posd_process("--socket", str(shop.socket), "watch", "--once")
-    assert done.returncode == 0
-    assert "\x1b" not in done.stdout
-    assert "TERMINALS 2" in done.stdout
-    assert "SN-0002  reachable" in done.stdout
+        assert source.newest(api).seq == newest
 
 
 @pytest.mark.slow
@@ -360,7 +350,7 @@ def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("options", [(), ("--json",), ("--once",)])
+@pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options: tuple[str, ...]) -> None:
     with on_terminal(tmp_path / "absent.sock", "watch", *options) as view:
         assert view.ends() == 3
@@ -370,7 +360,4 @@ def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options
 def test_without_a_terminal_it_says_what_to_use_instead(shop: Counter) -> None:
     done = posd("watch", socket=shop.socket)
     assert done.returncode == 2
-    assert "posd watch --once" in done.stderr
-    both = posd("watch", "--once", "--json", socket=shop.socket)
-    assert both.returncode == 2
-    assert "posd status --json" in both.stderr
+    assert "posd list --open" in done.stderr

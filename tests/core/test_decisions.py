@@ -8,18 +8,22 @@ import pytest
 from posd.payments import model
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result, Transaction, next_step
+from posd.payments.refusals import Canceled
 from posd.payments.transitions import (
     RepeatedEvent,
     advance,
     conclude_start,
+    disputed,
     interrupted,
     quarantined,
     rebuild,
     recognise,
+    undisputed,
 )
 from posd.payments.wire import Judgement, StartAccepted
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
+from posd.terminals.envelope import ErrorEnvelope
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.events import body
 from tests.support.tables import there
@@ -57,7 +61,13 @@ def test_recognise(recorded: list[bytes], expected: RepeatedEvent) -> None:
 
 def test_the_same_answer_recorded_twice_is_recorded_once() -> None:
     """A commit of uncertain end is tried again, and may have been on disk."""
-    assert conclude_start(refused(), StartRefused(409, "busy"), NOW) == refused()
+    for judgement in (
+        StartRefused(409, "busy"),
+        Canceled(200, "{}", ErrorEnvelope("TERMINAL-SUNMI", "-1", "canceled")),
+    ):
+        once = conclude_start(starting(), judgement, NOW)
+        assert once.outcome is not None
+        assert conclude_start(once, judgement, NOW + GRACE) == once
 
 
 @pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused"), Doubtful("reset")])
@@ -199,3 +209,15 @@ def test_a_failure_reason_that_is_a_text_is_its_message() -> None:
     after = apply(along(starting(), *PATH), "DECLINED", REQUESTED, failure_reason="no funds")
     failure = there(there(after.outcome).failure_reason)
     assert (failure.type, failure.code, failure.message) == (None, None, "no funds")
+
+
+def test_a_callback_that_cannot_be_used_takes_no_final_of_the_terminal_back() -> None:
+    for final in (along(starting(), (ACK, None), (CANCELED, ACK)), along(starting(), *PATH, ("DECLINED", REQUESTED))):
+        after = quarantined(final, "not JSON", NOW)
+        assert (after.phase, after.outcome) == (Phase.FINAL, final.outcome)
+
+
+def test_a_terminal_whose_identity_is_in_doubt_is_shown_until_it_is_certain() -> None:
+    transaction = disputed(starting(), "two devices claim SN-TEST", NOW)
+    assert codes(transaction) == {"identity_conflict"}
+    assert codes(undisputed(transaction, NOW)) == set()

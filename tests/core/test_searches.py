@@ -78,6 +78,9 @@ def test_a_reply_of_too_many_elements_is_no_answer() -> None:
     answer = read_reply(reply, "", IDENTITY)
     assert isinstance(answer, SearchFailed)
     assert str(MAX_ELEMENTS) in answer.reason
+    most = read_reply(Replied(200, b"[" + b",".join([b"{}"] * MAX_ELEMENTS) + b"]"), "", IDENTITY)
+    assert isinstance(most, SearchFailed)
+    assert str(MAX_ELEMENTS) not in most.reason
 
 
 def test_elements_of_other_terminals_are_left_out_and_what_is_all_ours_stays_as_it_is() -> None:

@@ -172,21 +172,6 @@ def make(home: Path) -> TlsFiles:
     return tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
-@pytest.mark.slow
-async def test_a_certificate_that_ended_while_the_machine_was_off_is_renewed_at_the_start(
-    home: Path, short_lived: Callable[..., None]
-) -> None:
-    short_lived(DAY / 2)  # it began a day ago
-    made = make(home)
-    key, before = made.private_key.read_bytes(), tls.describe(made.certificate)
-    async with started(home) as daemon:
-        await daemon.log_line("certificate.renewed", detail="it had ended")
-        after = tls.describe(made.certificate)
-        assert await shown(daemon) == after.fingerprint_sha256 != before.fingerprint_sha256
-        assert made.private_key.read_bytes() == key
-        assert (await check(daemon))["status"] == "ok"
-
-
 async def test_it_is_renewed_by_itself_before_its_end(home: Path, short_lived: Callable[..., None]) -> None:
     short_lived(21 * DAY)
     before = tls.describe(make(home).certificate)

@@ -10,11 +10,9 @@ from uuid import uuid4
 import pytest
 import trustme
 
-from posd import tls
 from posd.base.times import iso, parse_iso
 from tests.e2e.test_backup import approve
 from tests.e2e.test_certificates import shown
-from tests.support import forks
 from tests.support.certificates import LATER
 from tests.support.daemon import Daemon, Reply, running
 from tests.support.events import APPROVED, body
@@ -111,15 +109,6 @@ async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedel
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
 
 
-async def made_under(clock: FakeTime, posd: Daemon) -> None:
-    """Renew the certificate by a command that lives by this clock, while posd is stopped."""
-    process = await forks.start(
-        *("--config", str(posd.config_file), "tls", "renew"), env=dict(posd.environment) | {"PATH": "/usr/bin"}
-    )
-    said = await process.communicate()
-    assert process.returncode == 0, said
-
-
 async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no_certificate(
     shop: Shop, clock: FakeTime
 ) -> None:
@@ -179,21 +168,6 @@ async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_agai
     assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
     for payment in (before, meanwhile):
         assert (await payment.get())["outcome"]["result"] == "approved"
-    await paid(shop)
-
-
-@pytest.mark.slow
-async def test_a_certificate_from_the_future_is_made_anew_at_the_start(shop: Shop, clock: FakeTime) -> None:
-    posd = shop.daemon
-    await posd.stop()
-    clock.move(days=AHEAD)
-    await made_under(clock, posd)
-    clock.move()
-    await posd.start()
-    told = [line["detail"] for line in posd.lines if line["event"] == "certificate.renewed"]
-    assert told == ["it was from the future"]
-    assert tls.describe(tls.files(posd.directory / "state" / "tls").certificate).not_before < datetime.now(UTC)
-    assert (await posd.call("GET", "/health")).json["checks"]["certificate"]["status"] == "ok"
     await paid(shop)
 
 

@@ -130,20 +130,4 @@ async def test_an_abort_that_lost_the_race_ends_with_what_the_terminal_says(shop
 # The wrong device
 
 
-async def test_the_acknowledgement_of_another_device(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = acknowledging("SN-STRANGER")
-    seen = len(shop.daemon.lines)
-    document = (await payment.put()).json
-    assert (document["phase"], attention(document)) == ("active", {"serial_mismatch"})
-    assert "SN-STRANGER" in document["attention"][0]["detail"]
-    line = await shop.daemon.log_line("payment.attention", seen, code="serial_mismatch")
-    assert line["level"] == "warning"
-    aborts = shop.terminal.aborts
-    assert (document["abortable"], (await payment.post("abort")).json["code"]) == (False, "not_abortable")
-    assert shop.terminal.aborts == aborts
-    await by_event(payment, event(payment.identity, "TERMINAL_CANCELED", None, payment.serial))
-    assert (await payment.get())["outcome"]["result"] == "canceled"
-
-
 # Orphans

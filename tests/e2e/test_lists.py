@@ -105,26 +105,3 @@ async def test_any_other_word_is_refused_by_the_name_of_the_parameter(shop: Shop
     reply = await shop.daemon.call("PUT", f"/transactions/{payment.identity}?amounts=cents", body)
     assert (reply.status, reply.json["errors"][0]["path"]) == (422, "amounts")
     assert payment.requests == []
-
-
-@pytest.mark.parametrize(
-    ("query", "wrong"),
-    [
-        ("", "since"),
-        ("since=2026-11-20T00:00:00Z", "since"),
-        ("since=2026-11-20T00:00:00Z&until=2026-11-20T00:00:00Z", "until"),
-        ("since=2026-11-20T00:00:00Z&until=2028-11-20T00:00:00Z", "until"),
-        ("since=0001-01-01T00:00:00Z&until=0001-01-02T00:00:00Z", "since"),
-        ("since=9999-12-30T00:00:00Z&until=9999-12-31T00:00:00Z", "since"),
-        ("since=2026-11-20T00:00:00&until=2026-11-21T00:00:00Z", "since"),
-        ("since=2026-11-20T00:00:00Z&until=2026-11-21T00:00:00Z&shift=last", "shift"),
-        ("shift=soon", "shift"),
-        ("shift=open&timezone=Mars/Olympus", "timezone"),
-        ("shift=open&timezone=../../etc", "timezone"),
-        ("shift=open&timezone=America", "timezone"),
-    ],
-)
-async def test_a_report_of_no_span_is_refused_with_what_is_wrong(shop: Shop, query: str, wrong: str) -> None:
-    reply = await shop.daemon.call("GET", f"/report?{query}")
-    assert (reply.status, reply.json["code"]) == (422, "invalid_request"), reply.body
-    assert [error["path"] for error in reply.json["errors"]] == [wrong]

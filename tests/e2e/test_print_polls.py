@@ -3,14 +3,11 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import datetime
-from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from tests.support.daemon import Daemon
 from tests.support.prints import EAGER, Printer, knowing, one_by_one
 from tests.support.shop import answering, hanging_up
 from tests.support.terminal import Script, http, nowhere
@@ -49,18 +46,6 @@ async def test_with_every_webhook_lost_a_poll_finds_the_end(
     assert job.polls[0].method == "GET"
     assert job.polls[0].path == f"/terminal/v1/print_job?print_job_id={job.identity}"
     await printer.daemon.log_line("print.poll", print_job=job.identity, status=status)
-
-
-@pytest.mark.slow
-async def test_the_end_stops_the_questions(printer: Printer) -> None:
-    job = await printer.job().started()
-    await job.polled()
-    assert await job.webhook() == 200
-    count = len(job.polls)
-    other = await printer.job().started()
-    await other.polled(4)
-    assert len(job.polls) <= count + 1, "but for one that was under way"
-    assert await other.webhook() == 200
 
 
 async def test_a_person_can_have_it_asked_for_also_when_it_has_ended(printer: Printer) -> None:
@@ -112,34 +97,3 @@ async def test_the_terminal_is_asked_by_its_own_id(printer: Printer) -> None:
     printer.terminal.print_poll = poll
     await job.started()
     assert (await job.outcome())["decided_by"] == "poll"
-
-
-async def not_reached(daemon: Daemon, after: int, count: int) -> list[dict[str, Any]]:
-    """Wait for so many polls that do not reach the terminal; return their log lines."""
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
-        line = await daemon.log_line("print.poll", after=after, result="no_answer")
-        after = next(number for number in range(after, len(daemon.lines)) if daemon.lines[number] is line) + 1
-        if "cannot connect" in line["reason"]:
-            found.append(line)
-    return found
-
-
-@pytest.mark.slow
-async def test_a_terminal_that_is_away_is_not_hammered_and_all_settle_at_its_return(printer: Printer) -> None:
-    jobs = [printer.job(poll=answering(200, {"status": "IN_PROGRESS"})) for _ in range(30)]
-    await asyncio.gather(*(job.started() for job in jobs))
-    await asyncio.gather(*(job.polled() for job in jobs))
-    begin = len(printer.daemon.lines)
-    await printer.terminal.unplug()
-    try:
-        failed = await not_reached(printer.daemon, begin, 4)
-    finally:
-        await printer.terminal.plug_in()
-    printer.terminal.print_poll = answering(200, {"status": "COMPLETED"})
-    ended = await asyncio.gather(*(job.outcome() for job in jobs))
-    assert {(item["status"], item["decided_by"]) for item in ended} == {("COMPLETED", "poll")}
-    times = [datetime.fromisoformat(line["timestamp"]) for line in failed]
-    pauses = [(late - early).total_seconds() for early, late in pairwise(times)]
-    for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=False):
-        assert pause >= least, f"thirty jobs wait, and one question after a growing pause asks for all: {pauses}"

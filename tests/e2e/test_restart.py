@@ -21,7 +21,6 @@ from tests.support.shop import (
     QUIET,
     Payment,
     Shop,
-    acknowledging,
     answering,
     hanging_up,
     held,
@@ -113,25 +112,6 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
     assert [len(payment.searches) for payment in payments] == [1] * len(payments)
     assert [len(payment.requests) for payment in payments] == [1] * len(payments)
     await nothing_to_correct(posd)
-
-
-async def test_killed_while_it_was_starting_the_terminal_tells(counter: Shop) -> None:
-    payment = counter.payment()
-    counter.terminal.start = script = held(acknowledging(payment.serial))
-    starting = asyncio.create_task(payment.put())
-    await script.arrived.wait()
-    await counter.daemon.kill()
-    with pytest.raises(httpx2.TransportError):
-        await starting
-    script.release.set()
-    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    await counter.daemon.start()
-    outcome = await counter.daemon.outcome(payment.identity)
-    assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
-    assert len(payment.requests) == 1
-    assert [item["kind"] for item in await payment.history()] == ["intent", "interrupted", "search"]
-    assert (await payment.put()).status == 200
-    assert len(payment.requests) == 1
 
 
 async def test_killed_before_it_had_asked_about_a_strange_final_it_asks_then_and_not_again(counter: Shop) -> None:

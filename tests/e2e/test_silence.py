@@ -185,21 +185,3 @@ async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop)
 
 
 # One call at a time
-
-
-async def test_a_terminal_is_asked_one_thing_at_a_time(shop: Shop) -> None:
-    released = await shop.in_doubt()
-    assert (await released.post("release", {"operator": "Ana", "note": "the queue is long"})).status == 200
-    running = Payment(shop, str(uuid4()), released.serial)
-    assert (await running.put()).json["phase"] == "in_doubt"
-    shop.terminal.search = script = held(answering(200, b"[]"))
-    first = asyncio.create_task(released.post("reconcile"))
-    await script.arrived.wait()
-    second = asyncio.create_task(running.post("reconcile"))
-    elsewhere = await shop.in_doubt()  # another terminal does not have to wait
-    shop.terminal.search = answering(200, b"[]")
-    assert (await elsewhere.post("reconcile")).json["last_search"]["result"] == "none"
-    assert (len(released.searches), len(running.searches)) == (1, 0)
-    script.release.set()
-    assert [(await item).json["last_search"]["result"] for item in (first, second)] == ["none", "none"]
-    assert len(running.searches) == 1

@@ -134,26 +134,6 @@ async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Ma
         assert (absence.cause, absence.seconds) == (DowntimeCause.DEAF, 13 * BEAT_SECONDS)
 
 
-async def test_an_absence_that_ended_under_a_wrong_clock_is_told_right_once_the_clock_is(machine: Machine) -> None:
-    async with machine.daemon() as (store, presence):
-        payment = await machine.pay(store)
-        await presence.beat()
-    machine.pass_by(7 * 86_400)
-    started = machine.wall
-    machine.wall -= timedelta(days=1826)
-    async with machine.daemon() as (_, presence):
-        wrong = there(await found(presence))
-        assert (wrong.seconds, wrong.until[:4]) == (None, "2021")
-        machine.pass_by(60)
-        machine.wall += timedelta(days=1826)
-        right = Absence(DowntimeCause.STOPPED, 7 * 86_400.0, iso(started), {payment.client_transaction_id: None})
-        assert await found(presence) == right
-        assert presence.absences == 1
-        await presence.beat()
-    async with machine.daemon() as (_, presence):
-        assert await found(presence) == right  # it is kept so
-
-
 async def test_the_file_is_touched_while_something_is_open_and_makes_the_absence_shorter(machine: Machine) -> None:
     async with machine.daemon() as (store, presence):
         await machine.pay(store)

@@ -1,4 +1,4 @@
-"""What a callback of something that is over changes in memory: neither its terminal, nor budgets, nor currencies."""
+"""What a callback of something that is over uses up: a budget of its own, and nothing of what is open."""
 
 import json
 from collections.abc import AsyncIterator

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from posd.cli.main import main
@@ -112,21 +111,6 @@ def test_check_says_which_default_decides_the_day_and_what_the_listeners_take(tm
     assert "http on 192.0.2.1:9464" in summary('[metrics]\nlisten = "192.0.2.1:9464"')
 
 
-def test_show_profile_of_each_edition_that_is_used(tmp_path: Path) -> None:
-    file = write(
-        tmp_path,
-        '[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\nedition = "2026"\n[profile.abort]\npath = "/a"\n',
-    )
-    document = json.loads(posd(file, "show", "--profile", "--json").stdout)["profile"]
-    paths = {(row["edition"], row["access_mode"], row["operation"]): row["path"] for row in document}
-    assert len(paths) == 44
-    assert (paths["classic", "local", "print"], paths["2026", "local", "print"]) == (
-        "/terminal/v1/print",
-        "/terminal/v1/print/job",
-    )
-    assert {paths[edition, "local", "abort"] for edition in ("classic", "2026")} == {"/a"}
-
-
 def test_show_profile(tmp_path: Path) -> None:
     file = write(tmp_path, "[profile.abort]\nconfirmed = true\n[profile.cloud.void]\nabortable = false\n")
     lines = [line.split("\t") for line in posd(file, "show", "--profile").stdout.splitlines()]
@@ -158,84 +142,6 @@ def test_show_profile(tmp_path: Path) -> None:
         "replaced": True,
     }
     assert (shown["local", "void"]["abortable"], shown["local", "search"]["abortable"]) == (True, None)
-
-
-CLOUD = """
-[webhooks]
-public_url = "https://pos.example"
-[profile.cloud.void]
-confirmed = true
-[[terminals]]
-serial = "SN-CLOUD"
-access_mode = "cloud"
-base_url = "https://service.example"
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "terminals", "assumptions"),
-    [
-        ("", "none: every payment will be refused until one is configured", 10),
-        ('[[terminals]]\nserial = "SN-1"\n', "SN-1", 10),
-        (CLOUD, "SN-CLOUD (cloud)", 9),
-        (f'{CLOUD}[[terminals]]\nserial = "SN-1"\n', "SN-CLOUD (cloud), SN-1", 19),
-    ],
-    ids=["none", "local", "cloud", "both"],
-)
-def test_check_sums_up_what_the_fleet_uses(tmp_path: Path, text: str, terminals: str, assumptions: int) -> None:
-    lines = [
-        line.split(":", 1) for line in posd(write(tmp_path, text), "check", "--file-only").stdout.splitlines()[1:8]
-    ]
-    summary = {label.strip(): value.strip() for label, value in lines}
-    assert summary["terminals"] == terminals
-    assert summary["profile"] == f"{assumptions} paths are assumptions (posd config show --profile)"
-    assert summary.get("cloud") == ("the service calls back at https://pos.example" if text.startswith(CLOUD) else None)
-
-
-def test_headers_of_the_profile_are_shown_without_values(tmp_path: Path) -> None:
-    for name in ("api.key", "credentials/token"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(SECRET)
-    headers = f"""
-        [profile]
-        headers = {{X-Local = "{SECRET}"}}
-        [profile.cloud]
-        headers = {{X-Api-Key = {{file = "api.key"}}, X-Token = {{credential = "token"}}}}
-    """
-    file = write(tmp_path, f'{RIGHT}[[terminals]]\nserial = "SN-0002"\nheaders = {{a = "{SECRET}"}}\n{CLOUD}{headers}')
-    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
-    done = posd(file, "show", environment=environment)
-    as_json = posd(file, "show", "--json", environment=environment)
-    checked = [posd(file, "check", "--file-only", *flags, environment=environment) for flags in ((), ("--json",))]
-    for command in (done, as_json, *checked):
-        assert (command.returncode, command.stderr) == (0, "")
-        assert SECRET not in command.stdout
-    hidden = {"hidden": True}
-    api_key, token = {"file": str(tmp_path / "api.key")}, {"credential": "token"}
-    of_terminals = [
-        {"A": hidden, "X-Local": hidden},
-        {"X-Local": hidden, "a": hidden},
-        {"A": hidden, "X-Api-Key": api_key, "X-Token": token},
-    ]
-    shown = tomllib.loads(done.stdout)
-    assert shown["profile"] == {
-        "headers": {"X-Local": hidden},
-        "cloud": {"headers": {"X-Api-Key": api_key, "X-Token": token}},
-    }
-    assert [terminal["headers"] for terminal in shown["terminals"]] == of_terminals
-    document = json.loads(as_json.stdout)
-    assert document["values"]["profile"] == shown["profile"]
-    assert [terminal["headers"] for terminal in document["values"]["terminals"]] == of_terminals
-    sources = {key: source for key, source in document["sources"].items() if key.endswith(".headers")}
-    assert sources == {
-        "terminal_defaults.headers": "file",
-        "profile.headers": "file",
-        "profile.cloud.headers": "file",
-        "terminals[0].headers": "profile",
-        "terminals[1].headers": "file",
-        "terminals[2].headers": "profile.cloud",
-    }
-    assert "  # with those of [profile.cloud]\n" in done.stdout
 
 
 def test_show_needs_a_right_configuration(tmp_path: Path) -> None:

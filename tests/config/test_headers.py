@@ -91,30 +91,6 @@ def test_the_later_section_replaces_the_same_name_in_any_case(
     assert len(found) == len(layers) + bool(layers)
 
 
-@pytest.mark.parametrize("at", ["profile", "profile.cloud"])
-def test_headers_of_the_profile_come_from_the_file_a_file_or_a_credential(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    (tmp_path / "token").write_text("from file\n")
-    (tmp_path / "key").write_text("from credential\n")
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    mode = "cloud" if at == "profile.cloud" else "local"
-    config = parse(
-        f"""
-        [webhooks]
-        public_url = "https://pos.example"
-        [{at}]
-        headers = {{A = "plain", B = {{file = "token"}}, C = {{credential = "key"}}}}
-        [[terminals]]
-        serial = "A"
-        access_mode = "{mode}"
-        base_url = "https://10.0.0.9"
-        """,
-        file=tmp_path / "config.toml",
-    )
-    assert resolved(config) == {"A": "plain", "B": "from file", "C": "from credential"}
-
-
 def test_a_credential_outside_the_service_is_found_missing_only_when_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,18 +116,13 @@ def test_a_value_never_shows(tmp_path: Path, where: str) -> None:
     ("headers", "reason"),
     [
         ('{Host = "a"}', "Host is a header that posd sets itself"),
-        ('{content-LENGTH = "1"}', "content-LENGTH is a header that posd sets itself"),
         ('{Accept-Encoding = "gzip"}', "Accept-Encoding is a header that posd sets itself"),
         ('{"a b" = "x"}', "is not a header name"),
-        ('{"" = "x"}', "is not a header name"),
         ('{A = "x", a = "y"}', "a is given twice"),
         (f'{{A = "{SECRET}\\r\\nX: y"}}', "not one line of visible ASCII"),
-        (f'{{A = "{SECRET} "}}', "not one line of visible ASCII"),
         ('{A = ""}', "not one line of visible ASCII"),
         ('{A = "é"}', "not one line of visible ASCII"),
         ("{A = 1}", "has no usable value"),
-        ("{A = {}}", "has no usable value"),
-        ("{A = {file = 1}}", "has no usable value"),
         ('{A = {file = ""}}', "has no usable value"),
         (f'{{A = {{value = "{SECRET}"}}}}', "has no usable value"),
         ('{A = {file = "a", credential = "b"}}', "has no usable value"),

@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from posd.config import Config, load, parse
-from posd.config.profile import EDITIONS, OperationRow
+from posd.config.profile import EDITIONS
 from posd.config.show import toml_lines
 
 
@@ -129,36 +128,6 @@ def test_hosts_that_can_be_advertised(host: str) -> None:
 @pytest.mark.parametrize("url", ["https://10.0.0.9", "https://[fd00::9]:6869", "https://t.example:1/a/b"])
 def test_base_urls(url: str) -> None:
     assert read(f'[[terminals]]\nserial = "A"\nbase_url = "{url}"').terminals[0].base_url == url
-
-
-def test_profile_rows_are_replaced_one_by_one() -> None:
-    config = read(
-        """
-        [profile.abort]
-        confirmed = true
-        [profile.charge]
-        path = "/v2/charge"
-        [profile.search]
-        pointer = "/data"
-        [profile.void]
-        abortable = false
-        [profile.cloud.void]
-        path = "/v2/{terminal_serial}/void"
-        """
-    )
-    local, cloud = config.profiles["classic"].local, config.profiles["classic"].cloud
-    assert local["abort"] == OperationRow("GET", "/terminal/v1/abort", confirmed=True)
-    assert local["charge"] == OperationRow("POST", "/v2/charge", confirmed=False)
-    assert local["search"].pointer == "/data"
-    assert cloud["void"].path == "/v2/{terminal_serial}/void"
-    assert local["void"] == replace(EDITIONS["classic"].local["void"], abortable=False)
-    assert cloud["void"].abortable
-    changed = {"abort", "charge", "search", "void"}
-    assert {name: row for name, row in local.items() if name not in changed} == {
-        name: row for name, row in EDITIONS["classic"].local.items() if name not in changed
-    }
-    assert config.sources["profile.abort.confirmed"] == "file"
-    assert config.sources["profile.abort.path"] == "default"
 
 
 def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from posd.payments.transitions import RepeatedEvent, address_back, address_lost,
 from posd.records.model import Phase
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, read, starting
+from tests.support.tables import there
 
 OLD = "192.168.7.20"
 LIMITS = ReconcileLimits(grace=10.0, stall=300.0, stall_after_request=60.0)
@@ -40,8 +41,7 @@ def codes(transaction: Transaction) -> set[str]:
 
 def test_a_lost_address_is_told_with_what_it_means_and_what_is_to_be_done() -> None:
     lost = address_lost(running(), OLD, NOW)
-    attention = lost.attention_of(AttentionCode.ADDRESS_CHANGED)
-    assert attention is not None
+    attention = there(lost.attention_of(AttentionCode.ADDRESS_CHANGED))
     assert attention.detail == (
         "terminal SN-TEST was told to send the events of this payment to 192.168.7.20, and this machine has that "
         "address no longer: they may not arrive. posd asks the terminal by itself. Where it does not know the payment "

@@ -24,19 +24,13 @@ AMOUNTS = st.decimals(min_value=0, max_value=10**12 - 1, places=4) | st.integers
     ("given", "unit", "wire"),
     [
         ("10.10", "main", "10.10"),
-        ("10.1234", "main", "10.1234"),
         ("10.00", "whole", "10"),
-        ("43890", "whole", "43890"),
         ("0.00", "whole", "0"),
         ("438.9", "hundredths", "43890"),
-        ("438.90", "hundredths", "43890"),
-        ("0.01", "hundredths", "1"),
         ("1.2000", "hundredths", "120"),
-        ("0", "hundredths", "0"),
         ("999999999999.99", "hundredths", "99999999999999"),
         ("10.10", "whole", None),
         ("0.005", "hundredths", None),
-        ("438.901", "hundredths", None),
     ],
     ids=str,
 )
@@ -98,7 +92,6 @@ def test_a_whole_amount_object() -> None:
     ("amount", "unit", "decimals", "words"),
     [
         ("1.005", "main", 2, "at most 2 digits after the point: [amounts] decimals"),
-        ("0.0001", "main", 3, "at most 3 digits after the point: [amounts] decimals"),
         ("0.0001", "main", 4, None),
         ("1.005", "main", 3, None),
         ("1.050", "main", 2, None),
@@ -107,7 +100,6 @@ def test_a_whole_amount_object() -> None:
         ("1.005", "hundredths", 3, "at most 2 digits after the point: amount_unit"),
         ("1.5", "hundredths", 0, "no digits after the point: [amounts] decimals"),
         ("1.5", "whole", 2, "no digits after the point: amount_unit"),
-        ("1.5", "whole", 0, "no digits after the point: amount_unit"),
     ],
 )
 def test_digits_that_neither_the_currency_nor_the_unit_has_are_refused(

@@ -12,7 +12,7 @@ from posd.payments.transitions import RepeatedEvent, advance, conclude_start, re
 from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
 CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
@@ -195,15 +195,13 @@ def test_the_original_itself_does_not_stand_in_the_way() -> None:
 
 
 def test_what_is_open_of_a_type_that_is_not_known_stands_in_the_way() -> None:
-    found = in_the_way(VOID, [], [in_state(None, "open")], repeat=True)
-    assert found is not None
+    found = there(in_the_way(VOID, [], [in_state(None, "open")], repeat=True))
     assert found.code == "chain_conflict"
 
 
 def test_what_no_repeat_lifts_is_told_first() -> None:
     captured, voided = in_state(CAPTURE, "approved", 1), in_state(VOID, "approved", 2)
-    found = in_the_way(CAPTURE, [captured, voided], [captured, voided], repeat=False)
-    assert found is not None
+    found = there(in_the_way(CAPTURE, [captured, voided], [captured, voided], repeat=False))
     assert (found.code, list(found.others)) == ("chain_conflict", [voided])
 
 
@@ -212,6 +210,5 @@ def test_a_sibling_with_two_finals_stands_in_the_way_until_a_person_has_looked()
     approval = read(content("APPROVAL", REQUESTED, event_id="0b7d2a8e-3333-4d7c-9d55-0f6b1c2a9e11"))
     conflicting, _ = advance(sibling, approval, seen=RepeatedEvent.NEW, now=NOW)
     both = [sibling, conflicting]
-    found = in_the_way(CAPTURE, both, both, repeat=True)
-    assert found is not None
+    found = there(in_the_way(CAPTURE, both, both, repeat=True))
     assert list(found.others) == [conflicting]

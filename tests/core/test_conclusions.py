@@ -22,6 +22,7 @@ from posd.payments.transitions import (
 from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, REQUESTED, starting
+from tests.support.tables import there
 
 LATER = NOW + timedelta(seconds=30)
 LATER_TEXT = "2026-11-20T10:42:33.000Z"
@@ -130,8 +131,7 @@ def test_a_silence_is_said_and_concludes_nothing(code: AttentionCode, words: str
     before = event(content(CARD)).apply(REPLY["acknowledged"](starting()))
     after = silent(before, code, 10.0, LATER)
     assert (after.phase, after.outcome, after.trail) == (before.phase, None, before.trail)
-    item = after.attention_of(code)
-    assert item is not None
+    item = there(after.attention_of(code))
     assert (item.since, item.detail.startswith(words)) == (LATER_TEXT, True)
     assert code not in codes(event(content(REQUESTED, CARD)).apply(after)), "an event ends it"
 
@@ -139,11 +139,9 @@ def test_a_silence_is_said_and_concludes_nothing(code: AttentionCode, words: str
 def test_the_whole_proof_ends_a_doubt() -> None:
     after = proved(in_doubt(), PIECES, LATER)
     assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
-    outcome = after.outcome
-    assert outcome is not None
+    outcome = there(after.outcome)
     assert (outcome.result, outcome.status, outcome.evidence) == (Result.NOT_STARTED, None, PIECES)
-    assert outcome.failure_reason is not None
-    assert (outcome.failure_reason.code, outcome.reached_acquirer) == ("proved_not_started", False)
+    assert (there(outcome.failure_reason).code, outcome.reached_acquirer) == ("proved_not_started", False)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +173,7 @@ def test_a_release_frees_the_terminal_and_answers_nothing() -> None:
 def test_a_person_says_how_it_ended(result: Result) -> None:
     after = resolved(released(in_doubt(), NOW), result, "Ana", "seen on the slip", "r-1", LATER)
     assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
-    outcome = after.outcome
-    assert outcome is not None
+    outcome = there(after.outcome)
     assert (outcome.result, outcome.status, outcome.by_operator) == (result, None, True)
     assert (outcome.transaction_reference, outcome.supersedes) == ("r-1", None)
     assert outcome.reached_acquirer is (False if result is Result.NOT_STARTED else None)

@@ -14,6 +14,7 @@ from posd.terminals.attempt import Replied
 from posd.terminals.envelope import ErrorEnvelope, read_envelope
 from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.core.test_printing import starting
+from tests.support.tables import there
 
 #: JSON -> what it is as an id.
 NOTATIONS = {
@@ -54,14 +55,11 @@ def named_twice(literal: str) -> str:
 
 
 def response(members: str) -> RawResponse:
-    found = event(f'"raw_response": {{{members}}}').raw_response
-    assert found is not None
-    return found
+    return there(event(f'"raw_response": {{{members}}}').raw_response)
 
 
 def failure(literal: str) -> str | None:
-    found = event(f'"failure_reason": {{"code": {literal}}}').failure_reason
-    assert found is not None
+    found = there(event(f'"failure_reason": {{"code": {literal}}}').failure_reason)
     return found.code
 
 
@@ -78,15 +76,12 @@ def element(literal: str) -> str:
 
 
 def acknowledged(literal: str) -> str | None:
-    found = acknowledgement_of(f'{{"terminal": {{"serialNumber": {literal}}}}}'.encode())
-    assert found is not None
+    found = there(acknowledgement_of(f'{{"terminal": {{"serialNumber": {literal}}}}}'.encode()))
     return found.serial_number
 
 
 def envelope(members: str) -> ErrorEnvelope:
-    found = read_envelope(f'{{"type": "T", {members}}}'.encode())
-    assert found is not None
-    return found
+    return there(read_envelope(f'{{"type": "T", {members}}}'.encode()))
 
 
 def printed(job_id: str, more: str = '"status": "FAILED"') -> bytes:

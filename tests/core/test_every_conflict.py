@@ -12,21 +12,11 @@ from itertools import combinations
 import pytest
 
 from posd.payments.model import AttentionCode, NextStep, Result, may_be_paid, next_step
-from tests.core.inputs import (
-    CALLBACK,
-    NO_ANSWER,
-    PEOPLE,
-    PROOF,
-    REPLIES,
-    SILENCES,
-    content,
-    event,
-    events,
-    found,
-)
+from tests.core.inputs import CALLBACK, NO_ANSWER, PEOPLE, PROOF, REPLIES, SILENCES, content, event, events, found
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, Path, name_of
 from tests.core.test_every_order import CORE, GRACE, PATHS
 from tests.core.walks import Deck, State, walk
+from tests.support.tables import there
 
 PATH: Path = ((ACK, None), (CARD, ACK), (REQUESTED, CARD))
 FINALS = {
@@ -67,8 +57,7 @@ def check_conflict(state: State) -> None:
     assert (shown is not None) == (len(finals) > 1)
     if not finals:
         return
-    outcome = transaction.outcome
-    assert outcome is not None
+    outcome = there(transaction.outcome)
     assert finals[0] == " ".join(filter(None, (outcome.status, outcome.transaction_reference)))
     if shown is not None:
         assert next_step(transaction, NOW, GRACE) is NextStep.ASK_PERSON

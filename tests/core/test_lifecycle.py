@@ -77,44 +77,6 @@ def walk(*edges: tuple[str, str | None]) -> list[lifecycle.Step]:
     return steps
 
 
-def test_a_mismatch_of_previous_status_marks_a_gap_and_the_late_event_connects_it() -> None:
-    skipped, late = walk(
-        ("TERMINAL_ACKNOWLEDGED", None),
-        ("APPROVAL_REQUESTED", "CARD_PRESENTED"),
-        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
-    )[1:]
-    assert (skipped.gap, skipped.verdict, skipped.trail.connected) == (True, Verdict.APPLIED, False)
-    assert (late.gap, late.verdict, late.trail.connected) == (False, Verdict.LATE, True)
-    assert late.trail.position is Status.APPROVAL_REQUESTED
-
-
-def test_the_card_presented_again_is_applied_each_time() -> None:
-    steps = walk(("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"))
-    steps += walk(*[("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")])
-    again = step(steps[-1].trail, "CARD_PRESENTED", "CARD_PRESENTED")
-    assert (again.verdict, again.gap) == (Verdict.APPLIED, False)
-
-
-def test_the_first_presentation_that_a_second_overtook_is_late() -> None:
-    second, first = walk(
-        ("TERMINAL_ACKNOWLEDGED", None),
-        ("CARD_PRESENTED", "CARD_PRESENTED"),
-        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
-    )[1:]
-    assert (second.gap, second.trail.connected) == (True, False)
-    assert (first.verdict, first.trail.connected) == (Verdict.LATE, True)
-
-
-@pytest.mark.parametrize("final", ["TERMINAL_CANCELED", "TERMINAL_REJECTED"])
-def test_a_local_final_and_a_call_to_the_acquirer_break_the_table_in_either_order(final: str) -> None:
-    to_requested = (("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"))
-    requested = ("APPROVAL_REQUESTED", "CARD_PRESENTED")
-    after = walk(*to_requested, requested, (final, "APPROVAL_REQUESTED"))[-1]
-    assert (after.illegal, after.verdict, after.trail.position) == (True, Verdict.APPLIED, final)
-    before = walk(*to_requested, (final, "CARD_PRESENTED"), requested)[-1]
-    assert (before.illegal, before.verdict, before.trail.position) == (True, Verdict.AFTER_FINAL, final)
-
-
 def test_a_jump_that_names_no_state_before_it_marks_a_gap() -> None:
     first, jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL_REQUESTED", None))
     assert (first.gap, jump.gap, jump.illegal) == (False, True, False)

@@ -5,13 +5,13 @@ from decimal import Decimal
 
 import pytest
 
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
-from posd.payments.transitions import RepeatedEvent, advance, interrupted, proved, resolved, unread
-from posd.terminals.attempt import NeverSent, StartRefused
+from posd.payments.model import AttentionCode, OperationType, Result, Transaction
+from posd.payments.transitions import RepeatedEvent, advance, resolved, unread
+from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 R1 = content("APPROVAL", REQUESTED)
 R2 = content("APPROVAL", REQUESTED, reference="r-2")
@@ -33,8 +33,7 @@ def codes(transaction: Transaction) -> set[str]:
 
 
 def kinds(transaction: Transaction) -> list[str]:
-    assert transaction.outcome is not None
-    return [item.kind for item in transaction.outcome.evidence]
+    return [item.kind for item in there(transaction.outcome).evidence]
 
 
 @every(
@@ -77,24 +76,20 @@ def test_a_second_word_of_the_terminal(
     first: Input, second: Input, reference: str | None, proofs: list[str], raised: set[str]
 ) -> None:
     transaction = after(first, second)
-    assert transaction.outcome is not None
-    assert (transaction.outcome.transaction_reference, kinds(transaction)) == (reference, proofs)
+    assert (there(transaction.outcome).transaction_reference, kinds(transaction)) == (reference, proofs)
     assert codes(transaction) == raised
 
 
 def test_an_event_that_says_less_than_the_search_before_it_takes_nothing_away() -> None:
     transaction = after(found(R1), event(BARE))
-    assert transaction.outcome is not None
-    assert (transaction.outcome.transaction_reference, kinds(transaction)) == ("r-1", ["search", "event"])
+    assert (there(transaction.outcome).transaction_reference, kinds(transaction)) == ("r-1", ["search", "event"])
     assert "missing_reference" not in codes(transaction)
 
 
 def test_both_finals_are_shown_with_their_references() -> None:
-    shown = after(event(R1), event(R2)).attention_of(AttentionCode.CONFLICTING_FINAL)
-    assert shown is not None
+    shown = there(after(event(R1), event(R2)).attention_of(AttentionCode.CONFLICTING_FINAL))
     assert "APPROVAL (reference r-1) stands, APPROVAL (reference r-2) came" in shown.detail
-    shown = after(event(DECLINED), event(R1)).attention_of(AttentionCode.CONFLICTING_FINAL)
-    assert shown is not None
+    shown = there(after(event(DECLINED), event(R1)).attention_of(AttentionCode.CONFLICTING_FINAL))
     assert "DECLINED stands, APPROVAL (reference r-1) came" in shown.detail
 
 
@@ -111,8 +106,7 @@ def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() 
 def test_what_was_superseded_is_kept_when_the_outcome_is_completed() -> None:
     transaction = after(Input("", reply(StartRefused(409, "busy"))), found(BARE), event(R1))
     assert transaction.outcome is not None
-    assert transaction.outcome.supersedes is not None
-    assert transaction.outcome.supersedes.result is Result.NOT_STARTED
+    assert there(transaction.outcome.supersedes).result is Result.NOT_STARTED
 
 
 def test_an_amount_that_only_the_completing_word_tells_is_compared() -> None:
@@ -131,8 +125,7 @@ def test_that_the_acquirer_was_asked_takes_the_certainty_back_whenever_it_is_tol
     for transaction in (after(*path, asked, ended), after(*path, ended, asked)):
         assert transaction.outcome is not None
         assert (transaction.outcome.status, transaction.outcome.reached_acquirer) == (final, None)
-    outcome = after(*path, ended).outcome
-    assert outcome is not None
+    outcome = there(after(*path, ended).outcome)
     assert outcome.reached_acquirer is False
 
 
@@ -148,79 +141,15 @@ def test_so_does_the_acquirers_own_word_where_the_question_was_not_told(
     assert codes(transaction) == {"conflicting_final"}
 
 
-@pytest.mark.parametrize(
-    ("judgement", "kind", "code", "fact"),
-    [
-        (StartRefused(422, "no such amount"), EvidenceKind.REFUSAL, "refused", "HTTP 422"),
-        (NeverSent("connection refused"), EvidenceKind.UNSENT, "unsent", "connection refused"),
-    ],
-)
-def test_a_refusal_and_what_was_never_sent(
-    judgement: StartRefused | NeverSent, kind: str, code: str, fact: str
-) -> None:
-    outcome = after(Input("", reply(judgement))).outcome
-    assert outcome is not None
-    assert (outcome.result, outcome.status, outcome.reached_acquirer) == (Result.NOT_STARTED, None, False)
-    (evidence,) = outcome.evidence
-    assert (evidence.kind, evidence.status, evidence.body, evidence.reason) == (
-        (kind, 422, "no such amount", None)
-        if isinstance(judgement, StartRefused)
-        else (kind, None, None, judgement.reason)
-    )
-    assert outcome.failure_reason is not None
-    assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", code)
-    assert fact in str(outcome.failure_reason.message)
-
-
 def person(result: Result) -> Input:
     return Input("", lambda transaction: resolved(transaction, result, "Ana", "slip", None, NOW))
-
-
-def proof(transaction: Transaction) -> Transaction:
-    return proved(transaction, (Evidence(kind=EvidenceKind.ABORT, at="", status=409),), NOW)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "detail"),
-    [
-        (person(Result.APPROVED), event(R1), None),
-        (person(Result.DECLINED), found(DECLINED), None),
-        (
-            person(Result.DECLINED),
-            event(R1),
-            "the outcome was declined by a person's word; the terminal says approved",
-        ),
-        (
-            Input("", reply(NeverSent("x"))),
-            event(DECLINED),
-            "the outcome was not_started by inference; the terminal says declined",
-        ),
-        (
-            Input("", reply(StartRefused(409, ""))),
-            found(R1),
-            "the outcome was not_started by inference; the terminal says approved",
-        ),
-        (Input("", proof), event(R1), "the outcome was not_started by inference; the terminal says approved"),
-    ],
-)
-def test_the_terminal_supersedes_what_was_concluded_without_it(first: Input, second: Input, detail: str | None) -> None:
-    concluded = after(first, start=interrupted(starting(), NOW))
-    transaction = second.apply(concluded)
-    assert concluded.outcome is not None
-    assert transaction.outcome is not None
-    assert transaction.outcome.supersedes == concluded.outcome
-    assert transaction.outcome.stated_by_terminal
-    corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
-    assert (corrected and corrected.detail) == detail
 
 
 def test_a_person_can_say_how_it_ended_after_not_started_was_disproved() -> None:
     disproved = after(Input("", reply(StartRefused(409, ""))), event(content(ACK)))
     transaction = after(person(Result.APPROVED), start=disproved)
-    assert transaction.outcome is not None
-    assert transaction.outcome.supersedes == disproved.withdrawn
-    corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
-    assert corrected is not None
+    assert there(transaction.outcome).supersedes == disproved.withdrawn
+    corrected = there(transaction.attention_of(AttentionCode.OUTCOME_CORRECTED))
     assert corrected.detail == "the outcome was not_started by inference; a person says approved"
 
 
@@ -272,9 +201,7 @@ def test_what_a_tip_and_a_void_authorize_is_not_compared_with_the_amount(kind: O
 def test_only_an_approved_void_is_a_cancellation_or_a_refund(until: str | None, what: str | None) -> None:
     void = starting(type=OperationType.VOID, same_day_until=until)
     approval = event(content("APPROVAL", REQUESTED, occurred_at="2026-11-20T10:42:03.120Z"))
-    outcome = after(approval, start=void).outcome
-    assert outcome is not None
+    outcome = there(after(approval, start=void).outcome)
     assert outcome.reversal == what
     for other in (after(event(DECLINED), start=void), after(event(R1), start=starting(same_day_until=until))):
-        assert other.outcome is not None
-        assert other.outcome.reversal is None
+        assert there(other.outcome).reversal is None

@@ -13,14 +13,13 @@ from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import JobReport, PrintJob, rebuild
 from posd.printing.request import (
     DECISIONS,
-    MAX_DOCUMENT_BYTES,
     MAX_REFERENCE_CHARACTERS,
     PrintRequest,
     differing_fields,
     print_body,
     read_print,
 )
-from posd.records.request import MAX_FREE_FORM_DEPTH, MalformedJson, RequestFault, read_decision
+from posd.records.request import MalformedJson, RequestFault, read_decision
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
@@ -66,34 +65,6 @@ def test_every_fault_is_told_at_once() -> None:
         "/document",
         "/reprint_of",
     ]
-
-
-@pytest.mark.parametrize("body", [b"[]", b"7", b'"x"', b"null"])
-def test_what_is_no_object_is_one_fault(body: bytes) -> None:
-    assert read_print(body) == (PrintRequest(), (RequestFault("", "must be a JSON object"),))
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b'"\xff"', b"NaN"])
-def test_what_is_not_json_is_said_so(body: bytes) -> None:
-    with pytest.raises(MalformedJson):
-        read_print(body)
-
-
-def test_a_document_has_a_size() -> None:
-    fits = {"x": "y" * (MAX_DOCUMENT_BYTES - len('{"x": ""}'))}
-    assert read(document=fits)[1] == ()
-    (fault,) = read(document={"x": fits["x"] + "y"})[1]
-    assert fault.path == "/document"
-    assert str(MAX_DOCUMENT_BYTES) in fault.message
-    assert read()[0].document == b"{}"
-
-
-@pytest.mark.parametrize(
-    ("levels", "paths"), [(MAX_FREE_FORM_DEPTH, []), (MAX_FREE_FORM_DEPTH + 1, ["/document"]), (600, [""])]
-)
-def test_a_document_is_nested_so_deep_at_most(levels: int, paths: list[str]) -> None:
-    body = b'{"document": {"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}}"
-    assert [fault.path for fault in read_print(body)[1]] == paths
 
 
 @given(st.binary(max_size=60))

@@ -18,10 +18,9 @@ from posd.printing.model import (
     PrintJob,
     PrintStatus,
     belongs,
-    judge_reply,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
+from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
@@ -61,26 +60,6 @@ def ended(by: DecidedBy) -> PrintJob:
 
 def codes(job: PrintJob) -> set[str]:
     return {item.code for item in job.attention}
-
-
-@pytest.mark.parametrize(
-    ("attempt", "judgement"),
-    [
-        pytest.param(NotSent("refused"), NeverSent("refused"), id="not sent"),
-        pytest.param(ReplyLost("reset"), Doubtful("reset"), id="lost"),
-        pytest.param(Replied(200, b"whatever"), TAKEN, id="200"),
-        pytest.param(Replied(202, b""), TAKEN, id="202"),
-        pytest.param(Replied(299, b"{", complete=False), TAKEN, id="299 cut"),
-        pytest.param(Replied(301, b"go"), StartRefused(301, "go"), id="301"),
-        pytest.param(Replied(404, b"no \xff"), StartRefused(404, "no �"), id="404"),
-        pytest.param(Replied(499, b"x" * 5000), StartRefused(499, "x" * 2048), id="499 long"),
-        pytest.param(Replied(408, b""), Doubtful("the terminal answered HTTP 408"), id="408"),
-        pytest.param(Replied(500, b""), Doubtful("the terminal answered HTTP 500"), id="500"),
-        pytest.param(Replied(199, b""), Doubtful("the terminal answered HTTP 199"), id="199"),
-    ],
-)
-def test_what_the_one_attempt_proves(attempt: Attempt, judgement: object) -> None:
-    assert judge_reply(attempt, TAKEN) == judgement
 
 
 @pytest.mark.parametrize(

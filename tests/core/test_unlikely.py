@@ -16,7 +16,7 @@ from posd.payments.unlikely import unlikely
 from posd.payments.wire import TransactionEvent, read_event
 from tests.core.scenarios import IDENTITY, NOW, REQUESTED, starting
 from tests.support.events import body
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 DAY = timedelta(days=1)
 ON_TIME = NOW.isoformat()
@@ -64,8 +64,7 @@ def test_less_than_half_or_more_than_twice_the_sum(authorized: str | None, total
 
 
 def test_a_reference_that_another_approval_bears_too() -> None:
-    found = unlikely(asked(), approval(), USD, NOW, same_reference="another-id")
-    assert found is not None
+    found = there(unlikely(asked(), approval(), USD, NOW, same_reference="another-id"))
     assert "another-id" in found.reasons[0]
     assert not found.by_sum
 
@@ -155,8 +154,7 @@ def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
     event = approval("0.01", currency="COP", kind="VOID", at="2020-01-01T00:00:00Z")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     assert [item.code for item in after.attention if item.code is AttentionCode.AMOUNT_DIFFERS]
-    found = unlikely(after, event, USD, NOW)
-    assert found is not None
+    found = there(unlikely(after, event, USD, NOW))
     said = apply(after, found, NOW)
     codes = [item.code for item in said.attention]
     assert AttentionCode.AMOUNT_DIFFERS not in codes
@@ -169,8 +167,7 @@ def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
 def test_a_smaller_difference_beside_it_stays() -> None:
     event = approval("100.00", currency="COP")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
-    found = unlikely(after, event, USD, NOW)
-    assert found is not None
+    found = there(unlikely(after, event, USD, NOW))
     codes = {item.code for item in apply(after, found, NOW).attention}
     assert codes >= {AttentionCode.AMOUNT_DIFFERS, AttentionCode.APPROVAL_UNLIKELY}
 

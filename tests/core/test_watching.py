@@ -28,7 +28,7 @@ from posd.payments.schedule import (
     stopped,
 )
 from posd.records.model import Phase
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 LIMITS = ReconcileLimits(grace=10.0, stall=300.0, stall_after_request=60.0)
 ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED
@@ -246,8 +246,7 @@ def test_what_a_person_closed_is_asked_for_at_once_and_then_ever_more_rarely_for
     now = 100.0
     for result in (FOUND, NONE, NO_ANSWER, NONE, NONE, NONE):
         item = answered(item, result, LIMITS, now, jitter=0.0)
-        at = due(item, LIMITS)
-        assert at is not None
+        at = there(due(item, LIMITS))
         pauses.append(at - now)
         now = at
     assert pauses == [CLOSED_PAUSE_SECONDS, 60.0, 120.0, 240.0, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS]

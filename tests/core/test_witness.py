@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from posd.records import witness
 from posd.records.witness import StartedPayment, WitnessContents, why_gone_back
 from posd.storage.database_id import DatabaseIdentity, IdentityCause
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 A = StartedPayment("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-1", "2026-11-20T10:00:00.000Z")
 B = StartedPayment(
@@ -86,8 +86,7 @@ def test_no_changed_byte_makes_up_a_payment(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("unknown", [1, 2])
 def test_what_is_missing_is_counted(unknown: int) -> None:
-    why = why_gone_back(WitnessContents("first", 7), [MADE], 7, unknown)
-    assert why is not None
+    why = there(why_gone_back(WitnessContents("first", 7), [MADE], 7, unknown))
     assert why.startswith("1 payment is not" if unknown == 1 else "2 payments are not")
 
 

@@ -12,15 +12,7 @@ from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Reply, running
 from tests.support.events import body
 from tests.support.https import deliver
-from tests.support.shop import (
-    Payment,
-    Shop,
-    acknowledging,
-    answering,
-    held,
-    nothing_to_correct,
-    open_counters,
-)
+from tests.support.shop import Payment, Shop, acknowledging, answering, held, nothing_to_correct, open_counters
 from tests.support.terminal import Request, Script, scripted_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,15 +30,11 @@ async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
 #: What the terminal answers to an abort that it took, or may have taken.
 TAKEN: dict[str, Script] = {
     "200": answering(200, {"code": "ABORTED"}),
-    "204": answering(204),
-    "408": answering(408),
     "500": answering(500),
-    "503": answering(503),
     "no reply": no_reply,
 }
 
 
-@pytest.mark.quick(3)
 @pytest.mark.parametrize("answer", TAKEN)
 async def test_an_abort_that_may_have_been_taken(shop: Shop, answer: str) -> None:
     payment = await shop.started()
@@ -77,20 +65,10 @@ async def test_the_history_tells_who_asked_and_what_came(shop: Shop) -> None:
     await payment.end()
 
 
-async def test_an_approval_that_was_faster(shop: Shop) -> None:
-    payment = await shop.started()
-    shop.terminal.abort = TAKEN["200"]
-    assert (await abort(payment)).status == 202
-    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
-    assert (await payment.get())["outcome"]["result"] == "approved"
-
-
 #: What the terminal answers to an abort that it did not take -> the problem.
 NOT_TAKEN = {
     409: (409, "nothing_running"),
     404: (501, "not_configured"),
-    400: (501, "not_configured"),
-    301: (501, "not_configured"),
 }
 
 
@@ -115,44 +93,6 @@ async def test_past_the_point_of_no_return_nothing_is_sent(shop: Shop) -> None:
     assert shop.terminal.aborts == before
 
 
-async def test_what_has_ended_is_not_aborted(shop: Shop) -> None:
-    payment = await shop.started()
-    await payment.end("APPROVAL")
-    before = shop.terminal.aborts
-    reply = await abort(payment)
-    assert (reply.status, reply.json["code"], reply.json["outcome"]["result"]) == (
-        409,
-        "already_final",
-        "approved",
-    )
-    assert shop.terminal.aborts == before
-
-
-async def test_a_payment_in_doubt_can_be_aborted(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = no_reply
-    assert (await payment.put()).json["phase"] == "in_doubt"
-    shop.terminal.abort = TAKEN["200"]
-    reply = await abort(payment)
-    assert (reply.status, reply.json["phase"]) == (202, "in_doubt")
-    await payment.end()
-    assert (await payment.get())["outcome"]["result"] == "canceled"
-
-
-async def test_an_abort_while_the_reply_to_the_start_is_outstanding(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = script = held(acknowledging(payment.serial))
-    starting = asyncio.create_task(payment.put())
-    await script.arrived.wait()
-    shop.terminal.abort = TAKEN["200"]
-    reply = await abort(payment)
-    assert (reply.status, reply.json["phase"]) == (202, "starting")
-    await payment.end()
-    script.release.set()
-    started = await starting
-    assert (started.status, started.json["phase"], started.json["outcome"]["result"]) == (201, "final", "canceled")
-
-
 @pytest.mark.parametrize(("answer", "code"), [(200, None), (409, "already_final")])
 async def test_the_lease_lasts_until_the_abort_has_returned(shop: Shop, answer: int, code: str | None) -> None:
     payment = await shop.started()
@@ -174,25 +114,6 @@ async def test_the_lease_lasts_until_the_abort_has_returned(shop: Shop, answer: 
     assert known["transaction"] == following.identity
 
 
-async def test_the_lease_lasts_until_the_abort_has_returned_even_where_the_start_was_refused(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = refusing = held(answering(409))
-    starting = asyncio.create_task(payment.put())
-    await refusing.arrived.wait()
-    shop.terminal.abort = aborted = held(answering(200))
-    aborting = asyncio.create_task(abort(payment))
-    await aborted.arrived.wait()
-    refusing.release.set()
-    assert (await starting).json["phase"] == "final"
-    following = Payment(shop, str(uuid4()), payment.serial)
-    busy = await following.put()
-    assert (busy.status, busy.json["blocking_transaction"]) == (409, payment.identity)
-    aborted.release.set()
-    await aborting
-    shop.terminal.start = acknowledging(payment.serial)
-    assert (await following.put()).status == 201
-
-
 async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409)
@@ -206,18 +127,6 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
     reply = await abort(payment)
     assert (reply.status, reply.json["code"]) == (409, "not_abortable")
     assert shop.terminal.aborts == before
-
-
-async def test_a_payment_that_was_refused_and_runs_all_the_same_holds_its_terminal_again(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = answering(409)
-    assert (await payment.put()).json["phase"] == "final"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
-    busy = await Payment(shop, str(uuid4()), payment.serial).put()
-    assert (busy.status, busy.json["blocking_transaction"]) == (409, payment.identity)
-    shop.terminal.abort = TAKEN["200"]
-    assert (await abort(payment)).status == 202
-    await payment.end()
 
 
 @pytest.mark.asyncio(loop_scope="function")

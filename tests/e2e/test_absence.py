@@ -109,42 +109,6 @@ async def test_a_search_that_finds_it_settles_it(counter: Shop) -> None:
     await payment.end()
 
 
-async def test_it_is_known_over_the_next_restart_however_short(counter: Shop) -> None:
-    payment = await waiting(counter)
-    await away(counter, LONG)
-    await counter.daemon.log_line("listener.was_away")
-    before = (await listener(counter.daemon))[2]
-    assert await counter.daemon.stop() == 0
-    await counter.daemon.start()
-    assert (await listener(counter.daemon))[1:] == ("degraded", before)
-    assert told(counter.daemon) == []
-    await payment.end()
-    assert (await listener(counter.daemon))[0] == "ok"
-    await counter.daemon.restart()
-    assert (await listener(counter.daemon))[0] == "ok"
-
-
-async def test_what_is_short_or_without_open_payments_is_not_told(counter: Shop) -> None:
-    payment = await waiting(counter)
-    await away(counter, SHORT)
-    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
-    await payment.end()
-    await away(counter, LONG)
-    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
-    assert told(counter.daemon) == []
-
-
-async def test_a_clock_that_was_set_back_is_no_claim_and_no_all_clear(counter: Shop) -> None:
-    payment = await waiting(counter)
-    await away(counter, -3600)
-    status, state, words = await listener(counter.daemon)
-    assert (status, state) == ("degraded", "degraded")
-    assert "for an unknown time (posd was not running, and the clock was set)" in words
-    assert "seconds" not in (await counter.daemon.log_line("listener.was_away"))
-    await payment.end()
-    assert (await listener(counter.daemon))[1] == "ok"
-
-
 async def test_an_orderly_stop_is_a_sign_of_life(counter: Shop) -> None:
     await waiting(counter)
     await counter.daemon.kill()

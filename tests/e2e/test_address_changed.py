@@ -74,35 +74,6 @@ async def test_it_is_marked_and_asked_for_again_and_again_until_the_outcome_is_k
     await nothing_to_correct(counter.daemon)
 
 
-async def test_it_is_taken_back_where_the_address_is_back_and_the_events_go_on(counter: Shop) -> None:
-    payment = await waiting(counter)
-    counter.terminal.search = answering(200, b"[]")
-    await start_elsewhere(counter, BEFORE)
-    await payment.until(lambda it: "address_changed" in attention(it))
-    await start_elsewhere(counter, NOW)
-    await payment.until(lambda it: "address_changed" not in attention(it))
-    for status, previous in APPROVED[2:]:
-        assert await payment.event(status, previous) == 200
-    outcome = await counter.daemon.outcome(payment.identity)
-    assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "event")
-    assert [kind for kind in await kinds(payment) if kind.startswith("address")] == ["address_changed", "address_back"]
-    await nothing_to_correct(counter.daemon)
-
-
-@pytest.mark.slow
-async def test_an_event_that_comes_after_all_is_applied_and_it_is_still_asked_for(counter: Shop) -> None:
-    payment = await waiting(counter)
-    counter.terminal.search = answering(200, b"[]")
-    await start_elsewhere(counter, BEFORE)
-    await payment.until(lambda it: "address_changed" in attention(it))
-    assert await payment.event(*APPROVED[2]) == 200
-    document = await payment.get()
-    assert (document["status"], attention(document)) == ("APPROVAL_REQUESTED", {"address_changed"})
-    await payment.searched(len(payment.searches) + 2)
-    assert await payment.event(*APPROVED[3]) == 200
-    assert (await payment.get())["attention"] == []
-
-
 async def test_new_payments_name_the_address_that_there_is(counter: Shop) -> None:
     await (await waiting(counter)).end()
     await start_elsewhere(counter, BEFORE)

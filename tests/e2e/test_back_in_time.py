@@ -181,22 +181,6 @@ async def test_the_order_of_the_guards(own: Shop) -> None:
     assert (await own.payment().put(terminal=holding.serial)).json["code"] == "terminal_busy"
 
 
-async def test_a_snapshot_of_database_and_log_is_copied_back(own: Shop, home: Path) -> None:
-    """As a kill left them, with what is in the log."""
-    daemon = own.daemon
-    await daemon.kill()
-    copy_state(daemon, home / "old", "posd.db", "posd.db-wal")
-    await daemon.start()
-    payment = await own.started()
-    await daemon.kill()
-    lose(daemon.database, "-shm")
-    for name in ("posd.db", "posd.db-wal"):
-        shutil.copy2(home / "old" / name, daemon.database.with_name(name))
-    await daemon.start()
-    assert (await repeated(payment))["phase"] == "in_doubt"
-    await refused(own.payment())
-
-
 async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Shop, home: Path) -> None:
     """The witness gives what the lost file would have given."""
     daemon = own.daemon

@@ -25,7 +25,6 @@ from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.shop import Payment, Shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
-from tests.support.webhooks import key_file
 
 
 async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:
@@ -157,88 +156,7 @@ async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: s
     assert not [line for line in daemon.lines if line["event"] == "store.restored"]
 
 
-async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sent(own: Shop, home: Path) -> None:
-    daemon = own.daemon
-    await back_up(daemon, home / "backup.db")
-    lost = await own.started()
-    await daemon.kill()
-    destroy(daemon.database, "transactions", "events", "journal", "changes", "leases")
-    code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
-    assert code == 0, said
-    await daemon.start()
-    document = await lost.get()
-    assert document["phase"] == "in_doubt"
-    assert {item["code"] for item in document["attention"]} == {"in_doubt", "orphan"}
-    assert (await lost.put()).status == 200
-    assert len(lost.requests) == 1
-    assert (await own.payment().put()).json["code"] == "restore_unseen"
-    code, _, said = await posd_command(daemon, "restore", "--seen", "--operator", "Ana")
-    assert (code, lost.identity in said) == (0, True), said
-    assert (await (await own.started()).get())["phase"] == "active", "it holds no terminal"
-    for status, previous in APPROVED:
-        await lost.event(status, previous)
-    document = await lost.get()
-    assert (document["phase"], document["outcome"]["result"]) == ("final", "approved")
-    assert "serial_mismatch" not in {item["code"] for item in document["attention"]}, "it is not known which was asked"
-    code, said, _ = await posd_command(daemon, "reprocess")
-    assert (code, "Nothing differed" in said) == (0, True)
-
-
-async def test_while_posd_runs_a_restore_is_refused(own: Shop, home: Path) -> None:
-    await back_up(own.daemon, home / "backup.db")
-    code, _, said = await posd_command(own.daemon, "restore", str(home / "backup.db"))
-    assert (code, "stop it first" in said) == (1, True)
-    assert (await (await own.started()).get())["phase"] == "active"
-
-
 # backup
-
-
-async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:
-    async def ask(content: Any) -> Any:
-        return await posd.call("POST", "/backup", content, socket=posd.admin_socket)
-
-    assert (await posd.call("POST", "/backup", {"path": str(home / "b.db")})).json["code"] == "forbidden"
-    assert (await ask(b"{")).json["code"] == "malformed_json"
-    for content, path, words in (
-        ([], "", "must be a JSON object"),
-        ({}, "/path", "is required, or `into`"),
-        ({"path": 1}, "/path", "must be a string"),
-        (b'{"path": "/a", "path": "/b"}', "/path", "stands more than once"),
-        ({"path": "/a", "send": True}, "/path", "one of them"),
-        ({"path": "/a", "keep": 3}, "/keep", "needs /into"),
-        ({"into": "/a", "keep": 0}, "/keep", "a whole number of 1 to"),
-        ({"into": "a"}, "/into", "must be an absolute path"),
-        ({"into": str(key_file(posd))}, "/into", "posd's own"),
-        ({"into": "/proc/posd"}, "/into", "cannot be made"),
-        ({"send": 1}, "/send", "true or false"),
-        ({"path": str(home / "b.db"), "to": 1}, "/to", "is not a field"),
-        ({"path": "b.db"}, "/path", "must be an absolute path"),
-        ({"path": str(home / "nowhere" / "b.db")}, "/path", "ReadWritePaths="),
-        ({"path": str(home)}, "/path", "is a directory"),
-        ({"path": str(posd.database)}, "/path", "is the database itself"),
-        ({"path": str(key_file(posd))}, "/path", "posd's own"),
-    ):
-        reply = await ask(content)
-        assert (reply.status, reply.json["code"]) == (422, "invalid_request"), content
-        assert [error["path"] for error in reply.json["errors"]] == [path]
-        assert words in reply.json["errors"][0]["message"]
-        assert words in reply.json["detail"]
-    assert ".db" not in str(names(home))
-    reply = await ask({"path": str(home / "b.db")})
-    assert set(reply.json) == {"path", "bytes", "transactions", "at", "synced"}
-    assert (await ask({"path": str(home / "b.db")})).status == 200, "a backup may take the place of the one before"
-    line = await posd.log_line("store.backup")
-    assert (line["database"], line["count"]) == (str(home / "b.db"), 0)
-
-
-async def test_nothing_is_to_be_confirmed_without_a_restore(posd: Daemon) -> None:
-    body = {"operator": "Ana", "note": "looked at it"}
-    assert (await posd.call("POST", "/restore/seen", body)).json["code"] == "forbidden"
-    reply = await posd.call("POST", "/restore/seen", body, socket=posd.admin_socket)
-    assert reply.json["code"] == "not_found"
-    reply = await posd.call("POST", "/restore/seen", {"operator": "Ana"}, socket=posd.admin_socket)
-    assert [error["path"] for error in reply.json["errors"]] == ["/note"]
 
 
 # damage that a start meets

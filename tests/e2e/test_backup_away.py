@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from posd.storage import backup
-from posd.upkeep.verify import verify
 from tests.e2e.test_backup import approve, back_up, names, posd_command, sound
 from tests.support.daemon import Daemon
 from tests.support.shop import Shop, open_shop
@@ -50,31 +49,6 @@ async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_
     line = await shop.daemon.log_line("store.backups_unusable")
     assert "posd-20200109T000000Z.db" in line["detail"]
     assert sound(Path(second["path"]))
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_what_a_killed_backup_left_unfinished_is_removed_by_the_next(shop: Shop, home: Path) -> None:
-    directory = home / "backups"
-    directory.mkdir()
-    unfinished = ".posd-20200101T000000Z.db.part"
-    packed = ".posd-20200101T000000Z.db.gz.part"
-    for name in (unfinished, f"{unfinished}-journal", packed, f"{packed}.gz", ".posd-mine.db.part"):
-        (directory / name).write_bytes(b"half")
-    made = await into(shop.daemon, directory, 1)
-    assert names(directory) == {Path(made["path"]).name, ".posd-mine.db.part"}
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_backup_that_cannot_be_made_removes_nothing(shop: Shop, home: Path) -> None:
-    directory = home / "backups"
-    made = await into(shop.daemon, directory, 1)
-    Path(made["path"]).rename(directory / "posd-20200101T000000Z.db.gz")  # noqa: ASYNC240
-    (home / "file").write_text("")
-    reply = await shop.daemon.call(
-        "POST", "/backup", {"into": str(home / "file" / "x"), "keep": 1}, socket=shop.daemon.admin_socket
-    )
-    assert (reply.status, reply.json["errors"][0]["path"]) == (422, "/into")
-    assert names(directory) == {"posd-20200101T000000Z.db.gz"}
 
 
 @pytest.mark.slow
@@ -127,46 +101,3 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind(shop: Shop, home: P
     await back_up(shop.daemon, home / "after.db")
     assert names(shop.daemon.database.parent) == before
     assert (await shop.daemon.call("GET", "/health")).status == 200
-
-
-TILLS, PAYMENTS = 4, 6
-
-
-@pytest.mark.slow
-async def test_a_backup_in_the_middle_of_a_load_run_restores_to_a_state_that_verifies(own: Shop, home: Path) -> None:
-    """Tills pay on; a backup is made while they do; it is restored into the place of a database that is lost."""
-    daemon = own.daemon
-    paid: dict[str, Any] = {}
-    middle = asyncio.Event()
-
-    async def till() -> None:
-        for _ in range(PAYMENTS):
-            payment = await own.started()
-            await approve(payment)
-            paid[payment.identity] = payment
-            if len(paid) >= TILLS * PAYMENTS // 3:
-                middle.set()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(TILLS):
-            group.create_task(till())
-        await middle.wait()
-        known = set(paid)
-        copy = await into(daemon, home / "backups", 2)
-    assert len(paid) == TILLS * PAYMENTS
-    assert sound(Path(copy["path"]))
-
-    for lost in (False, True):
-        await daemon.kill()
-        if lost:
-            for suffix in ("", "-wal", "-shm"):
-                daemon.database.with_name(daemon.database.name + suffix).unlink(missing_ok=True)
-        code, _, said = await posd_command(daemon, "restore", copy["path"], "--yes")
-        assert code == 0, said
-        report = verify(daemon.database, lambda *_: None)
-        assert report.findings == []
-        await daemon.start()
-        for identity in known if lost else paid:
-            document = await daemon.transaction(identity)
-            assert document["outcome"]["result"] == "approved"
-        assert report.transactions >= len(known)

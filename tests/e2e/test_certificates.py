@@ -9,21 +9,20 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from posd import tls
 from posd.tls import TlsFiles, authority, issue
-from tests.support.certificates import LONG_AGO, YESTERDAY, issued
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
 from tests.support.https import connect, post
 from tests.support.shop import AMOUNT
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 DAY = timedelta(days=1)
@@ -33,14 +32,6 @@ ENOUGH = 12
 
 def files(posd: Daemon) -> TlsFiles:
     return tls.files(posd.directory / "state" / "tls")
-
-
-def put(path: Path, content: bytes) -> None:
-    """Replace a file in one step: the daemon may be reading it."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_bytes(content)
-    beside.chmod(path.stat().st_mode)
-    beside.replace(path)
 
 
 async def shown(posd: Daemon) -> str:
@@ -57,9 +48,8 @@ def fingerprint(writer: asyncio.StreamWriter) -> str:
 
 async def reloaded(posd: Daemon, event: str) -> dict[str, Any]:
     """Send SIGHUP and wait for the line of the log that says what came of it."""
-    assert posd.process is not None
     lines = len(posd.lines)
-    posd.process.send_signal(signal.SIGHUP)
+    there(posd.process).send_signal(signal.SIGHUP)
     return await posd.log_line(event, after=lines)
 
 
@@ -145,8 +135,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
                 assert (code, "posd serves it now" in said) == (0, True), said
             else:
                 await asyncio.to_thread(tls.renew, files(posd).certificate.parent)
-                assert posd.process is not None
-                posd.process.send_signal(signal.SIGHUP)
+                there(posd.process).send_signal(signal.SIGHUP)
             certificates.append(tls.describe(files(posd).certificate).fingerprint_sha256)
             await posd.log_line("certificate.loaded", after=lines, fingerprint_sha256=certificates[-1])
             await terminals.under(certificates[-1])
@@ -155,94 +144,6 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
     assert {certificate for certificate, _ in terminals.delivered} == set(certificates)
     assert {status for _, status in terminals.delivered} == {200}
     tell(f"{len(terminals.delivered)} webhooks were delivered while the certificate was renewed 3 times, none failed")
-
-
-def another_key(made: TlsFiles, other: TlsFiles) -> None:
-    put(made.private_key, other.private_key.read_bytes())
-
-
-def half_a_certificate(made: TlsFiles, _other: TlsFiles) -> None:
-    put(made.certificate, made.certificate.read_bytes()[:300])
-
-
-def empty_key(made: TlsFiles, _other: TlsFiles) -> None:
-    put(made.private_key, b"")
-
-
-def no_certificate(made: TlsFiles, _other: TlsFiles) -> None:
-    made.certificate.unlink()
-
-
-def ca_as_certificate(made: TlsFiles, _other: TlsFiles) -> None:
-    put(made.certificate, made.ca_key.read_bytes())  # the certificate of the signer stands beside its key
-    put(made.private_key, made.ca_key.read_bytes())
-
-
-#: What is put on the disk -> a word of what is said of it.
-HARMS: dict[Callable[[TlsFiles, TlsFiles], None], str] = {
-    another_key: "does not belong to the certificate",
-    half_a_certificate: "cannot be read as PEM",
-    empty_key: "cannot be read as PEM",
-    no_certificate: "does not exist",
-    ca_as_certificate: "would be refused by the terminals",
-}
-
-
-async def test_a_pair_that_does_not_fit_is_not_taken_up(posd: Daemon) -> None:
-    made = files(posd)
-    other = tls.init(posd.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
-    served = await shown(posd)
-    for harm, words in HARMS.items():
-        right = made.certificate.read_bytes(), made.private_key.read_bytes()
-        harm(made, other)
-        line = await reloaded(posd, "certificate.refused")
-        assert words in line["error"]
-        assert "goes on" in line["detail"]
-        assert await shown(posd) == served
-        health = await check(posd)
-        assert (health["status"], words in health["detail"]) == ("degraded", True)
-
-        if not made.certificate.exists():
-            made.certificate.touch()
-        put(made.certificate, right[0])
-        put(made.private_key, right[1])
-        assert "the same as before" in (await reloaded(posd, "certificate.loaded"))["detail"]
-        assert (await check(posd))["status"] == "ok"
-    assert await shown(posd) == served
-
-
-@pytest.mark.slow
-async def test_the_shops_own_pair_is_taken_up_too_and_never_renewed(home: Path, terminal: ScriptedTerminal) -> None:
-    authority = trustme.CA()
-    pair = issued(home, authority, "127.0.0.1")
-    own = (
-        f'[webhooks]\nlisten = "127.0.0.1:0"\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
-    )
-    config = toml(home, terminal.toml).replace('[webhooks]\nlisten = "127.0.0.1:0"\n', own)
-    daemon = Daemon(home, config)
-    (home / "state" / "tls").mkdir(parents=True)
-    authority.cert_pem.write_to_path(str(daemon.ca))  # where the test's clients look for it
-    await daemon.start()
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(daemon.stop)
-        assert await shown(daemon) == pair.fingerprint
-
-        (home / "next").mkdir()
-        following = issued(home / "next", authority, "127.0.0.1")
-        put(pair.certificate, following.certificate.read_bytes())
-        line = await reloaded(daemon, "certificate.refused")  # the key is still that of the one before
-        assert "does not belong" in line["error"]
-        assert await shown(daemon) != following.fingerprint
-        put(pair.private_key, following.private_key.read_bytes())
-        line = await reloaded(daemon, "certificate.loaded")
-        assert line["fingerprint_sha256"] == following.fingerprint == await shown(daemon)
-
-        code, said = await command(daemon, "renew")
-        assert (code, "shop's own PKI" in said) == (1, True)
-        code, said = await command(daemon, "renew", "--if-needed")
-        assert (code, "Nothing is renewed here" in said) == (0, True)
-        assert await shown(daemon) == following.fingerprint
-    assert not list((home / "state" / "tls").glob("server.*"))
 
 
 @pytest.fixture
@@ -271,39 +172,6 @@ def make(home: Path) -> TlsFiles:
     return tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
-@pytest.mark.slow
-async def test_a_certificate_that_ended_while_the_machine_was_off_is_renewed_at_the_start(
-    home: Path, short_lived: Callable[..., None]
-) -> None:
-    short_lived(DAY / 2)  # it began a day ago
-    made = make(home)
-    key, before = made.private_key.read_bytes(), tls.describe(made.certificate)
-    async with started(home) as daemon:
-        await daemon.log_line("certificate.renewed", detail="it had ended")
-        after = tls.describe(made.certificate)
-        assert await shown(daemon) == after.fingerprint_sha256 != before.fingerprint_sha256
-        assert made.private_key.read_bytes() == key
-        assert (await check(daemon))["status"] == "ok"
-
-
-async def test_one_that_ended_and_cannot_be_renewed_says_why(home: Path, short_lived: Callable[..., None]) -> None:
-    short_lived(DAY / 2)
-    made = make(home)
-    made.ca_key.unlink()
-    code, said = await Daemon(home, toml(home, "")).cannot_start()
-    assert code == 2
-    assert "has expired" in said
-    assert "Renewing it failed" in said
-    assert "ca.key: does not exist" in said
-
-
-async def test_the_shops_own_that_has_ended_is_told(home: Path) -> None:
-    pair = issued(home, trustme.CA(), "127.0.0.1", not_before=LONG_AGO, not_after=YESTERDAY)
-    own = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
-    code, said = await Daemon(home, toml(home, "").replace("[webhooks]\n", own)).cannot_start()
-    assert (code, "has expired" in said, "the shop's own PKI" in said) == (2, True, True)
-
-
 async def test_it_is_renewed_by_itself_before_its_end(home: Path, short_lived: Callable[..., None]) -> None:
     short_lived(21 * DAY)
     before = tls.describe(make(home).certificate)
@@ -314,34 +182,6 @@ async def test_it_is_renewed_by_itself_before_its_end(home: Path, short_lived: C
         health = await check(daemon)
         assert (health["status"], health["served"]["port"]) == ("ok", daemon.port)
         assert health["served"]["fingerprint_sha256"] == line["fingerprint_sha256"]
-
-
-async def test_what_was_named_and_what_the_machine_is_called_is_in_the_renewed_one(
-    home: Path, short_lived: Callable[..., None]
-) -> None:
-    """The daemon is called by an address that the certificate lacks: that too is a reason."""
-    made = tls.init(home / "state" / "tls", names=["pos.shop.example"], addresses=["10.9.9.9"])
-    async with started(home) as daemon:
-        assert "not for 127.0.0.1" in (await daemon.log_line("certificate.renewed"))["detail"]
-        await daemon.log_line("certificate.loaded")
-        info = tls.describe(made.certificate)
-        assert {"pos.shop.example", "localhost"} <= set(info.names)
-        assert {"10.9.9.9", "127.0.0.1"} <= set(info.addresses)
-        assert await shown(daemon) == info.fingerprint_sha256
-
-
-async def test_a_ca_that_ends_is_told_because_only_people_can_bring_a_new_one(
-    home: Path, short_lived: Callable[..., None]
-) -> None:
-    short_lived(issue.SERVER_LIFETIME, 12 * DAY)
-    make(home)
-    async with started(home) as daemon:
-        line = await daemon.log_line("certificate.not_renewed")
-        assert "its CA ends on" in line["error"]
-        assert "posd tls renew --end-old-ca" in line["error"]
-        assert "ends in 10 days" in (await daemon.log_line("certificate.ends"))["detail"]
-        health = await check(daemon)
-        assert (health["status"], "ends in 10 days" in health["detail"]) == ("degraded", True)
 
 
 #: Takes its stdin as its terminal, then becomes posd.

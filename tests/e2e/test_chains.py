@@ -12,11 +12,10 @@ import pytest_asyncio
 
 from posd.simulator import Simulator
 from tests.e2e.conftest import some
-from tests.support.chains import PATHS, Operation, approved, operation, stored, taking
+from tests.support.chains import Operation, approved, operation, stored, taking
 from tests.support.daemon import Daemon
-from tests.support.shop import Shop, hanging_up, knowing, nothing_to_correct
+from tests.support.shop import Shop, hanging_up, nothing_to_correct
 from tests.support.simulated import chain, play, simulated
-from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
@@ -52,18 +51,6 @@ async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simul
     await play(daemon, simulator, chain(text), by=by)
 
 
-async def test_a_re_authorization_that_failed_changes_no_reference(shop: Shop) -> None:
-    pre_auth = await approved(shop, "pre-auth")
-    for status in ("DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"):
-        failed = await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)
-        assert failed.sent["transaction_reference"] == pre_auth.reference
-        await failed.finish(status)
-    first = await approved(shop, "re-auth", pre_auth)
-    await (await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)).finish("DECLINED")
-    capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
-    assert capture.sent["transaction_reference"] == first.reference
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
 async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: Shop, kind: str) -> None:
@@ -84,70 +71,6 @@ async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: 
             "derives_from": pre_auth.identity,
             "same_day_until": None,
         }
-
-
-#: What a final event leaves out -> `raw_response` of the event.
-LEFT_OUT: dict[str, Any] = {
-    "no raw_response": None,
-    "an empty raw_response": {},
-    "no reference": {"ticket_number": "1"},
-    "null": {"transaction_reference": None, "ticket_number": "1"},
-    "an empty reference": {"transaction_reference": "", "ticket_number": "1"},
-    "an object": {"transaction_reference": {"transaction_reference": "x"}, "ticket_number": "1"},
-    "a text": "x",
-}
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("case", LEFT_OUT)
-@pytest.mark.parametrize("kind", ["re-auth", "capture", "void"])
-async def test_where_the_terminal_leaves_the_new_reference_out_there_is_none(shop: Shop, kind: str, case: str) -> None:
-    original = await approved(shop, "charge" if kind == "void" else "pre-auth")
-    item = await operation(shop, kind, original).begin(original=original.identity)
-    await item.finish(raw_response=LEFT_OUT[case])
-    document = await item.get()
-    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == ("approved", None)
-    assert document["transaction_reference"] == original.reference
-    damaged = {"damaged_event"} if case in ("an object", "a text") else set()
-    assert attention(document) == {"missing_reference"} | damaged
-    assert (stored(item)["transaction_reference"], stored(item)["given_reference"]) == (original.reference, None)
-    if kind == "capture":
-        problem = await operation(shop, "void", original).refused("unknown_original", original=item.identity)
-        assert f"{item.identity} was approved without a transaction_reference" in problem["detail"]
-
-
-async def test_where_the_newest_reference_is_not_known_no_older_one_is_sent(shop: Shop) -> None:
-    """An approved re-authorization without its reference: what counts is not known, until the terminal tells it."""
-    pre_auth = await approved(shop, "pre-auth")
-    await approved(shop, "re-auth", pre_auth)
-    newest = operation(shop, "re-auth", pre_auth)
-    shop.terminal.start = hanging_up
-    assert (await newest.put(original=pre_auth.identity)).json["phase"] == "in_doubt"
-    shop.terminal.search = knowing(newest.states(raw_response=None))
-    assert (await newest.post("reconcile")).json["outcome"]["transaction_reference"] is None
-    for kind in ("capture", "void"):
-        problem = await operation(shop, kind, pre_auth).refused("unknown_original", original=pre_auth.identity)
-        assert f"{newest.identity} was approved without a transaction_reference" in problem["detail"]
-        assert "give it as `transaction_reference`" in problem["detail"]
-    # A further re-authorization is of the pre-authorization's reference all the same; so it is tried and canceled.
-    further = await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)
-    assert further.sent["transaction_reference"] == pre_auth.reference
-    await further.finish("TERMINAL_CANCELED")
-    await newest.finish()
-    capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
-    assert capture.sent["transaction_reference"] == newest.reference
-
-
-@pytest.mark.slow
-async def test_swapped_or_without_its_echo_the_answers_reference_counts(shop: Shop) -> None:
-    for echoed in (None, str(uuid4()), 7, {}):
-        pre_auth = await approved(shop, "pre-auth")
-        capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
-        await capture.finish(operation={"type": "CAPTURE", "transaction_reference": echoed})
-        assert (await capture.get())["outcome"]["transaction_reference"] == capture.reference
-        void = await operation(shop, "void", capture).begin(original=capture.identity)
-        assert void.sent["transaction_reference"] == capture.reference
-        await void.finish()
 
 
 async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
@@ -180,18 +103,6 @@ async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
 # What posd learns of an original only after something was done to it
 
 
-async def test_what_was_done_by_reference_before_the_original_was_known(shop: Shop) -> None:
-    """The pre-authorization is in doubt, the till has its reference from the receipt."""
-    pre_auth = await shop_doubt(shop, "pre-auth")
-    pre_auth.reference = str(uuid4())
-    elsewhere = operation(shop, "re-auth")
-    await (await elsewhere.begin(transaction_reference=pre_auth.reference)).finish()
-    assert (await elsewhere.get())["original"] is None
-    await pre_auth.finish()
-    capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
-    assert capture.sent["transaction_reference"] == elsewhere.reference, "the newest reference of the chain"
-
-
 async def test_what_was_done_by_reference_is_shown_as_soon_as_its_original_is_known(shop: Shop) -> None:
     charge = await shop_doubt(shop, "charge")
     charge.reference = str(uuid4())
@@ -221,18 +132,3 @@ async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:
     shop.terminal.start = hanging_up
     assert (await item.put(**request)).json["phase"] == "in_doubt"
     return item
-
-
-async def test_an_approval_that_a_person_or_a_search_has_told_is_an_original(shop: Shop) -> None:
-    told = await shop_doubt(shop, "pre-auth")
-    reference = str(uuid4())
-    word = {"operator": "Ana", "note": "the receipt says so", "result": "approved", "transaction_reference": reference}
-    assert (await told.post("resolve", word, admin=True)).status == 200
-    capture = await operation(shop, "capture").begin(original=told.identity)
-    assert capture.sent["transaction_reference"] == reference
-    found = await shop_doubt(shop, "charge")
-    shop.terminal.search = knowing(found.states())
-    assert (await found.post("reconcile")).json["outcome"]["evidence"][0]["kind"] == "search"
-    tip = await operation(shop, "post-tip").begin(original=found.identity)
-    assert tip.sent["transaction_reference"] == found.reference
-    assert [request.path for request in tip.requests] == [PATHS["post-tip"]]

@@ -1,9 +1,7 @@
 """The clock of the machine goes wrong under a real daemon: nothing is deleted or made for it, and payments go on."""
 
-import json
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,9 @@ from uuid import uuid4
 import pytest
 import trustme
 
-from posd import tls
 from posd.base.times import iso, parse_iso
-from tests.e2e.test_backup import approve, posd_command
+from tests.e2e.test_backup import approve
 from tests.e2e.test_certificates import shown
-from tests.support import forks
 from tests.support.certificates import LATER
 from tests.support.daemon import Daemon, Reply, running
 from tests.support.events import APPROVED, body
@@ -24,6 +20,7 @@ from tests.support.faketime import FakeTime
 from tests.support.https import deliver
 from tests.support.needs import needs
 from tests.support.shop import AMOUNT, Payment, Shop, open_shop
+from tests.support.tables import there
 from tests.support.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
@@ -93,10 +90,9 @@ async def prune(posd: Daemon, days: int) -> Reply:
 
 async def looked_at_the_certificate(posd: Daemon) -> None:
     """Have posd look whether its certificate has to be renewed, and wait until it has done so."""
-    assert posd.process is not None
     for _ in range(2):  # the second look begins when the first has ended
         lines = len(posd.lines)
-        posd.process.send_signal(signal.SIGHUP)
+        there(posd.process).send_signal(signal.SIGHUP)
         await posd.log_line("certificate.loaded", after=lines)
 
 
@@ -111,15 +107,6 @@ async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedel
     found = (await admin(posd, "GET", "/status")).json
     now = datetime.now(UTC) + timedelta(**ahead)
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
-
-
-async def made_under(clock: FakeTime, posd: Daemon) -> None:
-    """Renew the certificate by a command that lives by this clock, while posd is stopped."""
-    process = await forks.start(
-        *("--config", str(posd.config_file), "tls", "renew"), env=dict(posd.environment) | {"PATH": "/usr/bin"}
-    )
-    said = await process.communicate()
-    assert process.returncode == 0, said
 
 
 async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no_certificate(
@@ -185,79 +172,6 @@ async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_agai
 
 
 @pytest.mark.slow
-async def test_a_daemon_that_starts_with_a_clock_behind_starts(shop: Shop, clock: FakeTime) -> None:
-    posd = shop.daemon
-    await paid(shop)
-    certificate = await shown(posd)
-    await posd.stop()
-    clock.move(days=-400)
-    await posd.start()
-    await unsure(posd, "before_build")
-    meanwhile = await paid(shop)
-    assert await shown(posd) == certificate, "it is not valid by this clock, and served all the same"
-    assert (await posd.call("GET", "/health")).json["checks"]["certificate"]["status"] == "degraded"
-    await posd.kill()
-    clock.move(hours=-2)
-    await posd.start()
-    await unsure(posd, "behind")
-    clock.move()
-    await sure(posd)
-    assert (await meanwhile.get())["outcome"]["result"] == "approved"
-    assert await shown(posd) == certificate
-
-
-@pytest.mark.slow
-async def test_a_certificate_from_the_future_is_made_anew_at_the_start(shop: Shop, clock: FakeTime) -> None:
-    posd = shop.daemon
-    await posd.stop()
-    clock.move(days=AHEAD)
-    await made_under(clock, posd)
-    clock.move()
-    await posd.start()
-    told = [line["detail"] for line in posd.lines if line["event"] == "certificate.renewed"]
-    assert told == ["it was from the future"]
-    assert tls.describe(tls.files(posd.directory / "state" / "tls").certificate).not_before < datetime.now(UTC)
-    assert (await posd.call("GET", "/health")).json["checks"]["certificate"]["status"] == "ok"
-    await paid(shop)
-
-
-@pytest.mark.slow
-async def test_a_certificate_from_the_future_is_made_anew_when_the_clock_is_believed_again(
-    shop: Shop, clock: FakeTime
-) -> None:
-    posd = shop.daemon
-    await posd.stop()
-    clock.move(days=AHEAD)
-    await made_under(clock, posd)
-    clock.move(hours=-2)
-    await posd.start()
-    await unsure(posd, "behind")
-    future = await served(posd)
-    await looked_at_the_certificate(posd)
-    assert await served(posd) == future
-    clock.move()
-    await posd.log_line("certificate.renewed")
-    await posd.log_line("certificate.loaded", detail="a new one, for connections from now on")
-    assert await shown(posd) != future
-    await paid(shop)
-
-
-@pytest.mark.slow
-async def test_what_was_paid_while_the_clock_was_behind_is_not_old_when_it_is_right(
-    shop: Shop, clock: FakeTime
-) -> None:
-    posd = shop.daemon
-    await paid(shop)
-    clock.move(days=-400)
-    meanwhile = await paid(shop)
-    clock.move()
-    await sure(posd)
-    report = (await prune(posd, 30)).json
-    assert (report["removed"]["transactions"], report["kept"]) == (0, {"recent": 1})
-    assert (await meanwhile.get())["outcome"]["result"] == "approved"
-
-
-@pytest.mark.slow
 async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     old = await paid(shop)
@@ -285,93 +199,11 @@ async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime
 
 
 @pytest.mark.slow
-async def test_one_terminal_confirms_nothing_and_several_do(shop: Shop, clock: FakeTime) -> None:
-    posd = shop.daemon
-    clock.move(days=AHEAD)
-    payments = [await shop.started() for _ in range(4)]
-    one, *others = payments
-    at = datetime.now(UTC) + timedelta(days=AHEAD)
-    for status in ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"):
-        assert await one.event(status, event_id=str(uuid4()), occurred_at=iso(at)) == 200
-    await unsure(posd, "stepped_ahead")
-    assert await others[0].deliver(body(others[0].identity, "CARD_PRESENTED", None, others[0].serial)) == 200
-    await unsure(posd, "stepped_ahead")
-    for payment in others[1:]:
-        assert await payment.event("APPROVAL", occurred_at=iso(at)) == 200
-    await posd.log_line("clock.sure", reason="events")
-    await posd.log_line("certificate.loaded")
-    await sure(posd)
-    witnesses = (await admin(posd, "GET", "/clock")).json["witnesses"]
-    assert witnesses["terminals"]["agree"] is True
-    assert parse_iso(witnesses["confirmed"]) > at - timedelta(minutes=5)
-
-
-@pytest.mark.slow
 async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
     posd = shop.daemon
     for moment in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "yesterday", "2099-01-01T00:00:00Z", "1e999"):
         payment = await shop.started()
         assert await payment.event("APPROVAL", occurred_at=moment) == 200
-    await sure(posd)
-
-
-@asynccontextmanager
-async def posd_on_the_till_socket(posd: Daemon) -> AsyncIterator[None]:
-    """Within the block commands find no admin socket, as for a till's user."""
-    away = posd.admin_socket.with_suffix(".away")
-    posd.admin_socket.rename(away)
-    try:
-        yield
-    finally:
-        away.rename(posd.admin_socket)
-
-
-@pytest.mark.slow
-async def test_the_commands_say_what_waits_and_do_nothing_that_would_be_wrong(shop: Shop, clock: FakeTime) -> None:
-    posd = shop.daemon
-    await paid(shop)
-    code, said, _ = await posd_command(posd, "clock")
-    assert (code, "clock: sure" in said) == (0, True), said
-    certificate = await shown(posd)
-    today = ("--timezone", "UTC", "--from", f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}")
-    code, said, _ = await posd_command(posd, "report", *today, "--json")
-    assert (code, json.loads(said)["clock_unsure"]) == (0, [])
-
-    clock.move(days=AHEAD)
-    await unsure(posd, "stepped_ahead")
-    code, said, _ = await posd_command(posd, "clock")
-    assert (code, "clock: unsure" in said, "posd clock confirm --operator NAME" in said) == (1, True, True), said
-    code, said, _ = await posd_command(posd, "clock", "--json")
-    assert (code, json.loads(said)["reason"]) == (1, "stepped_ahead")
-    for arguments in (("renew",), ("init",), ("init", "--force")):
-        code, _, said = await posd_command(posd, "tls", *arguments)
-        assert (code, "no certificate is made" in said) == (1, True), said
-    assert await shown(posd) == certificate
-    code, said, _ = await posd_command(posd, "tls", "renew", "--if-needed")
-    assert code == 0, said
-    code, _, said = await posd_command(posd, "prune", "--older-than", "30", "--yes")
-    assert (code, "nothing was removed" in said) == (1, True), said
-    code, said, _ = await posd_command(posd, "doctor")
-    assert "posd clock confirm" in said
-    code, said, _ = await posd_command(posd, "clock", "confirm")
-    assert code == 2, said
-    async with posd_on_the_till_socket(posd):
-        code, said, _ = await posd_command(posd, "report", *today)
-        assert (code, "was not believed from" in said, "and is not yet" in said) == (0, True, True), said
-
-    clock.move()
-    await sure(posd)
-    code, said, _ = await posd_command(posd, "report", *today)
-    assert (code, "The clock of this machine was not believed from" in said) == (0, True), said
-    assert json.loads((await posd_command(posd, "report", *today, "--json"))[1])["clock_unsure"] != []
-    code, page, _ = await posd_command(posd, "report", *today, "--html", "-")
-    assert "The clock of this machine was not believed from" in page
-    code, table, beside = await posd_command(posd, "report", *today, "--csv")
-    assert (",clock_unsure" in table.splitlines()[0], "was not believed" in beside) == (True, True)
-    clock.move(hours=3)
-    await unsure(posd, "stepped_ahead")
-    code, said, _ = await posd_command(posd, "clock", "confirm", "--operator", "Ana", "--note", "by the phone")
-    assert (code, "clock: sure" in said, "by Ana: by the phone" in said) == (0, True, True), said
     await sure(posd)
 
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from posd.simulator import Simulator
-from tests.support.chains import KINDS, PATHS, approved, operation, taking
+from tests.support.chains import approved, operation, taking
 from tests.support.daemon import Daemon, running
 from tests.support.events import body
 from tests.support.https import deliver
@@ -102,48 +102,7 @@ async def test_a_chain_through_the_cloud_and_beside_it(simulation: Simulation, t
             assert {item["event"]["terminal"]["serial_number"] for item in events} == {serial}
 
 
-async def test_it_is_aborted_through_the_cloud(simulation: Simulation) -> None:
-    daemon, simulators = simulation
-    identity = str(uuid4())
-    wanted = {"terminal": FAR, "amount": {"subtotal_iva0": 1}, "metadata": {"scenario": "wait-for-abort"}}
-    assert (await daemon.call("PUT", f"/transactions/{identity}", wanted)).json["abortable"]
-    await simulators[FAR].ledger.wait_for("event", client_transaction_id=identity)
-    assert (await daemon.call("POST", f"/transactions/{identity}/abort")).status == 202
-    assert (await daemon.outcome(identity))["result"] == "canceled"
-    assert simulators[FAR].ledger.of("abort", client_transaction_id=identity, http_status=200)
-
-
-async def test_where_the_service_cannot_call_back_a_search_tells(tmp_path: Path) -> None:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with simulated(Path(directory), {FAR: 'access_mode = "cloud"'}, QUIET) as (daemon, simulators):
-            address = f'public_url = "https://localhost:{daemon.port}"'
-            await configured_otherwise(daemon, {address: 'public_url = "https://localhost:1"'})
-            pre_auth, capture = str(uuid4()), str(uuid4())
-            for identity, request in (
-                (pre_auth, {"type": "pre-auth", "amount": {"subtotal_iva0": 7}}),
-                (capture, {"type": "capture", "amount": {"subtotal_iva0": 7}, "original": pre_auth}),
-            ):
-                assert (await daemon.call("PUT", f"/transactions/{identity}", request)).json["phase"] == "active"
-                final = await simulators[FAR].ledger.wait_for("final", client_transaction_id=identity)
-                document = (await daemon.call("POST", f"/transactions/{identity}/reconcile")).json
-                assert document["outcome"]["evidence"][0]["kind"] == "search"
-                assert document["outcome"]["transaction_reference"] == final["transaction_reference"]
-            await nothing_to_correct(daemon)
-
-
 # On scripted terminals: every byte
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("kind", KINDS)
-async def test_each_operation_has_its_path_with_the_serial_in_it(mixed: dict[str, Shop], kind: str) -> None:
-    for serial, shop in mixed.items():
-        item = await approved(shop, kind)
-        (request,) = item.requests
-        away = PATHS[kind].replace("/async/", f"/{ENCODED}/async/")
-        assert (request.method, request.path) == ("POST", f"{GATEWAY}{away}" if serial == CLOUD else PATHS[kind])
-        document = await item.get()
-        assert (document["outcome"]["transaction_reference"], document["attention"]) == (item.reference, [])
 
 
 async def test_abort_and_search_have_the_rows_of_the_cloud(mixed: dict[str, Shop]) -> None:
@@ -173,18 +132,6 @@ async def test_abort_and_search_have_the_rows_of_the_cloud(mixed: dict[str, Shop
     }
 
 
-async def test_whether_it_can_be_aborted_is_a_matter_of_each_table(mixed: dict[str, Shop]) -> None:
-    for serial, shop in mixed.items():
-        shop.terminal.abort = answering(200, b"{}")
-        tip = await operation(shop, "post-tip").begin(transaction_reference=str(uuid4()))
-        aborts = shop.terminal.aborts
-        assert (await tip.get())["abortable"] is (serial == LOCAL)
-        reply = await tip.post("abort")
-        assert (reply.status, reply.json.get("code")) == ((202, None) if serial == LOCAL else (409, "not_abortable"))
-        assert shop.terminal.aborts == aborts + (serial == LOCAL)
-        await tip.finish("TERMINAL_CANCELED")
-
-
 async def test_the_headers_of_the_cloud_go_to_the_cloud_alone(mixed: dict[str, Shop]) -> None:
     """With each request: start, abort and search; and nothing that is kept or told has one of the secrets in it."""
     names = ("x-store", "x-lan", "x-api-key", "authorization", "x-unit", "x-terminal")
@@ -206,20 +153,6 @@ async def test_the_headers_of_the_cloud_go_to_the_cloud_alone(mixed: dict[str, S
     daemon = mixed[CLOUD].daemon
     kept = f"{everything(daemon)}{daemon.lines}{(await daemon.call('GET', '/terminals?all=true')).json}"
     assert not [secret for secret in SECRETS if secret in kept]
-
-
-async def test_what_was_done_at_one_is_undone_at_the_other(mixed: dict[str, Shop]) -> None:
-    """An original is not bound to its terminal: the void goes to the one that the till names."""
-    near, far = mixed[LOCAL], mixed[CLOUD]
-    for here, there in ((near, far), (far, near)):
-        charge = await approved(here, "charge")
-        void = await operation(there, "void").begin(original=charge.identity)
-        assert void.sent["transaction_reference"] == charge.reference
-        assert not [item for item in here.terminal.requests if void.identity.encode() in item.body]
-        problem = await operation(here, "void").refused("already_derived", original=charge.identity)
-        assert problem["transactions"] == [void.identity]
-        await void.finish()
-        assert (await charge.get())["derived"] == [void.identity]
 
 
 async def test_a_callback_is_believed_by_its_token_by_whichever_name_it_comes(mixed: dict[str, Shop]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from posd import tls
 from tests.support.daemon import Daemon, toml
 from tests.support.manager import passed_socket
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 from tests.support.tmpfs import skip_without_small_disks
 
@@ -48,10 +49,9 @@ class Container:
     def calls(self) -> list[str]:
         """Call posd over the mounted directory and over the mounted file; return what came of each."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return self._process.stdout.readline().split()
+        return there(self._process.stdout).readline().split()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.shop import held
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 #: Steps after which the plug is pulled: the request is there and not answered, answered, each event is answered 200.
@@ -150,8 +151,7 @@ async def test_killed_and_started_while_another_process_reads_the_database(
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, str(posd.database), **pipes)
     try:
-        assert reader.stdout is not None
-        assert await reader.stdout.readline() == b"0\n"
+        assert await there(reader.stdout).readline() == b"0\n"
         assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
         await posd.restart()
         assert (await posd.transaction(identity))["phase"] == "active"

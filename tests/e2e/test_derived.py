@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.conftest import some
-from tests.support.chains import FITS, Operation, approved, operation, taking
-from tests.support.shop import Shop, answering, hanging_up
-from tests.support.webhooks import disk, everything
+from tests.support.chains import Operation, approved, operation, taking
+from tests.support.shop import Shop, hanging_up
+from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
@@ -167,108 +167,7 @@ async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
             await standing.finish()
 
 
-#: How a first one ends without having been paid.
-UNPAID = ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED", "refused", "proved by a person")
-
-
-@pytest.mark.quick(3)
-@pytest.mark.parametrize("end", UNPAID)
-@pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
-async def test_one_that_was_not_paid_does_not_stand_in_the_way_of_the_next(
-    shop: Shop, counters: list[Operation], kind: str, end: str
-) -> None:
-    original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
-    named = {"original": original.identity}
-    failed = operation(shop, kind, counters[0])
-    if end == "refused":
-        shop.terminal.start = answering(422, b"{}")
-        assert (await failed.put(**named)).json["outcome"]["result"] == "not_started"
-    elif end == "proved by a person":
-        shop.terminal.start = hanging_up
-        assert (await failed.put(**named)).json["phase"] == "in_doubt"
-        await operation(shop, kind, counters[1]).refused("already_derived", **named)
-        word = {"operator": "Ana", "note": "the acquirer knows nothing of it", "result": "not_started"}
-        assert (await failed.post("resolve", word, admin=True)).status == 200
-    else:
-        await (await failed.begin(**named)).finish(end)
-    second = await operation(shop, kind, counters[1]).begin(**named)
-    assert second.sent["transaction_reference"] == original.reference
-    await second.finish()
-    assert (await original.get())["derived"] == [failed.identity, second.identity]
-
-
-async def test_one_of_which_it_is_open_what_the_customer_paid_stands_in_the_way(
-    shop: Shop, counters: list[Operation]
-) -> None:
-    """Canceled after the acquirer was asked, and declined and approved: a person has to look first."""
-    charge = await (await operation(shop, "charge", counters[0]).begin()).finish()
-    named = {"original": charge.identity}
-    odd = await operation(shop, "void", counters[0]).begin(**named)
-    for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")):
-        assert await odd.event(status, previous) == 200
-    assert await odd.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    assert await odd.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
-    problem = await operation(shop, "void", counters[1]).refused("already_derived", **named)
-    assert f"void {odd.identity} (canceled)" in problem["detail"]
-    seen = {"operator": "Ana", "note": "the acquirer has no void", "code": "illegal_transition"}
-    assert (await odd.post("acknowledge", seen, admin=True)).status == 200
-    await (await operation(shop, "void", counters[1]).begin(**named)).finish()
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("kind", ["capture", "post-tip", "refund"])
-async def test_repeat_lifts_it(shop: Shop, counters: list[Operation], kind: str) -> None:
-    """What is approved; of a capture and a refund as long as the sum allows it."""
-    original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
-    part = {"amount": {"subtotal_iva0": "2.50"}}
-    first = await operation(shop, kind, counters[0]).begin(original=original.identity, **part)
-    await operation(shop, kind, counters[1]).refused("already_derived", original=original.identity, repeat=True, **part)
-    standing = [await first.finish(raw_response=first.answer(authorized_amount=2.5))]
-    for way, counter in zip(("original", "transaction_reference"), counters[1:], strict=False):
-        item = operation(shop, kind, counter)
-        problem = await item.refused("already_derived", **naming(original, way), repeat=False, **part)
-        assert problem["transactions"] == [other.identity for other in standing]
-        await item.begin(**naming(original, way), repeat=True, **part)
-        assert item.sent["transaction_reference"] == original.reference
-        assert "repeat" not in item.sent
-        standing.append(await item.finish(raw_response=item.answer(authorized_amount=2.5)))
-    assert (await original.get())["derived"] == [item.identity for item in standing]
-
-
 # A re-authorization, and what is done to what it changes
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["capture", "void"])
-async def test_while_a_re_authorization_is_open_the_newest_reference_is_not_known(
-    shop: Shop, counters: list[Operation], kind: str, way: str
-) -> None:
-    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
-    re_auth = await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)
-    problem = await operation(shop, kind, counters[1]).refused("chain_conflict", **naming(pre_auth, way))
-    assert problem["transactions"] == [re_auth.identity]
-    assert f"re-auth {re_auth.identity} (open)" in problem["detail"]
-    await re_auth.finish()
-    item = await operation(shop, kind, counters[1]).begin(**naming(pre_auth, way))
-    own_word = way.lower() == "transaction_reference"  # what the till names itself is sent as it is
-    assert item.sent["transaction_reference"] == (pre_auth if own_word else re_auth).reference
-    await item.finish()
-    # The next names it by the newest reference, on another terminal.
-    problem = await operation(shop, kind, counters[2]).refused(
-        "already_derived", transaction_reference=re_auth.reference
-    )
-    assert problem["transactions"] == [item.identity]
-
-
-async def test_no_repeat_lifts_what_is_open(shop: Shop, counters: list[Operation]) -> None:
-    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
-    re_auth = await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)
-    await operation(shop, "capture", counters[1]).refused("chain_conflict", original=pre_auth.identity, repeat=True)
-    await re_auth.finish()
-    capture = await operation(shop, "capture", counters[1]).begin(original=pre_auth.identity)
-    assert capture.sent["transaction_reference"] == re_auth.reference
-    await capture.finish()
 
 
 # Many tills at once
@@ -298,43 +197,6 @@ async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operati
 
 
 # Repeated calls
-
-
-@pytest.mark.slow
-async def test_a_repeated_call_is_answered_from_the_record(shop: Shop, counters: list[Operation]) -> None:
-    """The reference that posd looked up is no difference; another original or reference is one."""
-    pre_auth, other = [await (await operation(shop, "pre-auth", counters[0]).begin()).finish() for _ in range(2)]
-    by_original = await operation(shop, "capture", counters[0]).begin(original=pre_auth.identity)
-    by_reference = await operation(shop, "capture", counters[1]).begin(transaction_reference=other.reference)
-    for end in (False, True):
-        for item, same, differing in (
-            (by_original, naming(pre_auth, "original"), naming(other, "original")),
-            (by_original, naming(pre_auth, "ORIGINAL"), naming(pre_auth, "transaction_reference")),
-            (by_original, {**naming(pre_auth, "original"), "repeat": False}, {"original": str(uuid4())}),
-            (by_reference, naming(other, "transaction_reference"), naming(pre_auth, "transaction_reference")),
-            (by_reference, naming(other, "TRANSACTION_REFERENCE"), naming(other, "original")),
-        ):
-            reply = await item.put(**same)
-            assert (reply.status, reply.json) == (200, await item.get())
-            before = everything(shop.daemon)
-            reused = await item.put(**differing)
-            assert (reused.status, reused.json["code"]) == (409, "id_reused")
-            assert reused.json["fields"] == sorted({*same, *differing} - {"repeat"})
-            assert everything(shop.daemon) == before
-            reused = await item.put(**same, type="void", amount=None)
-            assert (reused.json["code"], reused.json["fields"]) == ("id_reused", ["amount", "type"])
-            assert len(item.requests) == 1
-        if not end:
-            await by_original.finish()
-            await by_reference.finish()
-    # A newer reference than the one that was looked up changes nothing of what was sent.
-    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
-    capture = await operation(shop, "capture", counters[0]).begin(original=pre_auth.identity)
-    await capture.finish("DECLINED")
-    await (await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)).finish()
-    reply = await capture.put(original=pre_auth.identity)
-    assert (reply.status, reply.json["transaction_reference"]) == (200, pre_auth.reference)
-    assert len(capture.requests) == 1
 
 
 # The basket
@@ -384,23 +246,3 @@ async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
     for item in (split, tip):
         await item.finish()
     await (await operation(shop, "void", counters[2]).begin(original=charge.identity)).finish()
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio(loop_scope="function")
-async def test_both_guards_survive_a_kill(own: Shop) -> None:
-    shop, counters = own, [operation(own, "charge") for _ in range(TILLS)]
-    standing = []
-    for number, kind in enumerate(FITS):
-        original = await (await operation(shop, DONE_TO[kind], counters[number]).begin()).finish()
-        first = operation(shop, kind, counters[number])
-        shop.terminal.start = hanging_up if number % 2 else taking
-        assert (await first.put(original=original.identity)).status == 201
-        standing.append((original, first))
-    await shop.daemon.restart()
-    for original, first in standing:
-        for way in WAYS:
-            second = operation(shop, first.kind, counters[len(standing)])
-            problem = await second.refused("already_derived", **naming(original, way))
-            assert problem["transactions"] == [first.identity]
-        await first.finish()

@@ -17,6 +17,7 @@ from posd import tls
 from tests.clients.run import build_go, installed
 from tests.support.daemon import Daemon
 from tests.support.https import connect
+from tests.support.tables import there
 
 UNKNOWN_CA = 48
 
@@ -86,8 +87,7 @@ def alert_after_the_handshake(port: int, keys: Path) -> None:
             except ssl.SSLWantReadError:
                 raw.sendall(outgoing.read())
                 incoming.write(raw.recv(65536))
-        cipher = client.cipher()
-        assert cipher is not None
+        cipher = there(client.cipher())
         assert cipher[0] in ("TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256")
         secret = next(line for line in keys.read_text().splitlines() if line.startswith("CLIENT_TRAFFIC_SECRET_0"))
         record = alert_record(bytes.fromhex(secret.split()[2]), cipher[0])

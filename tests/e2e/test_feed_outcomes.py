@@ -67,18 +67,6 @@ async def test_a_change_has_the_outcome_once_there_is_one(shop: Shop) -> None:
     }
 
 
-async def test_without_being_asked_for_it_says_nothing_of_it(shop: Shop) -> None:
-    payment = await shop.started()
-    await approve(payment)
-    assert not any("outcome" in change for change in await lines(payment, ""))
-
-
-async def test_the_tills_own_words_go_along_where_they_are_asked_for(shop: Shop) -> None:
-    payment = await shop.started(metadata={"ticket": 7})
-    await approve(payment)
-    assert (await lines(payment, "&with=outcome,metadata"))[-1]["outcome"]["metadata"] == {"ticket": 7}
-
-
 async def test_each_change_has_the_outcome_of_its_time(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
@@ -102,16 +90,6 @@ async def test_an_outcome_that_was_withdrawn_is_told_of_the_changes_that_had_it(
     *before, last = await lines(payment)
     assert [change["outcome"]["result"] for change in before if change["result"]] == ["not_started"]
     assert (last["result"], "outcome" in last) == (None, False)
-
-
-async def test_what_is_derived_names_its_original(shop: Shop) -> None:
-    payment = await shop.started()
-    await approve(payment)
-    void = Payment(shop, shop.payment().identity, payment.serial)
-    shop.terminal.start = answering(409, {"message": "busy"})
-    await shop.daemon.call("PUT", f"/transactions/{void.identity}", {"type": "void", "original": payment.identity})
-    outcome = (await lines(void))[-1]["outcome"]
-    assert (outcome["type"], outcome["original"], outcome["result"]) == ("void", payment.identity, "not_started")
 
 
 async def test_a_stream_has_it_too(shop: Shop) -> None:
@@ -141,10 +119,3 @@ async def test_the_end_of_the_feed_says_what_is_open_and_needs_a_person(shop: Sh
     assert (ended["databases"][-1]["last_seq"], len(ended["databases"])) == (ended["next_after"], 1)
     assert not {"open", "attention"} & (await page(1)).keys(), "more follows"
     assert not {"open", "attention"} & (await page(500, "")).keys()
-
-
-@pytest.mark.parametrize("adds", ["", "all", "metadata", "outcome,outcome"])
-async def test_what_it_cannot_add_is_refused(shop: Shop, adds: str) -> None:
-    reply = await shop.daemon.call("GET", f"/feed?with={adds}")
-    assert (reply.status, reply.json["code"]) == (422, "invalid_request")
-    assert reply.json["errors"] == [{"path": "with", "message": "must be one of outcome, outcome,metadata"}]

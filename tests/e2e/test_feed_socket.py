@@ -11,6 +11,7 @@ import pytest
 from posd.api import routes
 from tests.support.daemon import Daemon, running
 from tests.support.streams import stream
+from tests.support.tables import there
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,11 +43,10 @@ async def test_it_gives_metadata_only_where_the_configuration_lets_it(tmp_path: 
     asked = "/feed?with=outcome,metadata"
     async with daemon(tmp_path, "") as posd:
         socket, settings = posd.directory / "run" / "feed.sock", posd.directory / "config.d" / "relay.toml"
-        assert posd.process is not None
         for allowed, status in (("false", 403), ("true", 200), ("false", 403)):
             settings.write_text(f'[local_api]\nfeed_group = ""\n[relay]\nmetadata = {allowed}\n')
             lines = len(posd.lines)
-            posd.process.send_signal(signal.SIGHUP)
+            there(posd.process).send_signal(signal.SIGHUP)
             await posd.log_line("config.loaded", after=lines)
             reply = await posd.call("GET", asked, socket=socket)
             assert reply.status == status

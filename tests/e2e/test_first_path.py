@@ -9,6 +9,7 @@ from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 
@@ -38,8 +39,7 @@ async def test_charge_is_approved_with_the_event_as_evidence(
 
 async def test_a_payment_loads_no_large_part_of_python(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
     async def libraries() -> set[str]:
-        assert posd.process is not None
-        maps = await asyncio.to_thread(Path(f"/proc/{posd.process.pid}/maps").read_text)
+        maps = await asyncio.to_thread(Path(f"/proc/{there(posd.process).pid}/maps").read_text)
         return {line.split(maxsplit=5)[5] for line in maps.splitlines() if ".so" in line}
 
     before = await libraries()

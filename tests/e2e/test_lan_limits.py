@@ -18,13 +18,10 @@ import pytest
 from posd.api import webhooks
 from posd.httpd import bodies, server
 from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate
-from posd.storage import writer as store_writer
 from tests.support import events
 from tests.support.daemon import Daemon
-from tests.support.https import connect
 from tests.support.lan import PATIENCE, SHORT, Lan, answers, head, listening, path_of, request, until_closed
-from tests.support.terminal import ScriptedTerminal
-from tests.support.webhooks import chunked, parse
+from tests.support.webhooks import parse
 
 
 @pytest.fixture
@@ -89,14 +86,6 @@ async def test_a_body_that_does_not_come_is_answered_408(lan: Lan, drop: bytes, 
     assert lan.noise.counts["slow_body"] == 1
 
 
-async def test_a_header_behind_a_body_is_refused_before_it_is_large(home: Path) -> None:
-    async with listening(home, keep_alive_seconds=PATIENCE) as lan:
-        first = head(path_of(str(uuid4())), "transfer-encoding: chunked") + b"1\r\n \r\n0\r\nx: "
-        await trickle(lan, first, b"y" * 10_000)
-        await lan.empty()
-        assert not lan.noise.counts["slow_body"]  # that took the time of a body to see
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\xff"], ids=["silent", "header", "half"])
 async def test_half_a_handshake_is_closed_in_time(lan: Lan, first: bytes) -> None:
@@ -153,30 +142,6 @@ async def test_connections_are_limited(home: Path, places: str) -> None:
         assert lan.noise.counts["too_many_connections"] >= 1
 
 
-async def test_memory_is_given_back_after_many_connections_and_not_after_each(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "TRIM_SECONDS", SHORT)
-
-    async def come_and_go(lan: Lan, count: int) -> None:
-        for _ in range(count):
-            _, writer = await asyncio.open_connection("127.0.0.1", lan.port)
-            writer.transport.abort()
-        async with asyncio.timeout(PATIENCE):
-            while lan.listener._ended < count:  # noqa: ASYNC110 - nobody is told
-                await asyncio.sleep(0.001)
-
-    gate = AdmissionGate(of_stranger=200, of_strangers=200, clock=lambda: 0.0)
-    async with listening(home, gate) as lan:
-        await come_and_go(lan, server.TRIM_CONNECTIONS - 1)
-        assert lan.listener._trimming is None
-        await come_and_go(lan, 1)
-        async with asyncio.timeout(PATIENCE):
-            while lan.listener._ended:  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.01)
-        assert lan.listener._trimming is None
-
-
 async def test_one_address_cannot_take_every_place_of_the_daemon(posd: Daemon) -> None:
     context = ssl.create_default_context(cafile=str(posd.ca))
 
@@ -231,21 +196,6 @@ async def test_a_body_that_does_not_come_does_not_hold_up_the_end(home: Path) ->
         assert lan.listener.connections == 0
 
 
-async def test_a_full_queue_is_answered_503(lan: Lan, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = await lan.connect()
-    identity = str(uuid4())
-    data = request(identity, events.body(identity, "CARD_PRESENTED"))
-    with monkeypatch.context() as patched:
-        patched.setattr(store_writer, "MAX_WAITING", 0)
-        writer.write(data)
-        (answer,) = await answers(reader, 1)
-        assert (answer.status, answer.headers["retry-after"]) == (503, "2")
-    writer.write(data)
-    assert [answer.status for answer in await answers(reader, 1)] == [200]
-    writer.close()
-    await lan.empty()
-
-
 #: What to answer while a large body is still coming: name -> (path, headers, status).
 EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
     "forged": (lambda: "/webhooks/transactions/x/y", "content-length: 30000000", 403),
@@ -291,55 +241,3 @@ async def test_an_answer_in_the_middle_of_an_endless_body_leaves_nothing(lan: La
         )
     assert [answer.status for answer in parse(received)] == ([status] if reads else [])
     await lan.empty(before)
-
-
-async def test_a_body_of_many_pieces_that_ends_gets_its_answer_and_leaves_nothing(lan: Lan) -> None:
-    before = asyncio.all_tasks()
-    data = head("/webhooks/transactions/x/y", "transfer-encoding: chunked") + chunked(b" " * 300_000, 10)
-    assert [answer.status for answer in parse(await lan.talk(data))] == [403]
-    await lan.empty(before)
-
-
-@pytest.mark.parametrize("sent", [10, 50_000, 99_999])
-async def test_who_hangs_up_in_the_middle_of_a_body_leaves_nothing(lan: Lan, sent: int) -> None:
-    before = asyncio.all_tasks()
-    _, writer = await lan.connect()
-    writer.write(head(path_of(str(uuid4())), "content-length: 100000") + b" " * sent)
-    await writer.drain()
-    writer.transport.abort()
-    await lan.empty(before)
-
-
-#: Nuisances that the daemon is under while the till calls, and how many calls.
-NUISANCES = 60
-CALLS = 30
-#: Longest that a call of the till may take meanwhile, in seconds; it takes a few milliseconds where nothing else runs.
-QUICK_SECONDS = 20.0
-
-
-@pytest.mark.slow
-async def test_the_till_is_answered_meanwhile(posd: Daemon, terminal: ScriptedTerminal) -> None:
-    half = [await asyncio.open_connection("127.0.0.1", posd.port) for _ in range(NUISANCES // 2)]
-    stalled = [await connect(posd.port, posd.ca) for _ in range(NUISANCES // 4)]
-    for _, writer in stalled:
-        writer.write(b"POST / HTTP/1.1\r\nhost: ")
-    stop = threading.Event()
-
-    def flood() -> int:
-        count = 0
-        while not stop.is_set():
-            first = head("/webhooks/transactions/x/y", "content-length: 100000000")
-            endless(posd.port, posd.ca, first, b" " * 65_536, False, stop)
-            count += 1
-        return count
-
-    floods = [asyncio.create_task(asyncio.to_thread(flood)) for _ in range(4)]
-    try:
-        for _ in range(CALLS):
-            async with asyncio.timeout(QUICK_SECONDS):
-                assert (await posd.call("GET", "/version")).status == 200
-    finally:
-        stop.set()
-        assert all(await asyncio.gather(*floods))
-        for _, writer in (*half, *stalled):
-            writer.transport.abort()

@@ -13,6 +13,7 @@ from posd.storage import wal
 from tests.cli.processes import posd as command
 from tests.e2e.test_standing_still import pay
 from tests.support.daemon import Daemon
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, nowhere
 
 #: Reads, and goes on reading.
@@ -31,8 +32,7 @@ def reading(database: Path) -> Iterator[int]:
     """Have another process read in the database for the block; yield its id."""
     arguments = [sys.executable, "-c", SHELL, str(database)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == "reads\n"
+        assert there(shell.stdout).readline() == "reads\n"
         yield shell.pid
 
 

@@ -17,12 +17,10 @@ from tests.support.https import connect
 from tests.support.shop import Payment, Shop, answering, knowing, open_shop
 from tests.support.streams import PATIENCE_SECONDS
 from tests.support.terminal import Request
-from tests.support.webhooks import attention, disk, faults
+from tests.support.webhooks import attention, disk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-EVENTS = limits.EVENTS_OF_TRANSACTION.value
-FINALS = limits.FINALS_OF_TRANSACTION.value
 MIB = limits.MIB
 
 
@@ -78,79 +76,12 @@ def count(posd: Daemon, payment: Payment, table: str = "events") -> int:
         return int(db.execute(query, (payment.identity,)).fetchone()[0])
 
 
-@pytest.mark.slow
-async def test_an_approval_behind_2000_events_of_its_payment_is_taken(shop: Shop) -> None:
-    posd, payment = shop.daemon, await shop.started()
-    reached, before = await metric(posd, "events_of_transaction"), len(posd.lines)
-    async with line(posd) as lane:
-        events = [body(payment.identity, "TERMINAL_ACKNOWLEDGED", serial=payment.serial), *junk(payment, EVENTS - 1)]
-        assert set(await lane.all(payment, events)) == {200}
-        assert not attention(await payment.get())
-        assert not payment.searches
-        assert await lane.all(payment, junk(payment, 8)) == [429] * 8
-        assert "retry-after: 60" in lane.headers
-        assert await lane.deliver(payment, events[7]) == 200  # it was taken before
-        assert count(posd, payment) == EVENTS
-        assert "event_limit" in attention(await payment.get())
-        await payment.searched()  # posd asks by itself
-        ends = [body(payment.identity, status, before, payment.serial) for status, before in APPROVED[2:]]
-        assert await lane.all(payment, ends) == [200, 200]
-    assert (await payment.get())["outcome"]["result"] == "approved"
-    assert count(posd, payment) == EVENTS + 2
-    assert await metric(posd, "events_of_transaction") == reached + 8
-    told = [
-        item for item in posd.lines[before:] if item["event"] == "payment.attention" and item["code"] == "event_limit"
-    ]
-    assert len(told) == 1
-    assert [item["kind"] for item in await payment.history()].count("event_limit") == 1
-    assert not faults(posd)
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio(loop_scope="function")
-async def test_what_was_counted_before_a_restart_counts_after_it(own: Shop) -> None:
-    payment = await own.started()
-    async with line(own.daemon) as lane:
-        assert set(await lane.all(payment, junk(payment, EVENTS - 1))) == {200}
-    await own.daemon.restart()
-    async with line(own.daemon) as lane:
-        assert await lane.all(payment, junk(payment, 3)) == [200, 429, 429]
-        assert await lane.all(payment, junk(payment, 1, "APPROVAL")) == [200]
-    assert (await payment.get())["outcome"]["result"] == "approved"
-
-
-@pytest.mark.slow
-async def test_final_events_without_end_are_kept_a_hundred_times_behind_the_others(shop: Shop) -> None:
-    posd, payment = shop.daemon, await shop.started()
-    async with line(posd) as lane:
-        assert set(await lane.all(payment, junk(payment, EVENTS))) == {200}
-        statuses = await lane.all(payment, junk(payment, FINALS + 4, "TERMINAL_CANCELED"))
-        assert statuses == [200] * FINALS + [429] * 4
-        # Another end of it is what a person has to know: it gets in all the same, once.
-        assert await lane.all(payment, junk(payment, 2, "APPROVAL")) == [200, 429]
-    assert count(posd, payment) == EVENTS + FINALS + 1
-    document = await payment.get()
-    assert document["outcome"]["result"] == "canceled"
-    assert {"event_limit", "conflicting_final"} <= attention(document)
-
-
 async def test_a_thousand_events_of_one_payment_all_get_in_and_so_does_the_end(shop: Shop) -> None:
     payment = await shop.started()
     async with line(shop.daemon) as lane:
         assert set(await lane.all(payment, junk(payment, 1000))) == {200}
         assert await lane.all(payment, junk(payment, 1, "APPROVAL")) == [200]
     assert not attention(await payment.get()) & {"event_limit"}
-
-
-@pytest.mark.slow
-async def test_past_the_limit_of_one_payment_another_on_the_same_terminal_goes_on(shop: Shop) -> None:
-    payment, other = await shop.started(), await shop.started()
-    async with line(shop.daemon) as lane:
-        await lane.all(payment, junk(payment, EVENTS + 1))
-        for status, before in APPROVED:
-            content = body(other.identity, status, before, other.serial)
-            assert await lane.deliver(other, content) == 200
-    assert (await other.get())["outcome"]["result"] == "approved"
 
 
 def large(payment: Payment, status: str = "CARD_PRESENTED", serial: str = "") -> bytes:

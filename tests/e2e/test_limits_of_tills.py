@@ -1,9 +1,7 @@
 """A till that asks for too much is answered so, and no other till is (posd.base.limits)."""
 
 import asyncio
-import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,7 +10,6 @@ import pytest
 
 from posd.base.limits import CONNECTIONS_OF_PROCESS, PRINT_JOBS_OF_PROCESS, STREAMS_OF_PROCESS
 from posd.client import Posd, Problem
-from posd.httpd.peers import MAX_TURNED_AWAY
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, running
 from tests.support.senders import ask_on, descriptors, process
@@ -71,31 +68,6 @@ async def test_a_till_that_has_all_its_connections_leaves_the_others_theirs(shop
     assert await metric(posd, "connections_of_process") == reached
     assert not [item for item in posd.lines[line:] if item["event"] == "limit.reached"]
     assert not faults(posd)
-
-
-async def test_of_2000_connections_of_one_till_those_past_its_limit_are_answered_429_and_closed(shop: Shop) -> None:
-    posd, payment, past = shop.daemon, await shop.started(), 1600
-    assert posd.process is not None
-    before, line = descriptors(posd.process.pid), len(posd.lines)
-    reached = await metric(posd, "connections_of_process")
-    with process(posd.till_socket, MOST + past) as greedy:
-        for item in greedy[MOST:]:
-            item.settimeout(30)
-            answer = b"".join(iter(partial(item.recv, 65_536), b""))
-            assert answer.startswith(b"HTTP/1.1 429 ")
-            assert json.loads(answer.partition(b"\r\n\r\n")[2])["limit"] == "connections_of_process"
-        assert descriptors(posd.process.pid) <= before + MOST + MAX_TURNED_AWAY + 8
-        # Other tills, operators and terminals go on.
-        assert (await posd.call("GET", "/health")).status == 200
-        assert (await posd.call("GET", "/health", socket=posd.admin_socket)).status == 200
-        await payment.end()
-        assert (await payment.get())["outcome"]["result"] == "canceled"
-        assert await metric(posd, "connections_of_process") == reached + past
-    told = [item for item in posd.lines[line:] if item["event"] == "limit.reached"]
-    assert [item["code"] for item in told] == ["connections_of_process"]
-    await down_to(posd.process.pid, before + 4)
-    with process(posd.till_socket, MOST) as again:  # since the others are gone
-        assert {status for status, _ in await answered(again[-5:])} == {200}
 
 
 async def test_a_till_past_its_limit_hears_so_by_any_http_client_and_gets_in_when_it_has_closed_one(shop: Shop) -> None:

@@ -18,6 +18,7 @@ from tests.cli.processes import posd as posd_command
 from tests.e2e.test_backup import back_up
 from tests.e2e.test_certificates import check, command, files, reloaded
 from tests.support.daemon import Daemon
+from tests.support.tables import there
 
 
 @pytest_asyncio.fixture
@@ -94,8 +95,7 @@ async def test_another_ca_or_none_is_failing_until_a_person_has_a_new_one_made(
     assert code == 0, said
     await reloaded(seen, "certificate.loaded")
     assert (await check(seen))["status"] == "ok"
-    present = in_database(seen.database)
-    assert present is not None
+    present = there(in_database(seen.database))
     assert present.ca == fingerprint(files(seen).ca_certificate)
     assert not files(seen).new_ca.exists()
     await seen.restart()
@@ -128,8 +128,7 @@ async def test_a_renewal_is_no_loss(seen: Daemon, running: bool) -> None:
     if not running:
         await seen.start()
     assert (await check(seen))["status"] == "ok"
-    present = in_database(seen.database)
-    assert present is not None
+    present = there(in_database(seen.database))
     assert present.ca == fingerprint(files(seen).ca_certificate) != old
 
 

@@ -1,6 +1,5 @@
 """Payments that a restore lost: a person says what the slip shows, and the till is answered from that record."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.e2e.test_back_in_time import refused, restored, seen
 from tests.e2e.test_backup import approve, back_up, lose
-from tests.support.shop import AMOUNT, Payment, Shop, acknowledging
+from tests.support.shop import Payment, Shop, acknowledging
 from tests.support.webhooks import attention
 
 BY_ANA = {"operator": "Ana", "note": "the slip of the terminal shows it"}
@@ -72,44 +71,6 @@ async def test_it_is_kept_over_a_crash_and_follows_from_its_record(own: Shop, ho
     assert (await paid.put()).json["outcome"] == document["outcome"]
 
 
-async def test_it_counts_in_totals_and_feed_like_any_that_a_person_resolved(own: Shop, home: Path) -> None:
-    (paid,) = await lost(own, home)
-    assert (await paid.post("resolve", told(paid, **SLIP), admin=True)).status == 200
-    (row,) = (await own.daemon.call("GET", "/transactions?totals=true")).json["totals"]
-    assert (row["type"], row["result"], row["count"], float(row["amount"])) == ("charge", "approved", 1, 11.2)
-    changes = (await own.daemon.call("GET", "/feed?with=outcome")).json["changes"]
-    mine = [change for change in changes if change["id"] == paid.identity]
-    assert [(change["reason"], change["phase"]) for change in mine[:2]] == [
-        ("orphan", "starting"),
-        ("resolve", "final"),
-    ]
-    assert mine[-1]["outcome"]["result"] == "approved"
-
-
-@pytest.mark.parametrize(
-    ("changes", "fields"),
-    [
-        ({"amount": AMOUNT | {"subtotal_iva": 20}}, ["amount"]),
-        ({"type": "pre-auth"}, ["type"]),
-        ({"terminal": "SN-OFFLINE"}, ["terminal"]),
-        ({"amount": {"iva": -1}}, ["amount"]),
-        ({"amount": {"subtotal_iva0": 11.2}, "metadata": {"a": 1}, "sale": "other"}, []),
-    ],
-    ids=str,
-)
-async def test_a_call_for_another_payment_is_refused(
-    own: Shop, home: Path, changes: dict[str, Any], fields: list[str]
-) -> None:
-    (paid,) = await lost(own, home)
-    assert (await paid.post("resolve", told(paid, **SLIP), admin=True)).status == 200
-    reply = await paid.put(**changes)
-    if not fields:
-        assert reply.status == 200
-        return
-    assert (reply.status, reply.json["code"], reply.json["fields"]) == (409, "id_reused", fields)
-    assert len(paid.requests) == 1
-
-
 async def test_the_terminal_that_says_otherwise_later_wins(own: Shop, home: Path) -> None:
     (paid,) = await lost(own, home)
     assert (await paid.post("resolve", told(paid, "canceled", **SLIP), admin=True)).status == 200
@@ -128,34 +89,6 @@ async def test_where_the_person_saw_nothing_the_call_is_repeated(own: Shop, home
     await seen(own.daemon)
     own.terminal.start = acknowledging(unsent.serial)
     assert (await unsent.put()).status == 201
-
-
-async def test_what_a_person_says_has_to_be_enough(own: Shop, home: Path) -> None:
-    (paid,) = await lost(own, home)
-    lacking = await paid.post("resolve", told(paid), admin=True)
-    assert (lacking.status, [error["path"] for error in lacking.json["errors"]]) == (422, ["/amount"])
-    unnamed = await paid.post("resolve", BY_ANA | SLIP | {"result": "approved"}, admin=True)
-    assert (unnamed.status, unnamed.json["code"]) == (422, "unknown_terminal")
-    twice = b'{"operator":"Ana","note":"x","result":"approved","amount":{"iva":1,"iva":2}}'
-    repeated = await paid.post("resolve", twice, admin=True)
-    assert [error["path"] for error in repeated.json["errors"]] == ["/amount/iva"]
-    assert (await paid.post("resolve", told(paid, **SLIP))).json["code"] == "forbidden"
-    assert (await paid.get())["code"] == "not_found"
-    answers = [paid.post("resolve", told(paid, **SLIP), admin=True) for _ in range(2)]
-    assert sorted(reply.status for reply in await asyncio.gather(*answers)) == [200, 409]
-
-
-async def test_without_a_restore_an_id_that_is_not_known_is_not_found(own: Shop) -> None:
-    payment = own.payment()
-    reply = await payment.post("resolve", told(payment, **SLIP), admin=True)
-    assert (reply.status, reply.json["code"], reply.json["never_started"]) == (404, "not_found", True)
-
-
-async def test_of_a_payment_that_is_known_the_word_has_to_agree_with_the_record(own: Shop) -> None:
-    payment = await own.in_doubt()
-    wrong = await payment.post("resolve", told(payment, amount={"iva": 1}, type="void"), admin=True)
-    assert (wrong.status, wrong.json["code"], wrong.json["fields"]) == (409, "id_reused", ["type", "amount"])
-    assert (await payment.post("resolve", told(payment, **SLIP), admin=True)).status == 200
 
 
 async def test_a_refund_that_was_lost_counts_against_its_original(own: Shop, home: Path) -> None:

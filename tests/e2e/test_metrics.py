@@ -12,11 +12,9 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from posd import __version__, tls
+from posd import tls
 from posd.api.metrics import FAMILIES
-from posd.base.times import parse_iso
 from posd.daemon.metrics import OPEN_PHASES
-from posd.storage.connection import schema_version
 from tests.support.daemon import Daemon
 from tests.support.exposition import Family, read
 from tests.support.outcomes import FINALS, every_outcome
@@ -104,44 +102,6 @@ async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Sho
     assert {"in_doubt", "quarantined_event"} <= attention.keys()
     assert value(found, "posd_searches_total", result="found") >= 1
     assert value(found, "posd_aborts_total", answer="taken") == 1
-
-
-async def test_webhooks_are_counted_by_answer_and_strangers_apart(place: tuple[Shop, int, Path]) -> None:
-    found = await families(place[0].daemon)
-    codes = {
-        dict(pairs)["code"]: number
-        for (_, pairs), number in found["posd_webhook_replies_total"].samples.items()
-        if dict(pairs)["channel"] == "transactions" and number
-    }
-    assert codes == {"200": 8, "400": 1}  # 403 was a stranger's, and 405 what posd asks itself at its start
-    assert value(found, "posd_webhook_seconds", channel="transactions") == 9
-    assert value(found, "posd_webhooks_repeated_total", channel="transactions") == 1
-    assert value(found, "posd_listener_noise_total", kind="wrong_token") == 1
-    assert value(found, "posd_quarantine_bodies") == 1
-
-
-async def test_print_jobs_storage_terminals_and_the_process(place: tuple[Shop, int, Path]) -> None:
-    shop, _, _ = place
-    found = await families(shop.daemon)
-    assert total(found, "posd_print_jobs_ended_total", status="COMPLETED") == 1
-    assert total(found, "posd_print_jobs_ended_total", status="FAILED") == 1
-    assert value(found, "posd_print_jobs_open", phase="active") == 1
-    assert value(found, "posd_print_attention", code="unknown_status") == 1
-    assert value(found, "posd_storage_commit_seconds") == value(found, "posd_storage_commit_functions") > 20
-    assert value(found, "posd_storage_write_failed") == value(found, "posd_storage_read_failed") == 0
-    assert value(found, "posd_database_bytes") > 0
-    assert 0 < value(found, "posd_disk_free_bytes") < value(found, "posd_disk_size_bytes")
-    feed = (await shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
-    assert value(found, "posd_feed_newest_seq") == feed[-1]["seq"]
-    assert "type" not in feed[-1]  # what the metrics need of a change is no part of the feed
-    assert value(found, "posd_terminal_reachable", terminal="SN-001") == 1  # that of the first payment
-    assert value(found, "posd_terminal_reachable", terminal="SN-OFFLINE") == 0
-    assert value(found, "posd_process_resident_memory_bytes") > 10_000_000
-    (told,) = (line for line in shop.daemon.lines if line["event"] == "posd.started")
-    started = value(found, "posd_process_start_time_seconds")
-    assert 0 < parse_iso(told["timestamp"]).timestamp() - started < 60
-    assert value(found, "posd_build_info", version=__version__, schema=str(schema_version())) == 1
-    assert value(found, "posd_health", check="storage") == 0
 
 
 async def test_the_port_serves_the_metrics_and_nothing_else(place: tuple[Shop, int, Path]) -> None:

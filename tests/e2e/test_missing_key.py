@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import some
-from tests.e2e.test_backup import approve, back_up, posd_command
+from tests.e2e.test_backup import approve, posd_command
 from tests.support.shop import Shop
 from tests.support.webhooks import key_file
 
@@ -62,16 +62,3 @@ async def test_a_new_key_is_made_on_purpose(own: Shop, trouble: str) -> None:
     later = await own.started()
     await approve(later)
     assert (await later.get())["outcome"]["result"] == "approved"
-
-
-async def test_a_backup_brings_the_key_back(own: Shop, home: Path) -> None:
-    daemon, key = own.daemon, key_file(own.daemon)
-    waiting = await own.started()
-    await back_up(daemon, home / "backup.db")
-    await daemon.kill()
-    key.unlink()
-    code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"), "--yes")
-    assert code == 0, said
-    await daemon.start()
-    await approve(waiting)
-    assert (await waiting.get())["outcome"]["result"] == "approved"

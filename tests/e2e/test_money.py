@@ -2,7 +2,6 @@
 
 import json
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -37,31 +36,6 @@ async def test_an_amount_reaches_the_terminal_as_the_till_wrote_it(shop: Shop, a
     assert (await put(payment, amount)).status == 200
 
 
-#: A wrong `amount` -> the JSON Pointers of the problem.
-WRONG = {
-    '{"iva": NaN}': None,
-    '{"iva": 1e12}': ["/amount/iva"],
-    '{"iva": 1, "extra_taxes": 5, "a/b~c": -1}': ["/amount/extra_taxes", "/amount/a~1b~0c"],
-    "null": ["/amount"],
-}
-
-
-@pytest.mark.parametrize("amount", WRONG, ids=str)
-async def test_a_wrong_amount_is_refused_by_name(shop: Shop, amount: str) -> None:
-    payment = Payment(shop, str(uuid4()), "SN-000")
-    seen = len(shop.terminal.requests)
-    reply = await put(payment, amount)
-    pointers = WRONG[amount]
-    if pointers is None:
-        assert (reply.status, reply.json["code"]) == (400, "malformed_json")
-    else:
-        assert (reply.status, reply.json["code"]) == (422, "invalid_request")
-        assert [error["path"] for error in reply.json["errors"]] == pointers
-        assert all(error["message"] for error in reply.json["errors"])
-    assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
-    assert len(shop.terminal.requests) == seen
-
-
 #: The till's own objects, as it writes them.
 FREE_FORM = (
     '{"price": 1.10, "huge": 1e5, "tiny": 1E-7, "big": 12345678901234567890.123456789}',
@@ -85,34 +59,3 @@ async def test_metadata_and_options_go_verbatim(shop: Shop, text: str) -> None:
     assert {name: sent[name] for name in given} == given
     assert list(sent)[-len(given) - 1 :] == ["omit_card", *given]
     assert text.encode() in (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).body
-
-
-RESERVED = (
-    "client_transaction_id",
-    "amount",
-    "metadata",
-    "events_webhook_url",
-    "webhookUrl",
-    "transaction_reference",
-)
-
-
-async def test_options_cannot_replace_what_posd_sets(shop: Shop) -> None:
-    payment = Payment(shop, str(uuid4()), "SN-000")
-    reply = await payment.put(options=dict.fromkeys(RESERVED, "x"))
-    assert reply.status == 422
-    assert [error["path"] for error in reply.json["errors"]] == sorted(f"/options/{name}" for name in RESERVED)
-
-
-async def test_the_free_form_objects_have_a_limit(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = acknowledging(payment.serial)
-    limit = 16 * 1024
-    options = '{"omit_card":true}'
-    fits = json.dumps({"note": "x" * (limit - len(options) - len('{"note": ""}'))})
-    assert len(fits) + len(options) == limit
-    over = await put(payment, '{"iva": 1}', f', "metadata": {fits[:-2]}y"}}, "options": {options}')
-    assert (over.status, over.json["errors"][0]["path"]) == (422, "/metadata")
-    exact = await put(payment, '{"iva": 1}', f', "metadata": {fits}, "options": {options}')
-    assert exact.status == 201
-    assert fits.encode() in payment.requests[0].body

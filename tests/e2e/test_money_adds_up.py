@@ -13,9 +13,8 @@ from uuid import uuid4
 import pytest
 
 from posd.base.times import iso, parse_iso
-from tests.e2e.conftest import some
 from tests.e2e.test_unlikely import approved as approved_in
-from tests.support.chains import FITS, Operation, approved, operation, taking
+from tests.support.chains import Operation, approved, operation, taking
 from tests.support.connections import shut
 from tests.support.daemon import running
 from tests.support.shop import AMOUNT, Shop, acknowledging, open_shop
@@ -37,26 +36,6 @@ async def refused(shop: Shop, code: str, **request: Any) -> Any:
     assert payment.requests == []
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
     return reply.json
-
-
-@pytest.mark.parametrize(
-    ("amount", "path", "words"),
-    [
-        ({"total": "5.00"}, "/amount/total", "[amounts] members"),
-        ({"iva": 1.2, "subtotal_iva": 10, "tips": 1}, "/amount/tips", "did you mean tip?"),
-        ({"iva": 0, "subtotal_iva": 0, "subtotal_iva0": 0}, "/amount", "more than 0"),
-        ({"subtotal_iva0": "1.005"}, "/amount/subtotal_iva0", "at most 2 digits after the point"),
-        ({"iva": 1, "tip": 0.0001}, "/amount/tip", "[amounts] decimals"),
-        ({"iva": 1, "extra_taxes": {"ice": "0.001"}}, "/amount/extra_taxes/ice", "[amounts] decimals"),
-    ],
-)
-async def test_an_amount_that_would_charge_something_else_is_refused(
-    shop: Shop, amount: Any, path: str, words: str
-) -> None:
-    problem = await refused(shop, "invalid_request", amount=amount)
-    (error,) = problem["errors"]
-    assert error["path"] == path
-    assert words in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -107,17 +86,6 @@ async def test_no_operation_is_for_more_than_the_configured_maximum(home: Path) 
         await operation(own, "refund", charge).begin(original=charge.identity)  # all of it, by no amount
 
 
-async def test_a_void_is_for_what_was_charged(shop: Shop) -> None:
-    charge = await approved(shop, "charge")
-    problem = await operation(shop, "void", charge).refused(
-        "amount_exceeds", original=charge.identity, amount={"subtotal_iva0": "40.00"}
-    )
-    assert (problem["asked"], problem["allowed"]) == (40, CHARGED)
-    assert problem["transactions"] == [charge.identity]
-    void = await operation(shop, "void", charge).begin(original=charge.identity, amount={"subtotal_iva0": str(CHARGED)})
-    assert "amount" in void.sent
-
-
 async def test_a_capture_is_for_what_is_reserved(shop: Shop) -> None:
     pre_auth = await approved(shop, "pre-auth")
     for named in ({"original": pre_auth.identity}, {"transaction_reference": pre_auth.reference}):
@@ -155,33 +123,6 @@ async def test_refunds_are_together_for_what_was_charged(shop: Shop) -> None:
     await operation(shop, "void", charge).refused("chain_conflict", original=charge.identity, repeat=True)
 
 
-#: What can be asked for, and what is open beside it, of one original.
-PAIRS = [
-    (of, kind, other)
-    for of in ("pre-auth", "charge", "capture")
-    for kind in FITS
-    for other in FITS
-    if of in FITS[kind] and of in FITS[other]
-]
-
-
-@pytest.mark.parametrize("pair", some(PAIRS, ("pre-auth", "capture", "void"), ("charge", "void", "refund")), ids=str)
-async def test_beside_what_is_open_nothing_of_the_chain_starts(shop: Shop, pair: tuple[str, str, str]) -> None:
-    """On another terminal, and with `repeat`; once it has ended otherwise than by an approval, it may."""
-    of, kind, other = pair
-    original = await approved(shop, of)
-    there = operation(shop, "charge")
-    standing = await operation(shop, other, original).begin(original=original.identity)
-    code = "already_derived" if kind == other else "chain_conflict"
-    for named in ({"original": original.identity}, {"transaction_reference": original.reference}):
-        for repeat in (False, True):
-            problem = await operation(shop, kind, there).refused(code, repeat=repeat, **named)
-            assert problem["transactions"] == [standing.identity]
-            assert '"additional": true' not in problem["detail"]
-    await standing.finish("DECLINED")
-    await operation(shop, kind, there).begin(original=original.identity)
-
-
 async def test_of_a_capture_and_a_void_at_the_same_instant_one_is_sent(shop: Shop) -> None:
     for _ in range(3):
         pre_auth = await approved(shop, "pre-auth")
@@ -191,24 +132,6 @@ async def test_of_a_capture_and_a_void_at_the_same_instant_one_is_sent(shop: Sho
         assert sorted(reply.status for reply in replies) == [201] + [409] * (TILLS - 1)
         assert sum(len(till.requests) for till in tills) == 1
         assert {reply.json["code"] for reply in replies if reply.status == 409} <= {"chain_conflict", "already_derived"}
-
-
-async def test_what_a_void_has_ended_stays_ended(shop: Shop) -> None:
-    charge = await approved(shop, "charge")
-    void = await approved(shop, "void", charge)
-    for kind in ("refund", "post-tip", "void"):
-        problem = await operation(shop, kind, charge).refused("chain_conflict", original=charge.identity, repeat=True)
-        assert problem["transactions"] == [void.identity]
-
-
-async def test_after_a_capture_the_capture_is_what_is_voided(shop: Shop) -> None:
-    pre_auth = await approved(shop, "pre-auth")
-    capture = await approved(shop, "capture", pre_auth)
-    problem = await operation(shop, "void", pre_auth).refused("chain_conflict", original=pre_auth.identity)
-    assert capture.identity in problem["detail"]
-    problem = await operation(shop, "re-auth", pre_auth).refused("chain_conflict", original=pre_auth.identity)
-    assert '"additional": true' in problem["detail"]
-    await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity, repeat=True)
 
 
 @pytest.mark.parametrize("way", ["original", "transaction_reference"])
@@ -227,31 +150,6 @@ async def ended(item: Operation, authorized: float | None, **request: Any) -> Op
     """Start an operation and let its terminal approve it, with that as `authorized_amount`."""
     await item.begin(**request)
     return await item.finish(raw_response=item.answer(authorized_amount=authorized))
-
-
-async def test_the_sign_of_an_answer_does_not_raise_what_is_allowed(shop: Shop) -> None:
-    charge = await ended(operation(shop, "charge"), 10, amount={"subtotal_iva0": 10})
-    await ended(operation(shop, "refund", charge), -10, original=charge.identity, amount={"subtotal_iva0": 10})
-    further = {"original": charge.identity, "repeat": True, "amount": {"subtotal_iva0": 20}}
-    assert (await operation(shop, "refund", charge).refused("amount_exceeds", **further))["allowed"] == 0
-
-    held = await ended(operation(shop, "pre-auth"), 100, amount={"subtotal_iva0": 100})
-    capture = {"original": held.identity, "amount": {"subtotal_iva0": 60}, "repeat": True}
-    await ended(operation(shop, "capture", held), -60, **capture)
-    assert (await operation(shop, "capture", held).refused("amount_exceeds", **capture))["allowed"] == 40
-
-
-async def test_a_tip_that_is_answered_with_the_new_total_is_the_tip(shop: Shop) -> None:
-    charge = await ended(operation(shop, "charge"), 10, amount={"subtotal_iva0": 10})
-    await ended(operation(shop, "post-tip", charge), 12, original=charge.identity, amount={"tip": 2})
-    refund = {"original": charge.identity, "amount": {"subtotal_iva0": 22}}
-    assert (await operation(shop, "refund", charge).refused("amount_exceeds", **refund))["allowed"] == 12
-
-
-async def test_of_an_approval_of_0_there_is_nothing_to_give_back(shop: Shop) -> None:
-    charge = await ended(operation(shop, "charge"), 0, amount={"subtotal_iva0": 10})
-    problem = await operation(shop, "refund", charge).refused("amount_exceeds", original=charge.identity)
-    assert (problem["asked"], problem["allowed"]) == (10, 0)
 
 
 @pytest.mark.parametrize("reference", [NIL, "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"])
@@ -287,12 +185,6 @@ async def test_a_call_that_lay_in_a_queue_charges_no_one(shop: Shop) -> None:
     problem = await refused(shop, "expired", not_after=soon(-600))
     assert parse_iso(problem["now"]) - parse_iso(problem["not_after"]) >= timedelta(minutes=10)
     assert "under a new id" in problem["detail"]
-
-
-@pytest.mark.parametrize("text", ["2026-11-20T10:42:03", "tomorrow", "2026-11-20", 5])
-async def test_a_moment_without_its_zone_is_refused(shop: Shop, text: Any) -> None:
-    problem = await refused(shop, "invalid_request", not_after=text)
-    assert [error["path"] for error in problem["errors"]] == ["/not_after"]
 
 
 async def test_in_time_it_is_sent_and_its_repetition_is_known_also_later(shop: Shop) -> None:

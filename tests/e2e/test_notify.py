@@ -20,6 +20,7 @@ from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.manager import manager, passed_socket
 from tests.support.needs import needs
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 #: Calls that each till makes at least between two restarts.
@@ -47,20 +48,8 @@ async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
         said = await heard.heard()
         assert said["STATUS"].startswith("cannot start: ")
         assert "posd tls init" in said["STATUS"]
-        assert posd.process is not None
-        assert await posd.process.wait() == 2
+        assert await there(posd.process).wait() == 2
         await posd.stop()
-
-
-async def test_a_configuration_that_keeps_it_from_starting_is_its_status(home: Path) -> None:
-    with manager(home) as heard:
-        posd = Daemon(home, toml(home, "", "[logging]\nlevle = 1\n[nonsense]\n"), heard.environment)
-        code, _ = await posd.cannot_start()
-        line = posd.config.split("\n").index("[nonsense]") + 1
-        assert code == 2
-        said = (await heard.heard())["STATUS"]
-        assert said.startswith(f"cannot start: {posd.config_file}:{line}: nonsense is not a known key; remove it"), said
-        assert said.endswith(" (and 1 more: posd config check)")
 
 
 async def test_signs_of_life_with_the_status_in_words(home: Path, terminal: ScriptedTerminal) -> None:

@@ -14,8 +14,7 @@ import pytest_asyncio
 from tests.support.chains import FITS, KINDS, PROCESSED, Operation, operation, taking
 from tests.support.events import event
 from tests.support.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
-from tests.support.simulated import simulated
-from tests.support.webhooks import address, attention, deliver, quarantined, recorded
+from tests.support.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
@@ -86,73 +85,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
         assert outcome["authorized_amount"] is None or outcome["authorized_amount"] == Decimal("876543.21")
 
 
-@pytest.mark.slow
-async def test_on_the_simulated_terminal_the_cardholders_tip_never_comes_back() -> None:
-    given = '{"iva": 1.20, "subtotal_iva": 10.00, "extra_taxes": {"ice": 0.0100}}'
-    sent = '"amount":{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0,"extra_taxes":{"ice":0.0100}},'
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with simulated(Path(directory), {"SN-0001": ""}, tip=Decimal("7.77")) as (daemon, simulators):
-            identities: dict[str, str] = {}
-            for kind in ("charge", "pre-auth", "re-auth", "capture", "post-tip", "void"):
-                identity = identities[kind] = str(uuid4())
-                request = {"type": kind}
-                if kind in FITS:
-                    request["original"] = identities["charge" if kind in ("post-tip", "void") else "pre-auth"]
-                text = json.dumps(request)[:-1] + ("}" if kind == "void" else f', "amount": {given}}}')
-                assert (await daemon.call("PUT", f"/transactions/{identity}", text.encode())).status == 201
-                stated = (await daemon.outcome(identity))["final_event"]["operation"]["amount"]
-                assert (stated["currency"], len(stated["extra_taxes"])) == ("USD", 4)
-                assert stated["tip"] == (0 if kind == "post-tip" else Decimal("7.77"))
-                (body,) = (item for item in simulators["SN-0001"].requests if identity in item)
-                assert (sent in body) == (body.count('"amount"') == 1) == (kind != "void")
-                said = body.replace(json.loads(body)["events_webhook_url"], "")  # a token can hold any three letters
-                assert not [word for word in ("USD", "7.77", "18.98", "airport_tax") if word in said]
-                assert (await daemon.transaction(identity))["attention"] == []
-
-
 # What a final event calls its operation
-
-#: `operation` of a final event; None: there is none.
-OPERATIONS: dict[str, Any] = {
-    "VOID": {"type": "VOID"},
-    "ANNULMENT": {"type": "ANNULMENT", "amount": PROCESSED},
-    "in lower case": {"type": "void"},
-    "of another": {"type": "CHARGE"},
-    "of no known": {"type": "REFUND_CYCLE_2"},
-    "a number": {"type": 7},
-    "null": {"type": None},
-    "nothing": {"type": ""},
-    "a list": {"type": ["VOID"]},
-    "an object": {"type": {"name": "VOID"}},
-    "very long": {"type": "V" * 5000},
-    "missing": {"amount": PROCESSED},
-    "no object": "VOID",
-    "a list of operations": [{"type": "VOID"}],
-    "no operation": None,
-}
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("case", OPERATIONS)
-async def test_a_final_event_is_applied_with_any_name_of_its_operation(shop: Shop, case: str) -> None:
-    originals = {"void": operation(shop, "charge"), "post-tip": operation(shop, "charge")}
-    for kind in ("void", "post-tip", "charge"):
-        here = originals.get(kind, originals["void"])
-        named = {}
-        if kind in FITS:
-            await (await here.begin()).finish()
-            named = {"original": here.identity}
-        for status in (*(("TERMINAL_CANCELED", "TERMINAL_REJECTED") if kind == "void" else ()), "APPROVAL"):
-            item = await operation(shop, kind, here).begin(**named)
-            await item.finish(status, operation=OPERATIONS[case])
-            document = await item.get()
-            assert (document["phase"], document["status"], document["type"]) == ("final", status, kind)
-            # What names another operation, or none that can be read, is applied, and said.
-            assert {item["code"] for item in document["attention"]} <= {"approval_unlikely", "damaged_event"}
-            assert {verdict for verdict, _ in recorded(shop.daemon, item.identity)} == {"applied"}
-            assert quarantined(shop.daemon, item.identity) == []
-        assert document["outcome"]["transaction_reference"] == item.reference
-        assert document["outcome"]["reversal"] == ("cancellation" if kind == "void" else None)
 
 
 @pytest.mark.quick(2)
@@ -173,26 +106,6 @@ async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop
     await (await void.begin(transaction_reference=reference.upper())).finish()
     assert (await void.get())["original"] == identity
     assert (await shop.daemon.transaction(identity))["derived"] == [void.identity]
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("kind", ["charge", "pre-auth", "re-auth", "capture"])
-async def test_an_orphan_of_a_known_type_is_an_original_like_any_other(shop: Shop, kind: str) -> None:
-    lost = operation(shop, kind)
-    lost.requests.clear()
-    words = {"charge": "CHARGE", "pre-auth": "PREAUTH", "re-auth": "REAUTHORIZATION", "capture": "CAPTURE"}
-    answer = lost.answer()
-    content = event(lost.identity, "APPROVAL", None, lost.serial, operation={"type": words[kind]}, raw_response=answer)
-    assert (await deliver(shop.daemon, address(shop.daemon, lost.identity), json.dumps(content).encode())).status == 200
-    assert (await lost.get())["type"] == kind
-    for derived in FITS:
-        item = operation(shop, derived, lost)
-        if kind not in FITS[derived]:
-            await item.refused("unknown_original", original=lost.identity)
-            continue
-        await item.begin(original=lost.identity)
-        assert item.sent["transaction_reference"] == lost.reference
-        await item.finish("DECLINED")
 
 
 # Aborting

@@ -9,18 +9,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.payments.model import AttentionCode
 from tests.support.events import APPROVED, event
-from tests.support.shop import (
-    AMOUNT,
-    ANOTHER,
-    Payment,
-    Shop,
-    acknowledging,
-    answering,
-    held,
-    knowing,
-)
+from tests.support.shop import ANOTHER, Payment, Shop, acknowledging, answering, held, knowing
 from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -86,26 +76,6 @@ async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Sho
     audit = line_of(await payment.history(), "release")
     assert audit | BY_ANA == audit
     assert audit["uid"] == os.getuid()
-
-
-async def test_after_a_release_no_abort_is_sent(shop: Shop) -> None:
-    payment = await shop.started()
-    assert (await payment.post("release", BY_ANA)).status == 200
-    aborts = shop.terminal.aborts
-    reply = await payment.post("abort")
-    assert (reply.status, reply.json["code"]) == (409, "not_abortable")
-    following = await next_on(payment)
-    assert (await following.put()).status == 201
-    assert (await payment.post("abort")).json["code"] == "not_abortable"
-    assert shop.terminal.aborts == aborts
-
-
-async def test_a_release_can_be_repeated_and_each_is_kept(shop: Shop) -> None:
-    payment = await shop.in_doubt()
-    first = (await payment.post("release", BY_ANA)).json
-    again = await payment.post("release", {"operator": "Ben", "note": "once more"})
-    assert (again.status, again.json["attention"]) == (200, first["attention"])
-    assert [item["operator"] for item in await payment.history() if item["kind"] == "release"] == ["Ana", "Ben"]
 
 
 async def test_a_repeated_release_does_not_free_what_runs_there_now(shop: Shop) -> None:
@@ -214,17 +184,6 @@ async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> Non
     assert len(payment.searches) == 1
 
 
-async def test_a_person_and_the_terminal_that_agree_leave_nothing_to_look_at(shop: Shop) -> None:
-    payment = await shop.started()
-    for item in APPROVED[:2]:
-        assert await payment.event(*item) == 200
-    assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
-    assert await payment.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
-    document = await payment.get()
-    assert (document["outcome"]["status"], document["attention"]) == ("TERMINAL_CANCELED", [])
-    assert document["outcome"]["supersedes"]["status"] is None
-
-
 # acknowledge
 
 Bringing = Callable[[Shop], Awaitable[Payment]]
@@ -234,29 +193,10 @@ async def a_doubt(shop: Shop) -> Payment:
     return await shop.in_doubt()
 
 
-async def a_gap(shop: Shop) -> Payment:
-    payment = await shop.started()
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    return payment
-
-
 async def a_mismatch(shop: Shop) -> Payment:
     payment = shop.payment()
     shop.terminal.start = acknowledging(ANOTHER)
     assert (await payment.put()).status == 201
-    return payment
-
-
-async def a_reused_id(shop: Shop) -> Payment:
-    payment = await shop.started()
-    for name in ("a", "b"):
-        assert await payment.event("TERMINAL_ACKNOWLEDGED", event_id=REFERENCE, extra=name) == 200
-    return payment
-
-
-async def an_unknown_status(shop: Shop) -> Payment:
-    payment = await shop.started()
-    assert await payment.event("TERMINAL_PONDERS") == 200
     return payment
 
 
@@ -275,73 +215,12 @@ async def a_conflict(shop: Shop) -> Payment:
     return payment
 
 
-async def a_correction(shop: Shop) -> Payment:
-    payment = shop.payment()
-    shop.terminal.start = answering(409)
-    assert (await payment.put()).json["phase"] == "final"
-    await approve(payment)
-    return payment
-
-
-async def a_missing_reference(shop: Shop) -> Payment:
-    payment = await shop.started()
-    for item in APPROVED[:3]:
-        assert await payment.event(*item) == 200
-    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED", raw_response=None) == 200
-    return payment
-
-
-async def another_amount(shop: Shop) -> Payment:
-    payment = shop.payment()
-    shop.terminal.start = acknowledging(payment.serial)
-    assert (await payment.put(amount=AMOUNT | {"subtotal_iva": 12})).status == 201
-    await approve(payment)
-    return payment
-
-
-async def an_unusable_callback(shop: Shop) -> Payment:
-    payment = await shop.started()
-    assert await payment.deliver(b"{") == 400
-    return payment
-
-
-async def a_release(shop: Shop) -> Payment:
-    payment = await shop.started()
-    assert (await payment.post("release", BY_ANA)).status == 200
-    return payment
-
-
-#: attention -> how it comes about, and what the till is to do before and after a person has closed it.
+#: Some attentions -> how each comes about, and what the till is to do before and after a person has closed it.
 ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "in_doubt": (a_doubt, "wait", "ask_person"),
-    "gap": (a_gap, "wait", "wait"),
-    "serial_mismatch": (a_mismatch, "wait", "wait"),
-    "event_id_reused": (a_reused_id, "ask_person", "wait"),
-    "unknown_status": (an_unknown_status, "wait", "wait"),
     "illegal_transition": (an_illegal_transition, "ask_person", "new_id_ok"),
     "conflicting_final": (a_conflict, "ask_person", "done"),
-    "outcome_corrected": (a_correction, "ask_person", "done"),
-    "missing_reference": (a_missing_reference, "done", "done"),
-    "amount_differs": (another_amount, "done", "done"),
-    "quarantined_event": (an_unusable_callback, "wait", "wait"),
-    "released": (a_release, "ask_person", "ask_person"),
 }
-#: Those that only time, a lost database, another network or strange events bring; other files have them.
-ELSEWHERE = {
-    "stalled",
-    "no_callback",
-    "orphan",
-    "address_changed",
-    "event_limit",
-    "damaged_event",
-    "approval_unlikely",
-    "identity_conflict",
-    "outcome_unread",
-}
-
-
-async def test_every_attention_is_in_the_table() -> None:
-    assert ATTENTIONS.keys() | ELSEWHERE == set(AttentionCode)
 
 
 def told_now(outcome: Any, now: Any) -> Any:
@@ -349,7 +228,6 @@ def told_now(outcome: Any, now: Any) -> Any:
     return outcome and outcome | now | {"supersedes": told_now(outcome["supersedes"], now)}
 
 
-@pytest.mark.quick(4)
 @pytest.mark.parametrize("code", ATTENTIONS)
 async def test_a_person_closes_an_attention(shop: Shop, code: str) -> None:
     bring, before, after = ATTENTIONS[code]
@@ -383,39 +261,6 @@ async def test_a_device_that_turned_out_to_be_another_one_is_never_aborted(shop:
 
 
 # What is wrong with a word
-
-#: call -> body, and the fields that are wrong in it.
-WRONG: list[tuple[str, Any, set[str]]] = [
-    ("release", {}, {"/operator", "/note"}),
-    ("release", [], {"", "/operator", "/note"}),
-    ("release", {"operator": " ", "note": ""}, {"/operator", "/note"}),
-    ("release", {"operator": 7, "note": None}, {"/operator", "/note"}),
-    ("release", {"operator": "x" * 129, "note": "y" * 1025}, {"/operator", "/note"}),
-    ("release", BY_ANA | {"force": True}, {"/force"}),
-    ("release", BY_ANA | {"result": "canceled"}, {"/result"}),
-    ("resolve", BY_ANA, {"/result"}),
-    ("resolve", BY_ANA | {"result": "paid"}, {"/result"}),
-    ("resolve", BY_ANA | {"result": None}, {"/result"}),
-    ("resolve", BY_ANA | {"result": "approved", "transaction_reference": "R-1"}, {"/transaction_reference"}),
-    ("resolve", BY_ANA | {"result": "approved", "transaction_reference": 1}, {"/transaction_reference"}),
-    ("resolve", BY_ANA | {"result": "declined", "transaction_reference": REFERENCE}, {"/transaction_reference"}),
-    ("acknowledge", BY_ANA, {"/code"}),
-    ("acknowledge", BY_ANA | {"code": "everything"}, {"/code"}),
-    ("acknowledge", BY_ANA | {"code": ["gap"]}, {"/code"}),
-    ("acknowledge", {"code": "gap", "operator": "Ana"}, {"/note"}),
-]
-
-
-@pytest.mark.parametrize(("call", "content", "fields"), WRONG)
-async def test_a_word_that_is_wrong_is_refused_by_its_fields(
-    shop: Shop, known: Payment, call: str, content: Any, fields: set[str]
-) -> None:
-    before = await known.get()
-    reply = await known.post(call, content, admin=True)
-    assert (reply.status, reply.json["code"]) == (422, "invalid_request")
-    assert {item["path"] for item in reply.json["errors"]} == fields
-    assert all(item["message"] for item in reply.json["errors"])
-    assert await known.get() == before
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

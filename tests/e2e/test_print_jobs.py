@@ -86,39 +86,12 @@ async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer
     assert len(job.requests) == 1
 
 
-async def test_calls_of_one_id_at_once_are_one_job(printer: Printer) -> None:
-    job = printer.job()
-    replies = await asyncio.gather(*(job.put() for _ in range(6)))
-    assert sorted(reply.status for reply in replies) == [200] * 5 + [201]
-    assert len({reply.body for reply in replies}) == 1
-    assert len(job.requests) == 1
-
-
-async def test_a_till_that_hangs_up_changes_nothing(printer: Printer) -> None:
-    job = printer.job()
-    printer.terminal.print_start = reply = held(taking_print)
-    calling = asyncio.create_task(job.put())
-    await reply.arrived.wait()
-    calling.cancel()
-    await asyncio.wait({calling})
-    joined = asyncio.create_task(job.put())
-    reply.release.set()
-    assert (await joined).json["phase"] == "active"
-    assert len(job.requests) == 1
-
-
 @pytest.mark.parametrize(
     ("script", "phase", "status", "decided_by"),
     [
         pytest.param(answering(200), "active", "PENDING", None, id="200"),
-        pytest.param(answering(202, b"<html>"), "active", "PENDING", None, id="202 html"),
-        pytest.param(answering(201, {"status": "IN_PROGRESS"}), "active", "IN_PROGRESS", None, id="201 in progress"),
-        pytest.param(answering(200, {"status": "QUEUED"}), "active", "PENDING", None, id="200 unknown"),
         pytest.param(answering(200, {"status": "COMPLETED"}), "final", "COMPLETED", "poll", id="200 completed"),
-        pytest.param(answering(302), "final", None, "refusal", id="302"),
-        pytest.param(answering(404, b"no such path"), "final", None, "refusal", id="404"),
         pytest.param(answering(422, b"no paper"), "final", None, "refusal", id="422"),
-        pytest.param(answering(408), "in_doubt", None, None, id="408"),
         pytest.param(answering(500), "in_doubt", None, None, id="500"),
         pytest.param(hanging_up, "in_doubt", None, None, id="hangs up"),
     ],
@@ -178,17 +151,6 @@ async def test_a_call_that_is_refused_records_nothing(
     assert (await printer.daemon.call("GET", f"/print-jobs/{job.identity}")).status == 404
 
 
-@pytest.mark.parametrize("identity", ["..%2f", "%20", "x" * 65, "a,b", "%2e%2e", "..."])
-async def test_an_id_that_cannot_be_used(printer: Printer, identity: str) -> None:
-    for method in ("PUT", "GET"):
-        reply = await printer.daemon.call(
-            method, f"/print-jobs/{identity}", {"document": {}} if method == "PUT" else None
-        )
-        assert reply.status in (404, 422)
-        if reply.status == 422:
-            assert reply.json["errors"][0]["path"] == "print_job_id"
-
-
 async def test_an_id_in_other_letters_is_the_same_job(printer: Printer) -> None:
     job, other = (replace(printer.job(), identity=f"{word}-{uuid4()}") for word in ("Receipt", "Reprint"))
     letters = [replace(job, identity=change(job.identity)) for change in (str.upper, str.lower, str.swapcase)]
@@ -213,14 +175,6 @@ async def test_an_id_in_other_letters_is_the_same_job(printer: Printer) -> None:
         assert (await task)["status"] == "COMPLETED"
     late = replace(other, identity=other.identity.upper())
     assert (await late.resolve()).json["print_job_id"] == other.identity
-
-
-async def test_a_reprint_is_a_new_job_that_names_its_source(printer: Printer) -> None:
-    source = await printer.job().started()
-    reprint = await printer.job().started(reprint_of=source.identity)
-    assert (await reprint.get())["reprint_of"] == source.identity
-    assert (await source.get())["reprints"] == [reprint.identity]
-    assert len(source.requests) == len(reprint.requests) == 1
 
 
 async def test_waiting_for_the_end(printer: Printer) -> None:
@@ -317,36 +271,6 @@ async def test_a_person_resolves_and_the_terminals_word_counts_more(printer: Pri
     assert (document["status"], document["decided_by"], document["error_code"]) == ("FAILED", "webhook", "E-7")
     assert attention(document) == {"outcome_corrected"}
     await printer.daemon.log_line("print.operator", print_job=job.identity, result="COMPLETED")
-
-
-async def test_who_may_resolve_and_how(printer: Printer) -> None:
-    job = await printer.job().started()
-    path = f"/print-jobs/{job.identity}/resolve"
-    body_ = {"result": "COMPLETED", "operator": "Ana", "note": "seen"}
-    refused = await printer.daemon.call("POST", path, body_)
-    assert (refused.status, refused.json["code"]) == (403, "forbidden")
-    wrong = await job.resolve("PENDING", operator="")
-    assert [item["path"] for item in wrong.json["errors"]] == ["/operator", "/result"]
-    half = await printer.daemon.call("POST", path, b"{", socket=printer.daemon.admin_socket)
-    assert half.json["code"] == "malformed_json"
-    unknown = Job(printer.daemon, printer.terminal, "nobody")
-    assert (await unknown.resolve()).json["code"] == "not_found"
-    sending = printer.job()
-    printer.terminal.print_start = reply = held(taking_print)
-    calling = asyncio.create_task(sending.put())
-    await reply.arrived.wait()
-    assert (await sending.resolve()).json["code"] == "call_outstanding"
-    reply.release.set()
-    assert (await calling).json["phase"] == "active"
-
-
-async def test_an_attention_is_closed_by_a_person(printer: Printer) -> None:
-    job = printer.job()
-    assert await job.webhook() == 200  # an orphan
-    path, words = f"/print-jobs/{job.identity}/acknowledge", {"code": "orphan", "operator": "Ana", "note": "seen"}
-    socket = printer.daemon.admin_socket
-    assert (await printer.daemon.call("POST", path, words, socket=socket)).json["attention"] == []
-    assert (await printer.daemon.call("POST", path, words, socket=socket)).json["code"] == "not_found"
 
 
 async def test_a_payment_runs_on_a_terminal_that_hangs_in_printing(printer: Printer) -> None:

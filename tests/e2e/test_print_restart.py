@@ -2,9 +2,7 @@
 
 import asyncio
 import signal
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from uuid import uuid4
 
 import httpx2
@@ -15,6 +13,7 @@ from tests.e2e.conftest import some
 from tests.support.prints import EAGER, Job, Printer, knowing
 from tests.support.shop import held
 from tests.support.streams import stream
+from tests.support.tables import there
 from tests.support.terminal import taking_print
 from tests.support.webhooks import attention
 
@@ -48,9 +47,8 @@ async def crash(printer: Printer, job: Job, point: str) -> None:
         pass
     else:
         assert not point.startswith("print."), "it should have died before its answer"
-    assert printer.daemon.process is not None
     async with asyncio.timeout(30):
-        await printer.daemon.process.wait()
+        await there(printer.daemon.process).wait()
     await printer.daemon.stop()
     printer.daemon.environment = {}
 
@@ -99,24 +97,6 @@ async def test_a_crash_while_it_is_sent_leaves_it_in_doubt_and_it_is_never_sent_
     assert len(job.requests) <= POINTS[point]
 
 
-async def test_a_crash_before_the_intent_leaves_nothing(printer: Printer) -> None:
-    job = printer.job()
-    await crash(printer, job, "print.before_intent")
-    await printer.daemon.start()
-    assert (await printer.daemon.call("GET", f"/print-jobs/{job.identity}")).status == 404
-    assert (await job.put()).status == 201
-    assert len(job.requests) == 1
-
-
-async def test_a_crash_after_a_poll_loses_nothing(printer: Printer) -> None:
-    job = printer.job()
-    printer.terminal.print_poll = knowing(job, status="COMPLETED")
-    await crash(printer, job, "print_poll.replied")
-    await printer.daemon.start()
-    assert (await job.outcome())["decided_by"] == "poll"
-    assert len(job.polls) >= 2
-
-
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:
     """Return a job that is being sent to a terminal that hangs, and others behind it whose intents are recorded."""
     printer.terminal.print_start = hung = held(taking_print)
@@ -156,33 +136,3 @@ async def test_what_waits_in_line_at_a_stop_is_not_sent(printer: Printer) -> Non
     assert (await first.get())["phase"] == "in_doubt"
     assert {(await job.get())["decided_by"] for job in behind} == {"unsent"}
     assert sum(len(job.requests) for job in behind) == 0
-
-
-@pytest.mark.slow
-async def test_a_disk_that_does_not_take_the_intent(printer: Printer) -> None:
-    job = printer.job()
-    with closing(sqlite3.connect(printer.daemon.database, isolation_level=None)) as foreign:
-        foreign.execute("BEGIN IMMEDIATE")
-        reply = await job.put()
-        assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
-        foreign.execute("ROLLBACK")
-    assert job.requests == []
-    assert (await job.put()).status == 201
-    assert len(job.requests) == 1
-
-
-@pytest.mark.slow
-async def test_a_disk_that_does_not_take_the_answer_takes_it_later(printer: Printer) -> None:
-    printer.terminal.print_start = reply = held(taking_print)
-    job = printer.job(start=reply)
-    calling = asyncio.create_task(job.put())
-    await reply.arrived.wait()
-    with closing(sqlite3.connect(printer.daemon.database, isolation_level=None)) as foreign:
-        foreign.execute("BEGIN IMMEDIATE")
-        reply.release.set()
-        answer = await calling
-        assert (answer.status, answer.json["phase"]) == (201, "starting"), "never a problem: it may be printing"
-        foreign.execute("ROLLBACK")
-    assert (await job.until(lambda item: item["phase"] == "active"))["status"] == "PENDING"
-    assert len(job.requests) == 1
-    await printer.daemon.log_line("print.not_recorded", print_job=job.identity)

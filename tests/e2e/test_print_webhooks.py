@@ -9,15 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from posd.api.webhooks import MAX_PRINT_BYTES
-from posd.base import ids
-from posd.base.ids import Channel
-from tests.support.events import body as event_body
 from tests.support.https import connect, post
 from tests.support.prints import SILENT, Printer, calling_before, knowing
 from tests.support.shop import answering, held
 from tests.support.terminal import Request, http
-from tests.support.webhooks import attention, chunked, deliver, everything, faults, key_file, quarantined
+from tests.support.webhooks import attention, deliver, everything, faults, quarantined
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,13 +39,6 @@ async def test_a_completed_job_is_kept_verbatim_and_has_its_end(printer: Printer
     assert document["attention"] == []
 
 
-async def test_a_failed_job_has_its_error(printer: Printer) -> None:
-    job = await printer.job().started()
-    assert await job.webhook("FAILED", errorCode="E-7", errorMessage="out of paper", more={"x": [1]}) == 200
-    document = await job.outcome()
-    assert (document["status"], document["error_code"], document["error_message"]) == ("FAILED", "E-7", "out of paper")
-
-
 async def test_the_same_again_adds_nothing(printer: Printer) -> None:
     job = await printer.job().started()
     assert await job.webhook() == 200
@@ -64,34 +53,6 @@ async def test_twice_at_the_same_time_is_once(printer: Printer) -> None:
     assert await asyncio.gather(*(job.webhook() for _ in range(8))) == [200] * 8
     assert len(job.kept) == 1
     assert [line["reason"] for line in await job.changes()].count("webhook:COMPLETED") == 1
-
-
-async def test_another_final_is_kept_and_the_first_stands(printer: Printer) -> None:
-    job = await printer.job().started()
-    assert [await job.webhook(), await job.webhook("FAILED", errorCode="E-7")] == [200, 200]
-    document = await job.get()
-    assert (document["status"], document["error_code"]) == ("COMPLETED", None)
-    assert attention(document) == {"conflicting_final"}
-    assert job.kept == [job.words(), job.words("FAILED", errorCode="E-7")]
-
-
-@pytest.mark.parametrize("status", ["PENDING", "IN_PROGRESS"])
-async def test_a_state_that_is_never_delivered_is_no_end(printer: Printer, status: str) -> None:
-    job = await printer.job(start=answering(202)).started()
-    assert await job.webhook(status) == 200
-    document = await job.get()
-    assert (document["phase"], document["status"], document["attention"]) == ("active", status, [])
-    assert len(job.kept) == 1
-
-
-async def test_an_unknown_state_is_kept_and_no_end(printer: Printer) -> None:
-    job = await printer.job().started()
-    assert await job.webhook("JAMMED") == 200
-    document = await job.get()
-    assert (document["phase"], document["status"], attention(document)) == ("active", "PENDING", {"unknown_status"})
-    assert await job.webhook() == 200
-    document = await job.get()
-    assert (document["status"], document["attention"]) == ("COMPLETED", [])
 
 
 async def test_of_a_job_that_is_not_known_it_is_rebuilt(printer: Printer) -> None:
@@ -158,53 +119,6 @@ async def test_a_terminal_that_calls_before_its_reply(printer: Printer) -> None:
     assert (reply.json["decided_by"], reply.json["attention"]) == ("webhook", [])
 
 
-@pytest.mark.parametrize("reply", [{"printJobId": "T-9"}, {}], ids=["mapped", "unnamed"])
-async def test_before_its_reply_and_with_an_id_of_its_own(printer: Printer, reply: dict[str, str]) -> None:
-    job = printer.job()
-    printer.terminal.print_start = calling_before(job, lambda: job.words(printJobId="T-9"), then=answering(202, reply))
-    document = (await job.put()).json
-    assert (document["status"], document["terminal_job_id"], document["attention"]) == ("COMPLETED", "T-9", [])
-
-
-async def test_an_id_before_the_reply_that_the_reply_contradicts_is_shown(printer: Printer) -> None:
-    job = printer.job()
-    printer.terminal.print_start = calling_before(job, lambda: job.words(printJobId="other"))
-    document = (await job.put()).json
-    assert (document["status"], attention(document)) == ("COMPLETED", {"id_mismatch"})
-
-
-async def test_a_callback_disproves_a_refusal(printer: Printer) -> None:
-    job = printer.job(start=answering(409, b"no"))
-    assert (await job.put()).json["decided_by"] == "refusal"
-    assert await job.webhook() == 200
-    document = await job.get()
-    assert (document["status"], document["decided_by"], attention(document)) == (
-        "COMPLETED",
-        "webhook",
-        {"outcome_corrected"},
-    )
-
-
-async def test_a_body_over_the_limit(printer: Printer) -> None:
-    job = await printer.job().started()
-    for headers in ("", "transfer-encoding: chunked\r\n"):
-        content = b'{"printJobId": "' + b"x" * MAX_PRINT_BYTES + b'"}'
-        if headers:
-            raw = post(f"https://127.0.0.1{job.address}", b"", headers=headers).replace(b"content-length: 0\r\n", b"")
-            reader, writer = await connect(printer.daemon.port, printer.daemon.ca)
-            writer.write(raw + chunked(content))
-            await writer.drain()
-            answer = await reader.read()
-            writer.close()
-            assert answer.startswith(b"HTTP/1.1 413")
-        else:
-            assert (await job.call(content)).status == 413
-    document = await job.get()
-    assert (document["phase"], attention(document)) == ("active", {"quarantined_event"})
-    await job.polled()
-    assert quarantined(printer.daemon, job.identity) == []
-
-
 async def test_a_body_that_breaks_off_is_asked_for(printer: Printer) -> None:
     job = await printer.job().started()
     _, writer = await connect(printer.daemon.port, printer.daemon.ca)
@@ -213,47 +127,6 @@ async def test_a_body_that_breaks_off_is_asked_for(printer: Printer) -> None:
     writer.close()
     await job.polled()
     assert (await job.get())["phase"] == "active"
-
-
-def forged(printer: Printer, identity: str) -> dict[str, str]:
-    """Return addresses that a stranger on the LAN could try for a print job."""
-    key = bytes.fromhex(key_file(printer.daemon).read_text().split()[0])
-    real = ids.token(key, Channel.PRINT, identity)
-    return {
-        "no token": f"/webhooks/print-jobs/{identity}/",
-        "half a token": ids.path(Channel.PRINT, identity, real[:-1]),
-        "another's": ids.path(Channel.PRINT, identity, ids.token(key, Channel.PRINT, "other")),
-        "of the other channel": ids.path(Channel.PRINT, identity, ids.token(key, Channel.TRANSACTION, identity)),
-        "on the other channel": ids.path(Channel.TRANSACTION, identity, real),
-        "another key": ids.path(Channel.PRINT, identity, ids.token(b"x" * 32, Channel.PRINT, identity)),
-        "no such channel": f"/webhooks/prints/{identity}/{real}",
-        "more": f"{ids.path(Channel.PRINT, identity, real)}/",
-        "dots": ids.path(Channel.PRINT, "..", ids.token(key, Channel.PRINT, "..")),
-    }
-
-
-async def test_a_wrong_token_leaves_nothing_on_disk(printer: Printer) -> None:
-    job = await printer.job().started()
-    before = everything(printer.daemon)
-    for name, address in forged(printer, job.identity).items():
-        assert (await deliver(printer.daemon, address, job.words())).status == 403, name
-    assert everything(printer.daemon) == before
-
-
-async def test_the_channels_do_not_take_each_others_payload(printer: Printer) -> None:
-    job = await printer.job().started()
-    assert (await job.call(event_body(str(uuid4()), "APPROVAL"))).status == 400
-    identity = str(uuid4())
-    key = bytes.fromhex(key_file(printer.daemon).read_text().split()[0])
-    address = ids.path(Channel.TRANSACTION, identity, ids.token(key, Channel.TRANSACTION, identity))
-    assert (await deliver(printer.daemon, address, job.words(printJobId=identity))).status == 400
-    assert (await printer.daemon.call("GET", f"/transactions/{identity}")).status == 404
-
-
-async def test_another_method_is_told_the_right_one(printer: Printer) -> None:
-    job = await printer.job().started()
-    answer = await job.call(b"", method="GET")
-    assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from tests.support.shop import (
     nothing_to_correct,
     open_counters,
 )
+from tests.support.tables import there
 from tests.support.terminal import Request, Script, http
 from tests.support.webhooks import attention
 
@@ -124,8 +125,7 @@ async def large_callback(payment: Payment) -> None:
 
 async def unusable_hit(payment: Payment) -> None:
     """Have a search find it once, in a form that says nothing; from then on it is not found."""
-    working = payment.shop.terminal.search
-    assert working is not None
+    working = there(payment.shop.terminal.search)
     payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
     assert (await payment.post("reconcile")).status == 200
     await payment.until(lambda it: "quarantined_event" in attention(it))

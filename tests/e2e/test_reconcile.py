@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,19 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.events import APPROVED, FINALS, event
-from tests.support.shop import (
-    Payment,
-    Shop,
-    acknowledging,
-    answering,
-    hanging_up,
-    held,
-    knowing,
-    open_counters,
-)
+from tests.support.events import FINALS, event
+from tests.support.shop import Payment, Shop, acknowledging, answering, hanging_up, held, knowing, open_counters
 from tests.support.streams import Connection
-from tests.support.terminal import Request, Script, acknowledgement, http
+from tests.support.terminal import Request, Script
 from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -60,32 +50,13 @@ async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
 
 #: Replies that say nothing about our payment: neither that it is there nor that it is not.
 NO_ANSWERS: dict[str, Script] = {
-    "404": answering(404, b"not found"),
     "404 with an empty list": answering(404, b"[]"),
-    "400": answering(400, {"message": "unknown transaction"}),
-    "500": answering(500),
-    "503": answering(503, b"[]"),
-    "302": answering(302),
     "time-out": never,
-    "no reply": hanging_up,
-    "no HTTP": raw(b"\x00\x01\x02 what?\r\n\r\n"),
-    "HTML": raw(http(200, b"<html><body>Sign in to the guest network</body></html>", "text/html")),
-    "half JSON": answering(200, b'[{"client_transaction_id": "'),
     "half a body": raw(b"HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n[]"),
-    "empty body": answering(200, b""),
-    "null": answering(200, b"null"),
-    "a number": answering(200, b"0"),
-    "a text": answering(200, b'"none"'),
-    "an empty object": answering(200, b"{}"),
-    "an object about the search": answering(200, {"transactions": [], "total": 0}),
-    "a list of nothing of use": answering(200, b"[null, 1, {}]"),
     "another payment": answering(200, OTHERS),
-    "a list of other payments": answering(200, json.dumps([OTHERS, OTHERS | {"status": "DECLINED"}]).encode()),
-    "too long": answering(200, b"[" + b" " * 300_000 + b"]"),
 }
 
 
-@pytest.mark.quick(5)
 @pytest.mark.parametrize("reply", NO_ANSWERS)
 async def test_what_says_nothing_about_the_payment_is_no_answer(shop: Shop, reply: str) -> None:
     payment = shop.payment(quick=reply == "time-out")
@@ -98,17 +69,6 @@ async def test_what_says_nothing_about_the_payment_is_no_answer(shop: Shop, repl
     assert answer.json["last_search"]["result"] == "no_answer"
     changes = {name for name in before if before[name] != answer.json[name]}
     assert changes == {"last_search"}
-
-
-async def test_nothing_is_no_answer_either_where_the_terminal_cannot_be_reached(shop: Shop, tmp_path: Path) -> None:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 1) as (counter,):
-            payment = await counter.in_doubt()
-            await counter.terminal.unplug()
-            answer = await payment.post("reconcile")
-            assert (answer.json["last_search"]["result"], answer.json["phase"]) == ("no_answer", "in_doubt")
-            known = (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json
-            assert (known["reachable"], known["transaction"]) == (False, payment.identity)
 
 
 async def test_none_is_said_by_an_empty_list_alone_and_proves_nothing_alone(shop: Shop) -> None:
@@ -165,37 +125,6 @@ async def test_a_state_that_search_finds_ends_the_doubt_and_not_the_payment(shop
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
-#: How replies that hold our final, and more, can look.
-SHAPES: dict[str, Any] = {
-    "one object": lambda ours: ours,
-    "a list": lambda ours: [ours],
-    "among others": lambda ours: [OTHERS, ours, OTHERS | {"status": "DECLINED"}],
-    "after an earlier state of it": lambda ours: [ours | {"status": "CARD_PRESENTED", "event_id": str(uuid4())}, ours],
-    "before an earlier state of it": lambda ours: [ours, ours | {"status": "CARD_PRESENTED", "event_id": str(uuid4())}],
-    "the id in upper case": lambda ours: [ours | {"client_transaction_id": ours["client_transaction_id"].upper()}],
-    "beside what is no transaction": lambda ours: [None, 7, ours],
-}
-
-
-@pytest.mark.quick(4)
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_the_shapes_of_a_reply(shop: Shop, shape: str) -> None:
-    payment = await shop.in_doubt()
-    ours = element(payment, "APPROVAL")
-    shop.terminal.search = answering(200, json.dumps(SHAPES[shape](ours)).encode())
-    document = (await payment.post("reconcile")).json
-    assert (document["last_search"]["result"], document["attention"]) == ("found", [])
-    assert document["outcome"]["transaction_reference"] == ours["raw_response"]["transaction_reference"]
-
-
-async def test_our_payment_in_a_form_that_cannot_be_used_is_for_a_person(shop: Shop) -> None:
-    payment = await shop.in_doubt()
-    shop.terminal.search = answering(200, {"client_transaction_id": payment.identity, "state": "PAID"})
-    document = (await payment.post("reconcile")).json
-    assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "no_answer")
-    assert attention(document) == {"in_doubt", "quarantined_event"}
-
-
 #: Another method, another path, the transactions deep in the reply, and events of one merchant alone.
 ELSEWHERE = """
 [merchant]
@@ -241,58 +170,6 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
 # Search and webhook
 
 
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("status", ["APPROVAL", "TERMINAL_CANCELED"])
-@pytest.mark.parametrize("order", ["event, search", "search, event", "event while searching"])
-async def test_search_and_event_in_any_order_make_the_same_outcome(shop: Shop, status: str, order: str) -> None:
-    payment = await shop.in_doubt()
-    way = APPROVED[:3] if status in ("APPROVAL", "DECLINED") else APPROVED[:2]
-    for item in way:
-        assert await payment.event(*item) == 200
-    final = element(payment, status, way[-1][0])
-    content = json.dumps(final).encode()
-    shop.terminal.search = script = held(knowing(final))
-    reconciling = None
-    if order != "event, search":
-        reconciling = asyncio.create_task(payment.post("reconcile"))
-        await script.arrived.wait()
-    if order == "search, event":
-        script.release.set()
-        assert (await reconciling).json["outcome"]["evidence"][0]["kind"] == "search"
-    assert await payment.deliver(content) == 200
-    if order != "search, event":
-        assert (await payment.get())["outcome"]["evidence"][0]["kind"] == "event"
-        script.release.set()
-    document = (await (reconciling or asyncio.create_task(payment.post("reconcile")))).json
-    if order == "search, event":
-        document = await payment.get()
-    outcome = document["outcome"]
-    assert (document["phase"], outcome["result"], document["attention"]) == ("final", RESULTS[status], [])
-    assert {item["kind"] for item in outcome["evidence"]} == {"event", "search"}
-    assert {item["event_id"] for item in outcome["evidence"]} == {final["event_id"]}
-    assert json.loads(json.dumps(outcome["final_event"], default=float)) == final
-    assert outcome["transaction_reference"] == final.get("raw_response", {}).get("transaction_reference")
-    assert outcome["supersedes"] is None
-    listed = (await shop.daemon.call("GET", f"/transactions/{payment.identity}/events")).json["events"]
-    assert [item["event"]["status"] for item in listed] == [*(name for name, _ in way), status]
-
-
-@pytest.mark.parametrize("stale", ["TERMINAL_ACKNOWLEDGED", "APPROVAL_REQUESTED", "none"])
-async def test_a_search_that_is_behind_the_events_changes_nothing(shop: Shop, stale: str) -> None:
-    payment = await shop.started()
-    answer = answering(200, b"[]") if stale == "none" else knowing(element(payment, stale))
-    shop.terminal.search = script = held(answer)
-    reconciling = asyncio.create_task(payment.post("reconcile"))
-    await script.arrived.wait()
-    for status, previous in APPROVED:
-        assert await payment.event(status, previous) == 200
-    before = await payment.get()
-    script.release.set()
-    after = (await reconciling).json
-    assert after == before | {"last_search": after["last_search"]}
-    assert after["outcome"]["result"] == "approved"
-
-
 async def reconciling_by(payment: Payment) -> Connection:
     """Ask for a search on a connection of its own, and do not wait for the answer."""
     reader, writer = await asyncio.open_unix_connection(str(payment.shop.daemon.till_socket))
@@ -316,45 +193,10 @@ async def test_one_search_answers_all_who_ask_meanwhile(shop: Shop) -> None:
     assert len(payment.searches) == 1
 
 
-async def test_a_till_that_hangs_up_while_posd_asks_changes_nothing(shop: Shop) -> None:
+@pytest.mark.parametrize("end", ["event", "search", "operator"])
+async def test_a_doubt_ends_by_a_proof(shop: Shop, end: str) -> None:
     payment = await shop.in_doubt()
-    shop.terminal.search = script = held(knowing(element(payment, "APPROVAL")))
-    till = await reconciling_by(payment)
-    await script.arrived.wait()
-    till.hang_up()
-    script.release.set()
-    assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
-
-
-# Ends of a doubt
-
-#: Answers to a start after which it is not known whether it runs.
-DOUBTS: dict[str, Script] = {
-    "no reply": hanging_up,
-    "500": answering(500),
-    "503": answering(503),
-    "408": answering(408),
-    "HTML": answering(200, b"<html></html>"),
-    "half an acknowledgement": answering(200, b'{"status": "TERMINAL_ACKN'),
-    "another status": answering(200, {"status": "APPROVAL"}),
-}
-
-
-async def acknowledging_another(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Acknowledge another payment."""
-    other = {"type": "charge", "client_transaction_id": str(uuid4())}
-    writer.write(http(200, acknowledgement(request, "SN", operation=other)))
-
-
-DOUBTS["another's acknowledgement"] = acknowledging_another
-
-
-@pytest.mark.quick(5)
-@pytest.mark.parametrize(("doubt", "end"), list(zip(DOUBTS, cycle(["event", "search", "operator"]), strict=False)))
-async def test_a_doubt_ends_by_a_proof(shop: Shop, doubt: str, end: str) -> None:
-    payment = shop.payment()
-    shop.terminal.start = DOUBTS[doubt]
-    document = (await payment.put()).json
+    document = await payment.get()
     assert (document["phase"], document["next_step"]) == ("in_doubt", "wait")
     assert attention(document) == {"in_doubt"}
     assert document["abortable"]

@@ -18,6 +18,7 @@ from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.manager import manager
 from tests.support.shop import held
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 
@@ -36,9 +37,8 @@ async def reloaded(posd: Daemon, terminals: str, extra: str = "", event: str = "
 
 async def sent(posd: Daemon, text: str, event: str) -> dict[str, Any]:
     posd.config_file.write_text(text)
-    assert posd.process is not None
     lines = len(posd.lines)
-    posd.process.send_signal(signal.SIGHUP)
+    there(posd.process).send_signal(signal.SIGHUP)
     return await posd.log_line(event, after=lines)
 
 
@@ -166,19 +166,6 @@ async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, termin
     check, refused = await shown()
     assert (check["status"], refused) == ("ok", False)
     assert "reconcile.settle_seconds is taken up by a restart alone" in check["detail"]
-
-
-async def test_what_only_a_restart_takes_up_is_named(posd: Daemon, terminal: ScriptedTerminal) -> None:
-    extra = "[reconcile]\nsettle_seconds = 77\n"
-    line = await reloaded(posd, terminal.toml, extra, event="config.needs_restart")
-    assert "reconcile.settle_seconds" in line["detail"]
-    assert "systemctl restart posd" in line["detail"]
-    line = await reloaded(posd, terminal.toml, extra, event="config.needs_restart")  # still
-    assert "reconcile.settle_seconds" in line["detail"]
-    lines = len(posd.lines)
-    await reloaded(posd, terminal.toml)
-    await posd.log_line("certificate.loaded", after=lines)
-    assert not [line for line in posd.lines[lines:] if line["event"] == "config.needs_restart"]
 
 
 async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTerminal) -> None:

@@ -18,6 +18,7 @@ from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import connect, post, status_of
 from tests.support.shop import OFFLINE, Payment, Shop, answering, quiet
+from tests.support.tables import there
 from tests.support.terminal import Script, ScriptedTerminal
 from tests.support.webhooks import (
     Answer,
@@ -373,22 +374,6 @@ async def test_unknown_addresses_get_404_and_leave_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_another_merchant_is_refused_where_one_is_configured(
-    home: Path, terminal: ScriptedTerminal, identity: str
-) -> None:
-    async with running(home, terminal.toml, '[merchant]\nid = "M-1"') as posd:
-        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-        callback = terminal.requests[0].callback
-        foreign = body(identity, "APPROVAL", ACK, merchant_id="M-2")
-        assert (await deliver(posd, callback, foreign)).status == 403
-        ((reason, kept),) = quarantined(posd, identity)
-        assert ("merchant" in reason, kept) == (True, foreign)
-        document = await posd.transaction(identity)
-        assert (document["phase"], attention(document)) == ("active", {"quarantined_event"})
-        assert (await deliver(posd, callback, body(identity, "TERMINAL_CANCELED", ACK))).status == 200
-
-
-@pytest.mark.asyncio(loop_scope="function")
 async def test_a_serial_that_left_the_fleet_may_end_its_open_transaction(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
@@ -418,8 +403,7 @@ async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
     writer.write(data[:-1])
     await writer.drain()
     assert (await deliver(posd, "/webhooks/nobody")).status == 403  # by now it is being read
-    assert posd.process is not None
-    posd.process.send_signal(signal.SIGTERM)
+    there(posd.process).send_signal(signal.SIGTERM)
     await posd.log_line("posd.stopping")
     writer.write(data[-1:])
     assert status_of(await reader.read()) == 200

@@ -1,9 +1,6 @@
 """A mixed day in two currencies, held against what really happened at the terminals: to the cent."""
 
 import asyncio
-import csv
-import io
-import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -16,19 +13,13 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-import psycopg
 import pytest
 import pytest_asyncio
 
-from posd.base.json_types import encode
 from posd.base.times import iso
-from posd.collect.reading import LaneMessage
-from posd.collect.store import CollectorStore, parsed
 from posd.simulator import Simulator
 from tests.cli.processes import posd
-from tests.collect.postgres import postgres
 from tests.support.daemon import Daemon
-from tests.support.needs import needs
 from tests.support.simulated import simulated
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -175,10 +166,6 @@ def charged(street: Street, serial: str) -> dict[str, Decimal]:
     return found
 
 
-def names_in(directory: Path) -> list[str]:
-    return [path.name for path in directory.iterdir()]
-
-
 async def asked(street: Street, **parameters: str) -> Any:
     """Return the daemon's report of all days that the test can have touched, or of what else is asked for."""
     now = datetime.now(UTC)
@@ -257,79 +244,3 @@ async def test_totals_the_feed_and_a_closed_shift_say_the_same(street: Street) -
     same = ("by_currency", "by_terminal", "by_type", "by_brand", "by_part", "reserved", "sureness", "results", "counts")
     assert [printed[name] for name in same] == [made[name] for name in same]
     assert by_currency(await asked(street, shift="open")) == {}
-
-
-@pytest.mark.slow
-@needs("postgres", "initdb")
-async def test_the_tables_of_head_office_say_the_same(street: Street) -> None:
-    made = await asked(street)
-    sent: list[dict[str, Any]] = []
-    after = 0
-    while (feed := (await street.daemon.call("GET", f"/feed?after={after}&limit=100&with=outcome")).json)["changes"]:
-        lane = {"v": 1, "merchant": "M", "lane": "1", "database_id": feed["database_id"], "at": iso(datetime.now(UTC))}
-        if not sent:
-            sent.append({**lane, "kind": "begin", "first_seq": 1, "previous": None})
-        changes = feed["changes"]
-        numbers = {"first_seq": changes[0]["seq"], "last_seq": changes[-1]["seq"]}
-        sent.append({**lane, "kind": "changes", **numbers, "changes": changes})
-        after = feed["next_after"]
-    async with postgres() as server, await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-        store = CollectorStore(connection)
-        await store.prepare(init=True)
-        now = datetime.now(UTC)
-        messages = [LaneMessage(number, now, "posd.M.1", encode(item)) for number, item in enumerate(sent, 1)]
-        assert await store.write(parsed(messages)) == 0, "nothing is put aside"
-        rows = await (await connection.execute("SELECT currency, sum(amount) FROM posd.counted GROUP BY 1")).fetchall()
-        whole = await (await connection.execute("SELECT currency, sum(total) FROM posd.totals GROUP BY 1")).fetchall()
-    assert dict(rows) == dict(whole) == by_currency(made)
-
-
-@pytest.mark.slow
-async def test_one_terminal_alone_is_its_part_of_the_whole(street: Street) -> None:
-    whole = json.loads(report(street, "--json"), parse_float=Decimal)
-    parts = [json.loads(report(street, "--json", "--terminal", name), parse_float=Decimal) for name in street.terminals]
-    added: dict[str | None, Decimal] = defaultdict(Decimal)
-    for part in parts:
-        for currency, total in by_currency(part).items():
-            added[currency] += total
-    assert added == by_currency(whole)
-    assert sum(len(part["payments"]) for part in parts) == len(whole["payments"])
-
-
-@pytest.mark.slow
-async def test_every_way_to_write_it_says_the_same_totals(street: Street) -> None:
-    totals = by_currency(json.loads(report(street, "--json"), parse_float=Decimal))
-    rows = list(csv.DictReader(io.StringIO(report(street, "--csv", "--metadata", "till"), newline="")))
-    added: dict[str | None, Decimal] = defaultdict(Decimal)
-    for row in rows:
-        added[row["currency"] or None] += Decimal(row["counted"] or 0)
-    assert {currency: total for currency, total in added.items() if total} == totals
-    assert {row["terminal"] for row in rows} == {"SN-0001", "SN-0002", "'=SN<3>"}
-    assert {row["metadata.till"] for row in rows} == {"'=1+1", ""}
-    text, page = report(street), report(street, "--html", "-")
-    plain = page.replace('<i class="k">', "").replace("</i>", "")
-    for currency in ("USD", "EUR"):
-        assert f"Total: {totals[currency]} {currency}" in text
-        assert f"<b>{totals[currency]}</b><span>total {currency}</span>" in plain
-    assert "=SN&lt;3&gt;" in page
-    assert "SN<3>" not in page
-
-
-@pytest.mark.slow
-async def test_amounts_that_differ_and_what_is_open_are_told(street: Street) -> None:
-    made = json.loads(report(street, "--json"))
-    # Of a tip that the customer added the sparse events do not tell.
-    assert set(made["amount_differs"]) == street.courses["amount-differs"] | street.courses["sparse-events"]
-    text = report(street)
-    assert "Not in the totals: 6 payments that may have moved money" in text
-    for identity in street.courses[ENDLESS] | street.courses["amount-differs"]:
-        assert identity in text
-
-
-@pytest.mark.slow
-async def test_the_page_is_written_whole_over_an_older_one(street: Street, tmp_path: Path) -> None:
-    page = tmp_path / "day.html"
-    page.write_text("old")
-    assert "Written:" in report(street, "--html", str(page))
-    assert page.read_text().startswith("<!DOCTYPE html>")
-    assert names_in(tmp_path) == ["day.html"]

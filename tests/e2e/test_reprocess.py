@@ -98,39 +98,6 @@ async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[S
     assert (report["applied"], report["quarantined"], report["differing"]) == ([], 1, 0)
 
 
-async def test_the_attention_goes_with_the_last_of_what_was_refused(counters: list[Shop]) -> None:
-    counter = counters[0]
-    posd = counter.daemon
-    await configured_otherwise(posd, "[reconcile]", '[merchant]\nid = "M-2"\n[reconcile]')
-    payment = await counter.started()
-    contents = [json.dumps(event(payment.identity, *item, payment.serial)).encode() for item in APPROVED]
-    for content in contents:
-        assert await payment.deliver(content) == 403
-    assert await payment.deliver(contents[0]) == 403  # the same bytes again are kept once
-    assert len(await in_quarantine(posd)) == 4
-    assert attention(await payment.get()) == {"quarantined_event"}
-
-    await configured_otherwise(posd, 'id = "M-2"', 'id = "M-1"')
-    # The terminal's queue replays one by itself; the rest were refused for good.
-    assert await payment.deliver(contents[1]) == 200
-    waiting = asyncio.create_task(posd.outcome(payment.identity))
-    report = await reprocess(posd)
-    assert [item["verdict"] for item in report["applied"]] == ["late", None, "applied", "applied"]
-    assert (report["quarantined"], report["differing"]) == (0, 0)
-    assert (await waiting)["result"] == "approved"
-    document = await payment.get()
-    assert (document["attention"], document["next_step"]) == ([], "done")
-    assert await in_quarantine(posd) == []
-    assert (await payment.history())[-1]["kind"] == "reapplied"
-    follow = [item for item in await payment.history() if item["kind"] == "event"]
-    assert [item["status"] for item in follow] == [
-        "CARD_PRESENTED",
-        "TERMINAL_ACKNOWLEDGED",
-        "APPROVAL_REQUESTED",
-        "APPROVAL",
-    ]
-
-
 # What was changed behind posd's back
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
@@ -15,16 +14,13 @@ from uuid import uuid4
 import httpx2
 import pytest
 import pytest_asyncio
-from zeroconf import ServiceInfo
-from zeroconf.asyncio import AsyncZeroconf
 
-from tests.support.daemon import Daemon, running
+from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, event
 from tests.support.shop import (
     QUIET,
     Payment,
     Shop,
-    acknowledging,
     answering,
     hanging_up,
     held,
@@ -33,7 +29,7 @@ from tests.support.shop import (
     open_counters,
 )
 from tests.support.streams import Connection
-from tests.support.terminal import Request, http, scripted_terminal
+from tests.support.terminal import Request, http
 from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -118,25 +114,6 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
     await nothing_to_correct(posd)
 
 
-async def test_killed_while_it_was_starting_the_terminal_tells(counter: Shop) -> None:
-    payment = counter.payment()
-    counter.terminal.start = script = held(acknowledging(payment.serial))
-    starting = asyncio.create_task(payment.put())
-    await script.arrived.wait()
-    await counter.daemon.kill()
-    with pytest.raises(httpx2.TransportError):
-        await starting
-    script.release.set()
-    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    await counter.daemon.start()
-    outcome = await counter.daemon.outcome(payment.identity)
-    assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
-    assert len(payment.requests) == 1
-    assert [item["kind"] for item in await payment.history()] == ["intent", "interrupted", "search"]
-    assert (await payment.put()).status == 200
-    assert len(payment.requests) == 1
-
-
 async def test_killed_before_it_had_asked_about_a_strange_final_it_asks_then_and_not_again(counter: Shop) -> None:
     payment = await counter.started()
     for item in APPROVED[:3]:
@@ -190,22 +167,6 @@ confirmed = true
             assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
 
 
-async def test_what_a_person_closed_is_asked_for_by_the_next_daemon_too(counter: Shop) -> None:
-    closed = []
-    for _ in range(2):  # the first one frees the terminal for the second
-        closed.append(await counter.started())
-        word = {"operator": "Ana", "note": "no slip", "result": "canceled"}
-        assert (await closed[-1].post("resolve", word, admin=True)).status == 200
-        await counter.daemon.log_line("payment.search", transaction=closed[-1].identity)
-    payment, ended = closed
-    await ended.end()
-    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    await counter.daemon.restart()
-    document = await payment.until(lambda found: found["outcome"]["result"] == "approved")
-    assert document["outcome"]["supersedes"]["evidence"][0]["operator"] == "Ana"
-    assert (len(payment.searches), len(ended.searches)) == (2, 1), "the terminal has said how the other one ended"
-
-
 async def test_a_terminal_that_is_no_longer_in_the_fleet_does_not_keep_posd_from_starting(counter: Shop) -> None:
     posd = counter.daemon
     payment = await counter.started()
@@ -219,48 +180,6 @@ async def test_a_terminal_that_is_no_longer_in_the_fleet_does_not_keep_posd_from
     for item in APPROVED:
         assert await payment.event(*item) == 200  # it was asked when it was ours
     assert (await payment.get())["outcome"]["result"] == "approved"
-
-
-@pytest.mark.slow
-async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_it_has_one() -> None:
-    mark = token_hex(3)
-    kind, serial = f"_posd-{mark}._tcp.local.", f"SN-{mark}"
-    discovery = f'service_types = ["{kind}"]\ninterfaces = ["127.0.0.1"]'
-    with TemporaryDirectory(prefix="posd-") as directory:
-        home = Path(directory)
-        async with scripted_terminal(home, serial, ports=2) as terminal:
-            entry = f'[[terminals]]\nserial = "{serial}"\nfingerprint_sha256 = "{terminal.fingerprint}"\n'
-
-            def service(number: int) -> ServiceInfo:
-                port = int(terminal.base_urls[number].rsplit(":", 1)[1])
-                name = f"{serial}.{kind}"
-                return ServiceInfo(kind, name, port=port, server=f"{mark}.local.", parsed_addresses=["127.0.0.1"])
-
-            network = AsyncZeroconf(interfaces=["127.0.0.1"])
-            try:
-                async with running(home, entry, QUIET, discovery) as posd:
-                    await network.async_register_service(service(0), cooperating_responders=True)
-                    await posd.log_line("discovery.found", terminal=serial)
-                    payment = Payment(Shop(posd, terminal, iter(()), iter(())), str(uuid4()), serial)
-                    assert (await payment.put()).json["phase"] == "active"
-                    await posd.kill()
-                    # Closed, not only taken back: an answer that it had queued would bring the old address again.
-                    await network.async_unregister_all_services()
-                    await network.async_close()
-                    network = AsyncZeroconf(interfaces=["127.0.0.1"])
-                    await terminal.unplug()
-
-                    await posd.start()
-                    line = await posd.log_line("payment.search", transaction=payment.identity)
-                    assert (line["result"], "no address" in line["reason"]) == ("no_answer", True)
-                    assert (await payment.get())["phase"] == "active"
-                    # It comes back at another address.
-                    terminal.search = knowing(event(payment.identity, "APPROVAL", None, serial))
-                    await network.async_register_service(service(1), cooperating_responders=True)
-                    assert (await posd.outcome(payment.identity))["result"] == "approved"
-                    assert payment.searches[0].headers["host"] == terminal.base_urls[1].removeprefix("https://")
-            finally:
-                await network.async_close()
 
 
 # A stop while posd asks
@@ -286,47 +205,3 @@ async def test_a_stop_does_not_wait_for_a_terminal_that_is_asked(counter: Shop) 
     counter.terminal.search = knowing(event(payment.identity, "TERMINAL_REJECTED", None, payment.serial))
     await posd.start()
     assert (await posd.outcome(payment.identity))["result"] == "rejected"
-
-
-async def test_a_stop_while_posd_asks_by_itself(counter: Shop) -> None:
-    posd = counter.daemon
-    payment = await counter.started()
-    counter.terminal.search = script = held(answering(200, b"[]"))
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200  # a gap
-    await script.arrived.wait()
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    assert await posd.stop() == 0
-    assert loop.time() - began < STOP_SECONDS
-    script.release.set()
-    counter.terminal.search = None
-    await posd.start()
-    document = await payment.until(lambda it: it["last_search"])
-    assert (document["phase"], document["status"]) == ("active", "APPROVAL_REQUESTED")
-
-
-@pytest.mark.slow
-async def test_what_is_asked_of_a_daemon_that_is_stopping(counter: Shop) -> None:
-    posd = counter.daemon
-    doubt = await counter.in_doubt()
-    assert (await doubt.post("release", BY_ANA)).status == 200
-    starting = Payment(counter, str(uuid4()), doubt.serial)
-    counter.terminal.start = script = held(acknowledging(doubt.serial))
-    till = asyncio.create_task(starting.put())
-    await script.arrived.wait()  # posd waits for this answer for a moment before it stops
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    stopping = asyncio.create_task(posd.stop())
-    # While posd puts things down one by one it may still ask. Who waits is sent away the moment asking ends.
-    waited = await posd.call("GET", f"/transactions/{doubt.identity}/outcome")
-    assert (waited.status, waited.json["code"]) == (503, "draining")
-    reply = await doubt.post("reconcile")
-    assert (reply.status, reply.json["code"]) == (503, "draining")
-    assert (await till).status == 201
-    assert await stopping == 0
-    assert loop.time() - began < STOP_SECONDS
-    assert faults(posd) == []
-    assert counter.terminal.searches == []
-    script.release.set()
-    await posd.start()
-    assert (await starting.get())["phase"] == (await doubt.get())["phase"] == "in_doubt"

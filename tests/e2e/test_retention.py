@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from posd.upkeep.verify import verify
-from tests.e2e.test_backup import approve, back_up, posd_command
+from tests.e2e.test_backup import approve, posd_command
 from tests.support.events import body
 from tests.support.shop import Shop, open_shop
 
@@ -81,30 +81,6 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
         await daemon.stop()
         assert verify(daemon.database, lambda *_: None).findings == []
         assert not [path for path in daemon.database.parent.glob("posd.db*") if SECRET.encode() in path.read_bytes()]
-
-
-@pytest.mark.slow
-async def test_a_restore_brings_nothing_back_and_forgets_no_id(home: Path) -> None:
-    async with open_shop(home) as shop:
-        daemon = shop.daemon
-        paid = await shop.started(metadata={"mail": SECRET})
-        moved = await shop.started()
-        await approve(paid)
-        await back_up(daemon, home / "before.db")
-        await approve(moved)
-        await prune(shop)
-        await back_up(daemon, home / "after.db")
-        for copy in ("before.db", "after.db"):
-            await daemon.kill()
-            code, _, said = await posd_command(daemon, "restore", str(home / copy), "--yes")
-            assert code == 0, said
-            await daemon.start()
-            for payment in (paid, moved):
-                reply = await payment.put()
-                assert (reply.status, reply.json["result"]) == (410, "approved"), copy
-                assert len(payment.requests) == 1
-            assert (await daemon.call("GET", "/transactions")).json["transactions"] == []
-            assert verify(daemon.database, lambda *_: None).findings == []
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """One basket, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
 
 import asyncio
-from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 
 from tests.e2e.conftest import some
 from tests.support.events import APPROVED
-from tests.support.shop import Payment, Shop, acknowledging, answering, hanging_up, nothing_to_correct
+from tests.support.shop import Payment, Shop, acknowledging, hanging_up, nothing_to_correct
 from tests.support.terminal import Request
 from tests.support.webhooks import disk
 
@@ -74,13 +73,6 @@ async def test_after_it_was_not_charged_the_basket_is_free(shop: Shop, sale: str
     assert await conflicts(shop, sale) == []
 
 
-async def test_after_it_was_refused_the_basket_is_free(shop: Shop, sale: str) -> None:
-    payment = shop.payment()
-    shop.terminal.start = answering(422)
-    assert (await payment.put(sale=sale)).json["outcome"]["result"] == "not_started"
-    assert await conflicts(shop, sale) == []
-
-
 async def test_what_is_in_doubt_or_released_holds_the_basket(shop: Shop, sale: str) -> None:
     payment = await shop.in_doubt(sale=sale)
     assert await conflicts(shop, sale) == [payment.identity]
@@ -97,19 +89,6 @@ async def test_what_leaves_open_whether_the_customer_paid_holds_the_basket(shop:
         assert await payment.event(*item) == 200
     assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200  # and the acquirer?
     assert await conflicts(shop, sale) == [payment.identity]
-
-
-async def test_a_basket_is_the_same_however_its_letters_are_composed(shop: Shop, sale: str) -> None:
-    composed, decomposed = f"{sale}/mesa caf\u00e9", f"{sale}/mesa cafe\u0301"
-    payment = await paid(shop, decomposed)
-    await approve(payment)
-    for written in (composed, decomposed):
-        assert await conflicts(shop, written) == [payment.identity]
-        found = await shop.daemon.call("GET", f"/transactions?sale={quote(written)}")
-        assert [item["client_transaction_id"] for item in found.json["transactions"]] == [payment.identity]
-        assert (await payment.put(sale=written)).status == 200
-    outcome = await shop.daemon.call("GET", f"/transactions/{payment.identity}/outcome")
-    assert (await payment.get())["sale"] == outcome.json["sale"] == composed
 
 
 async def test_additional_charges_the_basket_again_and_another_basket_is_another(shop: Shop, sale: str) -> None:
@@ -141,14 +120,6 @@ async def test_two_tills_on_two_terminals_have_one_winner(shop: Shop, sale: str,
     with disk(shop.daemon) as db:
         rows = db.execute("SELECT client_transaction_id FROM transactions WHERE sale = ?", (sale,)).fetchall()
     assert rows == [(winner.identity,)]
-
-
-async def test_one_till_that_repeats_its_call_starts_it_once(shop: Shop, sale: str) -> None:
-    payment = shop.payment()
-    shop.terminal.start = acknowledging(payment.serial)
-    replies = await asyncio.gather(*(payment.put(sale=sale) for _ in range(5)))
-    assert sorted(reply.status for reply in replies) == [200, 200, 200, 200, 201]
-    assert len(payment.requests) == 1
 
 
 @pytest.mark.asyncio(loop_scope="function")

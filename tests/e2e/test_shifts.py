@@ -12,9 +12,7 @@ import pytest
 
 from tests.e2e.test_backup import approve, back_up, posd_command
 from tests.support.daemon import Daemon, Reply
-from tests.support.faketime import FakeTime
-from tests.support.needs import needs
-from tests.support.shop import Payment, Shop, open_shop
+from tests.support.shop import Payment, Shop
 
 UTC = ("--timezone", "UTC")
 PAID = Decimal("11.20")
@@ -138,31 +136,6 @@ async def test_two_closes_at_once_make_one_shift_and_the_other_hears_of_it(own: 
         assert (reply.status, reply.json["code"]) == (422, "invalid_request"), reply.body
 
 
-async def test_what_a_caller_has_counted_is_refused(own: Shop) -> None:
-    posd = own.daemon
-    counted = {"up_to": 1, "payments": [], "totals": {"total": {"total": 5}}}
-    reply = await post(posd, after=0, **counted)
-    assert (reply.status, reply.json["code"]) == (422, "invalid_request")
-    assert {error["path"] for error in reply.json["errors"]} == {f"/{name}" for name in counted}
-    assert await shifts(posd) == []
-    assert (await posd.call("POST", "/shifts", {})).json["code"] == "forbidden"
-
-
-@pytest.mark.slow
-async def test_the_first_shift_can_begin_now(own: Shop) -> None:
-    posd = own.daemon
-    old, waiting = await own.started(), await own.started()
-    await approve(old)
-    code, said, beside = await posd_command(posd, "report", *UTC, "--close", "--begin", "--operator", "Ana")
-    assert (code, "counted once decided: 1 payment" in said) == (0, True), said + beside
-    await approve(waiting)
-    assert await old.event("DECLINED") == 200  # it changes, and was decided before
-    since = await report(posd, "--since", "last")
-    assert [item["client_transaction_id"] for item in since["payments"]] == [waiting.identity]
-    code, _, beside = await posd_command(posd, "report", *UTC, "--close", "--begin", "--operator", "Ana")
-    assert (code, "was closed already" in beside) == (2, True), beside
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("point", "closed"), [("operator.before_commit", 0), ("operator.committed", 1)])
 async def test_a_daemon_that_is_killed_while_it_closes_has_closed_it_or_not(own: Shop, point: str, closed: int) -> None:
@@ -181,25 +154,6 @@ async def test_a_daemon_that_is_killed_while_it_closes_has_closed_it_or_not(own:
     assert (await close(posd, "Ben"))["shift"]["operator"] == ("Ana" if closed else "Ben")
     (shift,) = await shifts(posd)
     assert shift["total"] == PAID
-
-
-@pytest.mark.slow
-@needs("faketime")
-async def test_a_clock_that_goes_back_and_forth_moves_no_payment_to_another_shift(home: Path) -> None:
-    clock = FakeTime(home / "clock")
-    async with open_shop(home, environment=clock.environment) as shop:
-        posd = shop.daemon
-        totals = []
-        for days in (0, -400, 900, -1):
-            clock.move(days=days)
-            await approve(await shop.started())
-            totals.append((await close(posd))["total"]["total"])
-        assert totals == [PAID] * 4
-        assert [item["number"] for item in await shifts(posd)] == [1, 2, 3, 4]
-        assert (await report(posd, "--since", "last"))["payments"] == []
-        for number in range(1, 5):
-            printed = await report(posd, "--shift", str(number))
-            assert (printed["total"]["total"], len(printed["payments"])) == (PAID, 1)
 
 
 @pytest.mark.slow

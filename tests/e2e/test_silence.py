@@ -96,16 +96,6 @@ async def test_in_doubt_it_is_asked_for_after_the_grace_and_again_after_growing_
     assert (document["last_search"]["result"], document["outcome"]) == ("no_answer", None)
 
 
-@pytest.mark.slow
-async def test_what_was_released_is_asked_for_as_before(counter: Shop) -> None:
-    payment = await counter.in_doubt()
-    await payment.searched()
-    assert (await payment.post("release", {"operator": "Ana", "note": "the queue is long"})).status == 200
-    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    assert (await counter.daemon.outcome(payment.identity))["result"] == "approved"
-    assert (await payment.get())["attention"] == []
-
-
 async def test_a_doubt_is_left_to_the_till_until_the_grace_is_over(shop: Shop) -> None:
     payment = await shop.in_doubt()
     document = await payment.get()
@@ -154,32 +144,6 @@ async def test_a_silence(counter: Shop, status: str, seconds: float) -> None:
     assert (await payment.get())["attention"] == []
 
 
-@pytest.mark.slow
-async def test_each_event_ends_the_silence_and_the_next_one_is_told_again(counter: Shop) -> None:
-    payment = await counter.started()
-    await on_the_way(payment, "APPROVAL_REQUESTED")
-    await payment.until(lambda it: "stalled" in attention(it))
-    assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200  # late, and yet a sign of life
-    assert await attention_after(payment, "event:CARD_PRESENTED") == []
-    await payment.until(lambda it: "stalled" in attention(it))
-    assert [item["kind"] for item in await payment.history()].count("stalled") == 2
-    assert await payment.event(*APPROVED[3]) == 200
-
-
-@pytest.mark.slow
-async def test_nothing_is_asked_of_a_terminal_whose_payment_has_ended(counters: list[Shop]) -> None:
-    counter, clock = counters.pop(), counters.pop()
-    payment = await counter.started()
-    await on_the_way(payment, "APPROVAL")
-    asked = len(payment.searches)
-    silent = await clock.started()
-    await on_the_way(silent, "CARD_PRESENTED")
-    await silent.until(lambda it: "stalled" in attention(it))  # the longest limit has passed
-    await silent.searched(3)
-    assert len(payment.searches) == asked
-    assert await silent.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
-
-
 # What is asked for at once, with any patience
 
 
@@ -197,15 +161,6 @@ async def test_a_gap_is_asked_about_at_once_and_the_late_event_closes_it(shop: S
     assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
 
 
-async def test_a_gap_whose_search_finds_the_final(shop: Shop) -> None:
-    payment = await shop.started()
-    shop.terminal.search = knowing(event(payment.identity, "DECLINED", None, payment.serial))
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    outcome = await shop.daemon.outcome(payment.identity)
-    assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("declined", ["search"])
-    assert (await payment.get())["attention"] == []
-
-
 async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop: Shop) -> None:
     payment = await shop.started()
     shop.terminal.abort = answering(409)
@@ -213,52 +168,6 @@ async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop:
     reply = await payment.post("abort")
     assert (reply.status, reply.json["code"]) == (409, "nothing_running")
     assert (await shop.daemon.outcome(payment.identity))["result"] == "rejected"
-
-
-@pytest.mark.parametrize("content", [b"{", b"x" * 65_537], ids=["not an event", "too large"])
-async def test_a_callback_that_cannot_be_used_is_followed_by_a_search(shop: Shop, content: bytes) -> None:
-    payment = await shop.started()
-    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    assert await payment.deliver(content) in (400, 413)
-    outcome = await shop.daemon.outcome(payment.identity)
-    assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("approved", ["search"])
-
-
-@pytest.mark.slow
-async def test_a_final_against_the_lifecycle_is_asked_about_once(counters: list[Shop]) -> None:
-    counter, clock = counters.pop(), counters.pop()
-    payment = await counter.started()
-    await on_the_way(payment, "APPROVAL_REQUESTED")
-    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
-    document = await payment.until(lambda it: it["last_search"])
-    assert (document["phase"], document["last_search"]["result"]) == ("final", "no_answer")
-    assert attention(document) == {"illegal_transition"}
-    assert (document["outcome"]["result"], document["outcome"]["reached_acquirer"]) == ("canceled", None)
-    assert document["next_step"] == "ask_person"
-    doubt = await clock.in_doubt()
-    await doubt.searched(4)  # by then an open payment without an answer would have been asked for again
-    assert len(payment.searches) == 1
-
-
-async def test_a_call_to_the_acquirer_that_shows_up_after_a_cancellation_is_asked_about(shop: Shop) -> None:
-    payment = await shop.started()
-    await on_the_way(payment, "CARD_PRESENTED")
-    assert await payment.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
-    assert (await payment.get())["attention"] == []
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    document = await payment.until(lambda it: it["last_search"])
-    assert attention(document) == {"illegal_transition"}
-    assert document["outcome"]["reached_acquirer"] is None
-
-
-async def test_a_final_against_the_lifecycle_whose_search_says_otherwise(shop: Shop) -> None:
-    payment = await shop.started()
-    await on_the_way(payment, "APPROVAL_REQUESTED")
-    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
-    document = await payment.until(lambda it: it["last_search"])
-    assert (document["outcome"]["result"], document["next_step"]) == ("canceled", "ask_person")
-    assert attention(document) == {"illegal_transition", "conflicting_final"}
 
 
 async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop) -> None:
@@ -276,21 +185,3 @@ async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop)
 
 
 # One call at a time
-
-
-async def test_a_terminal_is_asked_one_thing_at_a_time(shop: Shop) -> None:
-    released = await shop.in_doubt()
-    assert (await released.post("release", {"operator": "Ana", "note": "the queue is long"})).status == 200
-    running = Payment(shop, str(uuid4()), released.serial)
-    assert (await running.put()).json["phase"] == "in_doubt"
-    shop.terminal.search = script = held(answering(200, b"[]"))
-    first = asyncio.create_task(released.post("reconcile"))
-    await script.arrived.wait()
-    second = asyncio.create_task(running.post("reconcile"))
-    elsewhere = await shop.in_doubt()  # another terminal does not have to wait
-    shop.terminal.search = answering(200, b"[]")
-    assert (await elsewhere.post("reconcile")).json["last_search"]["result"] == "none"
-    assert (len(released.searches), len(running.searches)) == (1, 0)
-    script.release.set()
-    assert [(await item).json["last_search"]["result"] for item in (first, second)] == ["none", "none"]
-    assert len(running.searches) == 1

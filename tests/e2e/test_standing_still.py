@@ -23,6 +23,7 @@ from tests.support.https import connect, deliver
 from tests.support.manager import Manager, manager
 from tests.support.ports import reserve
 from tests.support.standing import FullOutput, fill_manager
+from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 #: Longest that anything may take that is held up by nobody, in seconds; on a machine that does nothing else it is 0.1.
@@ -225,11 +226,10 @@ PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], .
 
 def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
     """Yield what each descriptor of the daemon is that can be written to."""
-    assert posd.process is not None
     names = {int(line.split()[6]): line.split()[7:] for line in _table("unix")}
     flags = {int(line.split()[6]): line.split()[3] for line in _table("unix")}
     ports = {line.split()[9]: line.split()[1:4] for name in ("tcp", "tcp6") for line in _table(name)}
-    for descriptor in Path(f"/proc/{posd.process.pid}/fd").iterdir():
+    for descriptor in Path(f"/proc/{there(posd.process).pid}/fd").iterdir():
         with suppress(FileNotFoundError):
             target, mode = str(descriptor.readlink()), descriptor.stat().st_mode
             if not descriptor.lstat().st_mode & stat.S_IWUSR:

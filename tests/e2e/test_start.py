@@ -4,7 +4,6 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,16 +11,7 @@ import pytest
 from posd.payments import journal
 from posd.payments.entries import Attempted
 from posd.terminals.attempt import Replied
-from tests.support.shop import (
-    AMOUNT,
-    ANOTHER,
-    OFFLINE,
-    Payment,
-    Shop,
-    acknowledging,
-    answering,
-    held,
-)
+from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, held
 from tests.support.terminal import Request, Script, acknowledgement, http
 from tests.support.webhooks import disk
 
@@ -32,19 +22,9 @@ async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
     """Close without a word."""
 
 
-async def reset(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Tear the connection down."""
-    writer.transport.abort()
-
-
 async def half_a_reply(request: Request, writer: asyncio.StreamWriter) -> None:
     """Break off in the middle of the acknowledgement."""
     writer.write(http(200, acknowledgement(request, "SN"))[:-20])
-
-
-async def half_a_head(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Break off in the middle of the status line."""
-    writer.write(b"HTTP/1.1 20")
 
 
 async def no_http(_request: Request, writer: asyncio.StreamWriter) -> None:
@@ -57,43 +37,16 @@ async def another_id(request: Request, writer: asyncio.StreamWriter) -> None:
     writer.write(http(200, acknowledgement(request, "SN", operation={"client_transaction_id": str(uuid4())})))
 
 
-async def another_status(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Answer 200 with a state that is no acknowledgement."""
-    writer.write(http(200, acknowledgement(request, "SN", status="APPROVAL")))
-
-
-async def half_json(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Answer 200 with a body that breaks off, of the right length."""
-    writer.write(http(200, acknowledgement(request, "SN")[:-9]))
-
-
-async def too_long(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Acknowledge in a reply that is over the limit."""
-    writer.write(http(200, acknowledgement(request, "SN", padding="x" * 300_000)))
-
-
 IN_DOUBT: dict[str, Script] = {
     "cut after the request": no_reply,
-    "reset after the request": reset,
     "cut in the reply's body": half_a_reply,
-    "cut in the reply's head": half_a_head,
     "not HTTP": no_http,
     "200 another id": another_id,
-    "200 another status": another_status,
-    "200 HTML": answering(200, b"<html>hello</html>"),
-    "200 empty": answering(200),
-    "204": answering(204),
-    "200 half JSON": half_json,
-    "200 over the size limit": too_long,
-    "408": answering(408, b"{}"),
     "500": answering(500, b"{}"),
-    "502": answering(502, b"bad gateway"),
-    "503": answering(503),
 }
 
 
-@pytest.mark.quick(7)
-@pytest.mark.parametrize("case", IN_DOUBT, ids=str)
+@pytest.mark.parametrize("case", IN_DOUBT)
 async def test_it_stays_in_doubt_where_the_terminal_may_run_it(shop: Shop, case: str) -> None:
     payment = shop.payment()
     shop.terminal.start = IN_DOUBT[case]
@@ -151,8 +104,7 @@ async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Sh
     enough.set()
 
 
-@pytest.mark.quick(7)
-@pytest.mark.parametrize("status", [300, 301, 302, 307, 308, 400, 401, 403, 404, 409, 410, 422, 429])
+@pytest.mark.parametrize("status", [302, 409])
 async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, status: int) -> None:
     payment = shop.payment()
     content = json.dumps({"code": f"NO-{status}"})
@@ -202,26 +154,6 @@ async def test_an_acknowledgement(shop: Shop) -> None:
     assert request.headers["content-type"] == "application/json"
 
 
-async def test_an_acknowledgement_that_names_no_id_and_no_serial(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = answering(202, {"status": "TERMINAL_ACKNOWLEDGED", "previous_status": ""})
-    document = (await payment.put()).json
-    assert (document["phase"], document["attention"]) == ("active", [])
-
-
-async def test_another_serial_acknowledges(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = acknowledging("SN-SOMEBODY-ELSE")
-    document = (await payment.put()).json
-    assert document["phase"] == "active"
-    (attention,) = document["attention"]
-    assert attention["code"] == "serial_mismatch"
-    assert "SN-SOMEBODY-ELSE" in attention["detail"]
-    refused = await shop.daemon.call("POST", f"/transactions/{payment.identity}/abort")
-    assert refused.status == 409
-    assert not [item for item in shop.terminal.requests if item.path.endswith("/abort")]
-
-
 async def test_an_acknowledgement_is_lost_and_the_events_decide(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = no_reply
@@ -240,17 +172,12 @@ async def test_an_acknowledgement_is_lost_and_the_events_decide(shop: Shop) -> N
 #: What the terminal answers after its event was faster -> what the till sees.
 FASTER: dict[str, tuple[list[tuple[str, str | None]], Script | None, str, str]] = {
     "event, then 409": ([("TERMINAL_ACKNOWLEDGED", None)], answering(409), "active", "TERMINAL_ACKNOWLEDGED"),
-    "event, then 500": ([("TERMINAL_ACKNOWLEDGED", None)], answering(500), "active", "TERMINAL_ACKNOWLEDGED"),
-    "event, then nothing": ([("TERMINAL_ACKNOWLEDGED", None)], no_reply, "active", "TERMINAL_ACKNOWLEDGED"),
     "events, then the acknowledgement": (
         [("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")],
         None,
         "active",
         "CARD_PRESENTED",
     ),
-    "final, then the acknowledgement": ([("TERMINAL_CANCELED", None)], None, "final", "TERMINAL_CANCELED"),
-    "final, then 409": ([("TERMINAL_CANCELED", None)], answering(409), "final", "TERMINAL_CANCELED"),
-    "final, then 500": ([("TERMINAL_CANCELED", None)], answering(500), "final", "TERMINAL_CANCELED"),
     "final, then nothing": ([("TERMINAL_CANCELED", None)], no_reply, "final", "TERMINAL_CANCELED"),
 }
 
@@ -347,28 +274,10 @@ async def test_another_request_under_the_same_id(shop: Shop) -> None:
     assert (refused.status, refused.json["code"]) == (409, "id_reused")
     assert refused.json["fields"] == ["amount", "metadata"]
 
-    same: list[dict[str, Any]] = [
-        {"amount": {"iva": "10.10", "subtotal_iva": 1.0}, "metadata": {"a": 2, "b": 1.0}},
-        {"amount": {"subtotal_iva": 1, "iva": 10.1, "subtotal_iva0": 0}, "metadata": {"a": 2, "b": 1}, "options": {}},
-    ]
-    for changes in same:
-        assert (await payment.put(**changes)).status == 200
     text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'  # and no terminal
-    assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", text)).status == 200
-    kept = {"amount": {"iva": 10.1, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}
-    other: list[tuple[dict[str, Any], list[str]]] = [
-        ({"terminal": ANOTHER}, ["terminal"]),
-        ({"amount": {"iva": 10.11, "subtotal_iva": 1}}, ["amount"]),
-        ({"metadata": {"a": "2", "b": 1}}, ["metadata"]),
-        ({"options": {"omit_card": True}, "sale": "s"}, ["options", "sale"]),
-        ({"type": "void"}, ["type"]),
-        ({"repeat": True}, ["repeat"]),
-    ]
-    for changes, fields in other:
-        reply = await payment.put(**kept | changes)
-        assert (reply.status, reply.json.get("fields")) == (409, fields)
+    for identity in (payment.identity, payment.identity.upper()):
+        assert (await shop.daemon.call("PUT", f"/transactions/{identity}", text)).status == 200
     assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", b"{")).json["code"] == "id_reused"
-    assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity.upper()}", text)).status == 200
     assert len(payment.requests) == 1
 
 

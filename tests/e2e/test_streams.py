@@ -1,12 +1,10 @@
 """Streams of the real daemon: over restarts and restores without a gap, and slow readers beside payments."""
 
 import asyncio
-import shutil
 import signal
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.senders import ask_on, crowd
 from tests.support.shop import Shop
-from tests.support.streams import Message, ask, messages, stream, told
+from tests.support.streams import Message, messages, stream, told
 
 #: Longest that a test waits for something to come, in seconds.
 PATIENCE_SECONDS = 60.0
@@ -27,9 +25,6 @@ PATIENCE_SECONDS = 60.0
 AGAIN_SECONDS = 0.05
 #: Streams at once, and slow readers beside a payment.
 THOUSAND = 1000
-SLOW = 100
-#: Changes that are more than the kernel and posd hold for a reader that does not read.
-MANY = 4000
 
 
 class Reader:
@@ -131,26 +126,6 @@ async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(ow
     assert numbers == sorted(set(numbers)) == [change["seq"] for change in pages]
 
 
-@pytest.mark.slow
-async def test_the_events_of_a_payment_over_restarts(own: Shop) -> None:
-    posd = own.daemon
-    payment = await own.started()
-    path = f"/transactions/{payment.identity}/events"
-    reader = Reader(posd.till_socket, path)
-    async with following(reader):
-        for index, (status, previous) in enumerate(APPROVED):
-            assert await payment.event(status, previous) == 200
-            await reader.until(lambda it, index=index: len(it.found) == index + 1)
-            if index < len(APPROVED) - 1:
-                await posd.stop((signal.SIGTERM, signal.SIGKILL)[index % 2])
-                await posd.start()
-        await reader.until(lambda it: "outcome" in it.told)
-    listed = (await posd.call("GET", path)).json["events"]
-    assert documents(reader) == listed
-    assert [message.event for message in reader.found] == [status for status, _ in APPROVED]
-    assert [word for word in reader.told if word not in ("state", "draining")] == ["outcome"]
-
-
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_place_among_the_events_that_is_of_another_payment_is_told(shop: Shop) -> None:
     posd = shop.daemon
@@ -206,42 +181,6 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     await later.end()
 
 
-@pytest.mark.slow
-async def test_an_older_copy_of_the_database_is_told_to_those_who_were_ahead_of_it(own: Shop, home: Path) -> None:
-    posd, copy = own.daemon, home / "copy.db"
-    first = await own.started()
-    await first.end()
-    assert await posd.stop() == 0
-    witness = posd.database.with_name(f"{posd.database.name}.witness")
-    shutil.copy(posd.database, copy)  # as an image of the disk has it, with the witness
-    shutil.copy(witness, home / "copy.witness")
-    await posd.start()
-    for _ in range(2):
-        await (await own.started()).end()
-    ahead = await newest(posd)
-    assert await posd.stop() == 0
-    shutil.copy(copy, posd.database)
-    shutil.copy(home / "copy.witness", witness)
-    for suffix in ("-wal", "-shm"):
-        posd.database.with_name(posd.database.name + suffix).unlink(missing_ok=True)
-    await posd.start()
-
-    here = await feed(posd)
-    assert here[-1]["seq"] < ahead["next_after"]
-    plain = Reader(posd.till_socket, "/feed", ahead["next_after"])
-    async with following(plain):
-        await plain.until(lambda it: len(it.found) >= len(here))
-    assert (plain.told, documents(plain)[: len(here)]) == (["notice"], here)
-
-    while (await newest(posd))["next_after"] <= ahead["next_after"]:  # the same numbers are other changes now
-        await (await own.started()).end()
-    here = await feed(posd)
-    checked = Reader(posd.till_socket, "/feed", ahead["place"])
-    async with following(checked):
-        await checked.until(lambda it: len(it.found) >= len(here))
-    assert (checked.told, documents(checked)[: len(here)]) == (["notice"], here)
-
-
 async def test_the_feed_says_what_retention_took(own: Shop) -> None:
     posd = own.daemon
     gone = await own.started()
@@ -261,42 +200,6 @@ async def test_the_feed_says_what_retention_took(own: Shop) -> None:
     behind = (await posd.call("GET", f"/feed?after={place}&limit=500")).json
     assert behind["notices"] == [item for item in page["notices"] if int(place.split("-")[0]) < item["seq"]]
     await kept.end()
-
-
-@pytest.mark.slow
-async def test_slow_readers_beside_a_payment(own: Shop) -> None:
-    posd = own.daemon
-    assert await posd.stop() == 0
-    with closing(sqlite3.connect(posd.database)) as db, db:
-        db.executemany(
-            "INSERT INTO changes (at, kind, id, reason, phase, attention)"
-            " VALUES ('2026-11-20T10:42:03.000Z', 'transaction', ?, 'event', 'active', '[]')",
-            ((f"{number:036}",) for number in range(MANY)),
-        )
-    await posd.start()
-    slow = [await ask(posd.till_socket, "/feed", "accept: text/event-stream\r\n") for _ in range(SLOW)]
-    for reader in slow:
-        await reader.reader.readuntil(b"\r\n\r\n")
-    payment = await own.started()
-    for status, previous in APPROVED:
-        assert await payment.event(status, previous) == 200
-    assert (await posd.outcome(payment.identity))["result"] == "approved"
-    # One of them reads on, and has missed nothing; if this took long it was cut off, and says so.
-    found = [message async for message in read_up_to(slow[0].reader, MANY)]
-    assert [message.json["seq"] for message in found if message.id is not None] == list(range(1, len(found) + 1))
-    for reader in slow:
-        reader.hang_up()
-    assert [line for line in posd.lines if line.get("level") == "error"] == []
-
-
-async def read_up_to(reader: asyncio.StreamReader, count: int) -> AsyncIterator[Message]:
-    """Yield so many changes, or those before the stream was cut off."""
-    async for message in messages(reader):
-        if message.event == "cut_off":
-            return
-        yield message
-        if message.id == count:
-            return
 
 
 @pytest.mark.asyncio(loop_scope="module")

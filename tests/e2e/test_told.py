@@ -43,12 +43,6 @@ async def test_an_event_is_told_with_its_own_status(posd: Daemon, terminal: Scri
     assert list(line)[:3] == ["timestamp", "level", "event"], "what a person looks for first comes first"
 
 
-async def test_everything_that_is_wrong_with_a_list_is_named_at_once(posd: Daemon) -> None:
-    refused = await posd.call("GET", "/transactions?since=yesterday&open=maybe&cursor=zz&limit=0")
-    assert refused.status == 422
-    assert [error["path"] for error in refused.json["errors"]] == ["limit", "open", "since", "cursor"]
-
-
 async def test_an_abort_takes_no_body(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
     await posd.call("PUT", f"/transactions/{identity}", CHARGE)
     refused = await posd.call("POST", f"/transactions/{identity}/abort", {"reason": "x"})

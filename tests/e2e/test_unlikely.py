@@ -80,13 +80,6 @@ class TestOneShop:
         line = await shop.daemon.log_line("payment.attention", transaction=payment.identity)
         assert (line["code"], line["level"]) == ("approval_unlikely", "warning")
 
-    async def test_an_approval_as_it_was_asked_for_raises_nothing(self, shop: Shop) -> None:
-        assert await said(await approved(shop)) == ""
-
-    async def test_a_smaller_difference_is_what_it_was(self, shop: Shop) -> None:
-        document = await (await approved(shop, authorized=100.00)).get()
-        assert attention(document) == {"amount_differs"}
-
     async def test_what_a_search_finds_is_held_against_the_request_too(self, shop: Shop) -> None:
         payment = await asked(shop)
         found = approval(payment, 0.01)
@@ -96,11 +89,6 @@ class TestOneShop:
         # The same by an event: nothing is said twice.
         assert await payment.deliver(json.dumps(found).encode()) == 200
         assert [item["kind"] for item in await payment.history()].count("approval_unlikely") == 1
-
-    async def test_a_person_closes_it(self, shop: Shop) -> None:
-        payment = await approved(shop, authorized=0.01)
-        assert (await payment.post("acknowledge", BY_ANA, admin=True)).status == 200
-        assert await said(payment) == ""
 
 
 async def test_another_currency_than_the_terminal_has_had_so_far_is_said_also_after_a_restart(own: Shop) -> None:

@@ -1,9 +1,6 @@
 """An approval that no program has read within ten minutes has `outcome_unread`, until one reads it."""
 
-import json
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -175,19 +172,6 @@ async def test_an_approval_that_a_search_finds_counts_from_then_on(shop: Shop) -
     assert payment.identity in await unread(shop)
 
 
-async def test_each_type_of_operation_counts(shop: Shop) -> None:
-    charge = await approved(shop)
-    tip = await approved(shop, type="post-tip", original=charge.identity, amount={"tip": 1})
-    void = await approved(shop, type="void", original=charge.identity, amount=None)
-    assert {charge.identity, tip.identity, void.identity} <= await unread(shop)
-
-
-async def test_what_was_declined_does_not_count(shop: Shop) -> None:
-    payment = await shop.started()
-    assert await payment.event("DECLINED") == 200
-    assert payment.identity not in await unread(shop)
-
-
 async def test_over_a_kill_what_was_not_read_stays_unread(shop: Shop) -> None:
     payment = await approved(shop)
     await shop.daemon.restart()
@@ -207,56 +191,3 @@ async def test_over_a_kill_what_was_read_stays_so_once_anything_was_recorded(sho
     found = await unread(shop)
     assert other.identity in found
     assert payment.identity not in found
-
-
-async def test_over_an_orderly_stop_what_was_read_stays_so(shop: Shop) -> None:
-    payment = await approved(shop)
-    await calling("/transactions/{id}")(shop, payment.identity)
-    assert await shop.daemon.stop() == 0
-    await shop.daemon.start()
-    assert payment.identity not in await unread(shop)
-
-
-async def test_what_was_approved_before_posd_kept_that_is_not_unread(shop: Shop) -> None:
-    payment = await approved(shop)
-    assert await shop.daemon.stop() == 0
-    with closing(sqlite3.connect(shop.daemon.database)) as db, db:  # as an earlier version leaves it
-        assert db.execute("DELETE FROM unread_approvals").rowcount == 1
-    await shop.daemon.start()
-    assert payment.identity not in await unread(shop)
-
-
-async def test_reading_asks_for_no_commit(shop: Shop) -> None:
-    payment = await approved(shop)
-    before = await commits(shop.daemon)
-    for read in READERS.values():
-        await read(shop, payment.identity)
-    assert await commits(shop.daemon) == before
-
-
-async def commits(daemon: Daemon) -> float:
-    """Return how many commits were synced since the start."""
-    socket = daemon.till_socket
-    text = (await daemon.call("GET", "/../metrics", socket=socket)).body.decode()
-    (count,) = (line for line in text.splitlines() if line.startswith("posd_storage_commit_seconds_count"))
-    return float(count.split()[-1])
-
-
-async def test_a_person_can_clear_it(shop: Shop) -> None:
-    payment = await approved(shop)
-    assert payment.identity in await unread(shop)
-    said = {"code": CODE, "operator": "Ana", "note": "booked by hand"}
-    assert (await payment.post("acknowledge", said, admin=True)).status == 200
-    assert payment.identity not in marked(shop.daemon)
-    await shop.daemon.restart()
-    assert payment.identity not in await unread(shop)
-
-
-async def test_the_history_tells_both(shop: Shop) -> None:
-    payment = await approved(shop)
-    assert payment.identity in await unread(shop)
-    async with stream(shop.daemon.till_socket, f"/feed?after={last_seq(shop.daemon)}") as messages:
-        assert CODE in json.dumps((await payment.get())["attention"], default=str)
-        assert (await anext(messages)).json["id"] == payment.identity
-    kinds = [item["kind"] for item in await payment.history()]
-    assert kinds[-2:] == [CODE, "outcome_read"]

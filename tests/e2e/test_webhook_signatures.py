@@ -1,6 +1,5 @@
 """A terminal with `webhook_signature`: what is not rightly signed is kept, asked for, and not believed."""
 
-import base64
 import hashlib
 import hmac
 from collections.abc import AsyncIterator
@@ -12,15 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from posd import tls
-from tests.e2e.test_reload import sent
-from tests.e2e.test_reprocess import in_quarantine, reprocess
-from tests.support.daemon import Daemon, running, toml
+from tests.support.daemon import Daemon, running
 from tests.support.events import body, event
 from tests.support.prints import SILENT, Job, knowing
 from tests.support.shop import QUIET, Payment, Shop, held
 from tests.support.shop import knowing as found
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.support.terminal import scripted_terminal
 from tests.support.webhooks import Answer, address, attention, deliver, quarantined, recorded
 
 SIGNING, PLAIN = "SN-SIGNING", "SN-PLAIN"
@@ -30,12 +26,6 @@ SECRET = "whs-example-0001"
 def hexadecimal(content: bytes, secret: str = SECRET) -> str:
     """Return the header of a rightly signed webhook of the kind wh-secret-body-hex."""
     return f"X-Kushki-Signature: {hmac.digest(secret.encode(), content, hashlib.sha256).hex()}\r\n"
-
-
-def in_base64(content: bytes, secret: str = SECRET) -> str:
-    """Return the same of the kind wh-business-code-base64."""
-    signature = base64.b64encode(hmac.digest(secret.encode(), content, hashlib.sha256)).decode()
-    return f"Authorization: HMAC {signature}\r\n"
 
 
 @dataclass
@@ -191,55 +181,3 @@ async def test_the_first_callback_of_each_terminal_says_which_headers_there_are(
     ]
     assert lines[0]["detail"] == f"host, content-type, signature, {'y' * 64}, connection, content-length"
     assert "hunter2" not in str(posd.lines)
-
-
-@pytest.mark.slow
-async def test_a_mended_setting_is_taken_up_and_what_was_refused_by_it_applied(home: Path) -> None:
-    async with two(home, "wh-business-code-base64") as shops:
-        posd = shops.daemon
-        payment, job = await shops.started(shops.signing), await shops.job(shops.signing).started(terminal=SIGNING)
-        right = body(payment.identity, "APPROVAL", None, SIGNING)
-        forged = body(payment.identity, "DECLINED", None, SIGNING)
-        page = job.words("COMPLETED")
-        for content, headers in ((right, in_base64(right, "the right one")), (forged, in_base64(right, "x"))):
-            assert await shops.deliver(payment, content, headers) == 403
-        assert (await job.call(page, headers=in_base64(page, "the right one"))).status == 403
-        assert (await job.call(job.words("FAILED"))).status == 403
-
-        # While the secret is the wrong one, reprocessing believes none of them: nor after a restart.
-        await posd.restart()
-        assert (await reprocess(posd))["applied"] == []
-        assert len(await in_quarantine(posd)) == 4
-
-        # A file that cannot be read is refused, and what was in force goes on.
-        shops.secret.unlink()
-        refused = await sent(posd, shops.text, "config.refused")
-        assert str(shops.secret) in refused["error"]
-        assert await shops.deliver(payment, right, in_base64(right, "the right one")) == 403
-
-        # With the right secret the rightly signed ones are applied, and no others.
-        shops.secret.write_text("the right one")
-        await sent(posd, shops.text, "config.loaded")
-        report = await reprocess(posd)
-        assert [item["client_transaction_id"] for item in report["applied"]] == [payment.identity]
-        assert [item["print_job_id"] for item in report["printing"]["applied"]] == [job.identity]
-        assert (await payment.get())["outcome"]["result"] == "approved"
-        assert (await job.get())["status"] == "COMPLETED"
-        assert len(await in_quarantine(posd)) == 2
-
-        # Where the setting is taken back, callbacks are believed by their addresses.
-        await sent(posd, shops.text.replace('webhook_signature = "wh-business-code-base64"', ""), "config.loaded")
-        assert await shops.deliver(payment, body(payment.identity, "APPROVAL", None, SIGNING)) == 200
-        await reprocess(posd)
-        assert await in_quarantine(posd) == []
-        assert "conflicting_final" in attention(await payment.get())
-
-
-@pytest.mark.slow
-async def test_a_secret_that_cannot_be_read_refuses_the_start(home: Path, terminal: ScriptedTerminal) -> None:
-    setting = 'webhook_signature = "wh-secret-body-hex"\nwebhook_secret = {credential = "not-passed"}\n'
-    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    daemon = Daemon(home, toml(home, terminal.toml + setting), {})
-    code, words = await daemon.cannot_start()
-    assert code != 0
-    assert "not-passed" in words

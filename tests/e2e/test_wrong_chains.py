@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import FITS, KINDS, PROCESSED, Operation, approved, operation
-from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.support.chains import FITS, KINDS, Operation, approved, operation
+from tests.support.shop import Shop, answering, nothing_to_correct
 from tests.support.webhooks import everything
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -16,11 +16,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def begun(item: Operation, **request: Any) -> None:
     await item.begin(**request)
-
-
-async def doubted(item: Operation, **request: Any) -> None:
-    item.shop.terminal.start = hanging_up
-    assert (await item.put(**request)).json["phase"] == "in_doubt"
 
 
 async def not_started(item: Operation, **request: Any) -> None:
@@ -35,30 +30,19 @@ def ended(status: str, **changes: Any) -> Callable[..., Awaitable[None]]:
     return end
 
 
-async def resolved(item: Operation, **request: Any) -> None:
-    await doubted(item, **request)
-    word = {"operator": "Ana", "note": "the display said so", "result": "approved"}
-    assert (await item.post("resolve", word, admin=True)).status == 200
-
-
 #: How an original stands -> how it comes to that, and the reason that is given where its type does fit.
 STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "open": (begun, "{id} is not approved: it is still open; wait for its outcome"),
-    "in doubt": (doubted, "{id} is not approved: it is still open; wait for its outcome"),
     "declined": (ended("DECLINED"), "{id} is not approved: it ended as declined"),
-    "rejected": (ended("TERMINAL_REJECTED"), "{id} is not approved: it ended as rejected"),
-    "canceled": (ended("TERMINAL_CANCELED"), "{id} is not approved: it ended as canceled"),
-    "not started": (not_started, "{id} is not approved: it ended as not_started"),
     "no raw_response": (
         ended("APPROVAL", raw_response=None),
         "{id} was approved without a transaction_reference; if you have it from the receipt or the acquirer, give it",
     ),
-    "approved by a person": (resolved, "{id} was approved without a transaction_reference"),
     "approved": (ended("APPROVAL"), ""),
 }
 
 #: In these it holds its terminal.
-HOLDING = ("open", "in doubt")
+HOLDING = ("open",)
 
 Originals = dict[tuple[str, str], Operation]
 
@@ -177,34 +161,3 @@ async def test_a_terminal_that_is_busy_hides_no_wrong_chain(shop: Shop) -> None:
     busy = await operation(shop, "charge").begin()
     await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
     await operation(shop, "charge", busy).refused("terminal_busy")
-
-
-#: Of nothing.
-ID = "00000000-0000-4000-8000-000000000001"
-#: What is wrong with the request itself -> type, fields, and where the fault is.
-BOTH = {"original": ID, "transaction_reference": ID}
-#: They need no amount.
-REVERSING = ("void", "refund")
-NEED_AMOUNTS = [kind for kind in FITS if kind not in REVERSING]
-INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
-    **{f"{kind} of nothing": (kind, {}, "/original") for kind in FITS},
-    **{f"{kind} of both": (kind, BOTH, "/transaction_reference") for kind in FITS},
-    **{f"{kind} of no UUID": (kind, {"original": "the last one"}, "/original") for kind in FITS},
-    **{f"{kind} of no reference": (kind, {"transaction_reference": 7}, "/transaction_reference") for kind in FITS},
-    **{f"{kind} of an original": (kind, {"original": ID}, "/original") for kind in ("charge", "pre-auth")},
-    "a charge of a reference": ("charge", {"transaction_reference": ID}, "/transaction_reference"),
-    "a pre-auth of a reference": ("pre-auth", {"transaction_reference": ID}, "/transaction_reference"),
-    **{f"{kind} of no amount": (kind, {"amount": None, "original": ID}, "/amount") for kind in NEED_AMOUNTS},
-    "a void of nothing at all": ("void", {"original": ID, "amount": {"iva": 0}}, "/amount"),
-    "an event's amount": ("capture", {"original": ID, "amount": PROCESSED}, "/amount/currency"),
-    "an eighth": ("loan", {"original": ID}, "/type"),
-    "an option": ("void", {"original": ID, "options": {"transaction_reference": ID}}, "/options/transaction_reference"),
-}  # fmt: skip
-
-
-@pytest.mark.quick(18)
-@pytest.mark.parametrize("case", INVALID)
-async def test_a_request_that_is_none(shop: Shop, originals: Originals, case: str) -> None:
-    kind, request, path = INVALID[case]
-    problem = await operation(shop, kind, originals["charge", "approved"]).refused("invalid_request", **request)
-    assert path in [error["path"] for error in problem["errors"]]

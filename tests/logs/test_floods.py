@@ -1,6 +1,5 @@
 """What repeats without end is told a few times, then counted, and nothing is lost from the count."""
 
-import asyncio
 import json
 import resource
 import subprocess
@@ -16,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from posd.base.limits import CALLS_OF_TRANSACTION
 from posd.cli.explain.events import EVENTS
 from posd.logs import output
 from posd.logs.output import LIMITS, MAX_KEYS, MINUTE, TROUBLE, LineCounter, LineLimit, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
-from tests.logs.test_secrets import AMOUNT, faulty
+from tests.logs.test_secrets import AMOUNT
 from tests.support.daemon import Daemon, running
 from tests.support.events import body
 from tests.support.https import deliver
-from tests.support.terminal import Request, ScriptedTerminal, http
+from tests.support.terminal import ScriptedTerminal
 
 LIMIT = LineLimit(3, MINUTE)
 #: More than any limit lets through.
@@ -187,58 +185,6 @@ async def test_a_proven_terminal_that_sends_the_same_nonsense_for_ever(
     assert len(posd.lines) < 40
 
 
-@pytest.mark.slow
-async def test_a_proven_terminal_that_sends_too_much_for_ever(
-    home: Path,  # noqa: F811
-    terminal: ScriptedTerminal,  # noqa: F811
-) -> None:
-    async with running(home, terminal.toml) as posd:
-        identity, callback = await started(posd, terminal)
-        for _ in range(FLOOD // 3):
-            assert await deliver(callback, b" " * 1_100_000, posd.ca) == 413
-        lines, left_out = await counted(posd, "webhook.too_large", transaction=identity)
-    assert (lines, left_out) == (5, FLOOD // 3 - 5)
-
-
-@pytest.mark.slow
-async def test_a_proven_terminal_that_tells_the_same_anew_for_ever(
-    home: Path,  # noqa: F811
-    terminal: ScriptedTerminal,  # noqa: F811
-) -> None:
-    async with running(home, terminal.toml) as posd:
-        identity, callback = await started(posd, terminal)
-        same = str(uuid4())
-        for number in range(FLOOD):
-            content = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", event_id=same, n=number)
-            assert await deliver(callback, content, posd.ca) == 200
-        lines, left_out = await counted(posd, "webhook.event", transaction=identity)
-    assert (lines, left_out) == (LIMITS["webhook.event"].lines, FLOOD - LIMITS["webhook.event"].lines)
-
-
-@pytest.mark.slow
-async def test_a_till_that_calls_wrongly_and_aborts_for_ever(
-    home: Path,  # noqa: F811
-    terminal: ScriptedTerminal,  # noqa: F811
-) -> None:
-    async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(http(409, b"{}"))
-
-    terminal.abort = nothing_runs
-    async with running(home, terminal.toml) as posd:
-        identity, _ = await started(posd, terminal)
-        before = len(posd.lines)
-        for number in range(FLOOD):
-            assert (await posd.call("PUT", f"/transactions/{number}", b"{")).status in (400, 422)
-            assert (await posd.call("GET", "/nothing")).status == 404
-            assert (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).status == 409
-        assert len(posd.lines) - before <= 2
-        for _ in range(FLOOD):
-            await posd.call("POST", f"/transactions/{identity}/abort")
-        lines, left_out = await counted(posd, "payment.abort", transaction=identity)
-    assert lines == LIMITS["payment.abort"].lines
-    assert lines + left_out <= CALLS_OF_TRANSACTION.value  # past them nothing is sent
-
-
 @contextmanager
 def full_disk(posd: Daemon) -> Iterator[None]:
     """Let no file of the daemon grow for the block: each COMMIT fails."""
@@ -269,21 +215,6 @@ async def test_a_disk_that_takes_nothing(
         lines, left_out = await counted(posd, "webhook.not_stored")
     assert (lines, left_out) == (TROUBLE.lines, FLOOD - TROUBLE.lines)
     assert len(posd.lines) < 60
-
-
-@pytest.mark.slow
-async def test_a_fault_that_each_call_runs_into(
-    home: Path,  # noqa: F811
-    terminal: ScriptedTerminal,  # noqa: F811
-) -> None:
-    async with running(home, terminal.toml, environment=faulty(home)) as posd:
-        for _ in range(FLOOD):
-            assert (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).status == 500
-        lines, left_out = await counted(posd, "posd.internal_error")
-        assert lines == output.TROUBLE.lines
-        assert lines + left_out >= 3 * FLOOD
-        assert len(posd.lines) < 100
-        posd.lines = []  # of faults that were meant to be
 
 
 async def test_strangers_are_one_line_and_at_the_end_a_number(

@@ -1,17 +1,14 @@
 """A payment that posd's database has lost: no recipe calls it NOT PAID, forgets it, or starts it again by itself."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from tests.e2e.test_backup import back_up, lose, posd_command
 from tests.recipes.counter import Counter
 from tests.recipes.running import tried
-from tests.recipes.test_charges import APPROVED, CHARGES, DECLINED, LEFT_OPEN, ONE_MOMENT, PRESENT, SUPERVISOR
+from tests.recipes.test_charges import APPROVED, CHARGES, DECLINED, LEFT_OPEN, PRESENT, SUPERVISOR
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -40,27 +37,6 @@ async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name
     assert counter.requests == lost
 
 
-@pytest.mark.slow
-async def test_no_part_of_a_sale_and_no_void_that_a_restore_has_lost_is_started_again(counter: Counter) -> None:
-    await counter.pay("12.50")
-    backup = counter.till / "backup.db"
-    await back_up(counter.daemon, backup)
-    lost = [("split_payment.py", f"sale-{uuid4()}", APPROVED, APPROVED), ("void_last.py",)]
-    for count, recipe_and_arguments in enumerate(lost, 2):
-        async with counter.recipe(*recipe_and_arguments) as recipe:
-            await counter.starts(count)
-            await recipe.kill()
-        await counter.pass_time()
-        await counter.daemon.outcome(counter.requests[-1])
-    await lose_records(counter, backup)
-    await restore(counter, "--seen", "--operator", "ana")
-    for recipe_and_arguments in lost:
-        async with counter.recipe(*recipe_and_arguments) as recipe:
-            assert await recipe.ends() == 4
-        assert recipe.said[-1].startswith(SUPERVISOR)
-    assert len(counter.requests) == 3
-
-
 @in_each_language
 async def test_an_old_copy_of_the_database_is_put_in_its_place(counter: Counter, name: str) -> None:
     """The witness beside it knows the ids, and the terminal how they ended."""
@@ -77,28 +53,6 @@ async def test_an_old_copy_of_the_database_is_put_in_its_place(counter: Counter,
         await ends(counter, name, till, code)
     assert counter.requests == lost
     await restore(counter, "--seen", "--operator", "ana")
-
-
-@in_each_language
-async def test_the_database_is_of_a_newer_posd(counter: Counter, name: str) -> None:
-    till = await left_open(counter, name, APPROVED)
-    await counter.daemon.stop()
-    schema = set_schema(counter, 999)
-    assert "newer" in (await counter.daemon.cannot_start())[1]
-    async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
-        await recipe.says(ONE_MOMENT)
-        set_schema(counter, schema)
-        await counter.daemon.start()
-        assert await recipe.ends() == 0
-    await counter.one_request()
-
-
-def set_schema(counter: Counter, version: int) -> int:
-    """Set the version of the schema, of a daemon that is stopped; return that before."""
-    with closing(sqlite3.connect(counter.daemon.database)) as db:
-        (before,) = db.execute("PRAGMA user_version").fetchone()
-        db.execute(f"PRAGMA user_version = {version}")
-    return int(before)
 
 
 async def left_open(counter: Counter, name: str, amount: str) -> Path:

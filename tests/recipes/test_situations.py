@@ -42,20 +42,6 @@ async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
     await counter.one_request()
 
 
-@pytest.mark.slow
-async def test_a_start_that_was_still_on_its_way_is_not_called_never_started(counter: Counter) -> None:
-    sent = str(uuid4())
-    noted(counter, sent, "12.50")
-    async with counter.recipe("after_a_crash.py") as recipe:
-        await recipe.says("12.50: checking")
-        await counter.start("12.50", identity=sent)
-        await counter.started(sent)
-        await counter.pass_time()
-        assert await recipe.ends() == 0
-    assert recipe.said[-1] == "12.50: PAID"
-    assert counter.requests == [sent]
-
-
 def noted(counter: Counter, identity: str, amount: str) -> None:
     """Have the till store a payment that it may have started."""
     body = {"type": "charge", "amount": {"subtotal_iva0": amount}}
@@ -92,20 +78,6 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
 
 
 @pytest.mark.slow
-async def test_the_second_till_is_told_of_a_decline_and_of_a_refusal(counter: Counter) -> None:
-    async with counter.recipe("two_tills.py", str(uuid4()), "till 2", "0.001") as recipe:
-        assert await recipe.ends() == 3
-    assert recipe.said[-1].startswith("NOT PAID: ")
-    identity = str(uuid4())
-    async with counter.recipe("two_tills.py", identity, "till 2", DECLINED) as recipe:
-        await counter.started(identity)
-        await counter.pass_time()
-        assert await recipe.ends() == 3
-    assert recipe.said[-1] == "NOT PAID: declined"
-    await counter.one_request()
-
-
-@pytest.mark.slow
 async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     sale = f"sale-{uuid4()}"
     arguments = ("split_payment.py", sale, "9010.14", "10.10", DECLINED)
@@ -137,25 +109,6 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     assert len(counter.requests) == 3
 
 
-@pytest.mark.slow
-async def test_a_card_that_has_less_on_it_leaves_the_rest_to_another(counter: Counter) -> None:
-    arguments = ("split_payment.py", f"sale-{uuid4()}", A_PART, A_PART)
-    async with counter.recipe(*arguments) as recipe:
-        await counter.starts(1)
-        await counter.pass_time()
-        assert await recipe.ends() == 6
-    part = f"part 1, {A_PART}: PAID 5000.00 INSTEAD, 4000.98 left"
-    assert recipe.said == [part]
-    async with counter.recipe(*arguments, "4000.99") as recipe:
-        assert await recipe.ends() == 6
-    assert recipe.said == [part, "part 2, 4000.99: only 4000.98 left"]
-    async with counter.recipe(*arguments, "4000.98") as recipe:
-        await counter.starts(2)
-        await counter.pass_time()
-        assert await recipe.ends() == 0
-    assert recipe.said == [part, "part 2, 4000.98: PAID, 0.00 left"]
-
-
 #: How a recipe is called for a payment of its own.
 OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id}", "till 1", "{amount}")}
 
@@ -177,20 +130,6 @@ async def test_an_end_that_is_neither_paid_nor_not_paid(
     assert recipe.said[-1].startswith(words)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OF_ONE_PAYMENT)
-async def test_trouble_of_posd_while_a_recipe_waits_says_nothing_of_the_payment(counter: Counter, name: str) -> None:
-    arguments = [argument.format(id=uuid4(), amount=APPROVED) for argument in OF_ONE_PAYMENT[name]]
-    async with (
-        troubled(counter.daemon.till_socket, "internal_error", 500, "GET") as socket,
-        counter.recipe(name, *arguments, POSD_SOCKET=socket) as recipe,
-    ):
-        assert await recipe.ends() == 4
-    assert recipe.said[-1].startswith("CALL THE SUPERVISOR: ")
-    await counter.pass_time()
-    await counter.one_request()
-
-
 @pytest.mark.slow  # the client repeats its call for 15 seconds
 async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None:
     identity = str(uuid4())
@@ -207,21 +146,6 @@ async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None
     assert recipe.said[-1] == "NOT PAID: canceled"
 
 
-@pytest.mark.slow
-async def test_the_button_that_is_refused_leaves_the_payment_going_on(counter: Counter) -> None:
-    async with (
-        troubled(counter.daemon.till_socket, "forbidden", 403, "POST") as socket,
-        counter.recipe("abort_button.py", str(uuid4()), APPROVED, POSD_SOCKET=socket) as recipe,
-    ):
-        await recipe.says("press Enter")
-        recipe.type("")
-        await recipe.says("It cannot be canceled: forbidden!")
-        await counter.pass_time()
-        assert await recipe.ends() == 0
-    assert recipe.said[-1] == f"PAID {APPROVED}"
-    await counter.one_request()
-
-
 async def test_the_button_aborts(counter: Counter) -> None:
     async with counter.recipe("abort_button.py", str(uuid4()), APPROVED) as recipe:
         await recipe.says("press Enter")
@@ -230,24 +154,6 @@ async def test_the_button_aborts(counter: Counter) -> None:
         await counter.pass_time()
         assert await recipe.ends() == 3
     assert recipe.said[-1] == "NOT PAID: canceled"
-    await counter.one_request()
-
-
-@pytest.mark.slow
-async def test_the_button_is_too_late(counter: Counter) -> None:
-    identity = str(uuid4())
-    async with counter.recipe("abort_button.py", identity, BY_HAND) as recipe:
-        await recipe.says("press Enter")
-        await counter.pass_time()
-        assert counter.terminal.terminal.hand(ManualControl.PRESENT_CARD)
-        await counter.pass_time()
-        await counter.daemon.wait_for(identity, lambda payment: payment["status"] == "APPROVAL_REQUESTED")
-        recipe.type("")
-        await recipe.says("It cannot be canceled: ")
-        assert counter.terminal.terminal.hand(ManualControl.APPROVE)
-        await counter.pass_time()
-        assert await recipe.ends() == 0
-    assert recipe.said[-1] == f"PAID {BY_HAND}"
     await counter.one_request()
 
 

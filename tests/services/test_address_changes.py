@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
@@ -24,6 +23,7 @@ from posd.storage.store import Store
 from posd.storage.writer import RecordedChange
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
+from tests.support.tables import there
 
 #: An address of every machine, and one of none (RFC 5737).
 HERE, GONE = "127.0.0.1", "192.0.2.7"
@@ -65,9 +65,7 @@ class World:
         return item.client_transaction_id
 
     async def get(self, identity: str) -> Transaction:
-        found = await self.store.read(lambda db: rows.get(db, identity))
-        assert found is not None
-        return found
+        return there(await self.store.read(lambda db: rows.get(db, identity)))
 
     async def until(self, identity: str, what: Callable[[Transaction], bool]) -> Transaction:
         """Wait until that holds of a payment; return it."""
@@ -130,8 +128,7 @@ async def test_what_the_address_changed_under_is_marked_at_the_start_and_nothing
             async with looking(here):
                 for identity in marked:
                     document = await here.until(identity, lost)
-                    attention = document.attention_of(AttentionCode.ADDRESS_CHANGED)
-                    assert attention is not None
+                    attention = there(document.attention_of(AttentionCode.ADDRESS_CHANGED))
                     assert GONE in attention.detail
                 told = await line_of(lines, "payment.attention", count=len(marked))
         for identity in others:
@@ -177,17 +174,3 @@ async def test_an_address_that_goes_before_its_payment_is_recorded_is_found_all_
         second = await here.add(payment(GONE))
         here.changes.called_back_at(GONE)
         await here.until(second, lost)
-
-
-@pytest.mark.slow
-async def test_a_mark_that_cannot_be_stored_is_stored_when_it_can(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
-        identity = await here.add(payment(GONE))
-        foreign = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
-        with closing(foreign), capture_logs() as lines:
-            foreign.execute("BEGIN IMMEDIATE")
-            async with looking(here):
-                await line_of(lines, "payment.not_recorded")
-                assert not (await here.get(identity)).callback_lost
-                foreign.execute("ROLLBACK")
-                await here.until(identity, lost)

@@ -20,6 +20,7 @@ from posd.payments.record import Recorded, TransactionChanged, begin, move
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.storage.store import Store
+from tests.support.tables import there
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -131,40 +132,8 @@ async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Ma
         machine.accepting = True
         machine.pass_by(BEAT_SECONDS)
         await presence.beat()
-        absence = await found(presence)
-        assert absence is not None
+        absence = there(await found(presence))
         assert (absence.cause, absence.seconds) == (DowntimeCause.DEAF, 13 * BEAT_SECONDS)
-
-
-async def test_an_absence_that_ended_under_a_wrong_clock_is_told_right_once_the_clock_is(machine: Machine) -> None:
-    async with machine.daemon() as (store, presence):
-        payment = await machine.pay(store)
-        await presence.beat()
-    machine.pass_by(7 * 86_400)
-    started = machine.wall
-    machine.wall -= timedelta(days=1826)
-    async with machine.daemon() as (_, presence):
-        wrong = await found(presence)
-        assert wrong is not None
-        assert (wrong.seconds, wrong.until[:4]) == (None, "2021")
-        machine.pass_by(60)
-        machine.wall += timedelta(days=1826)
-        right = Absence(DowntimeCause.STOPPED, 7 * 86_400.0, iso(started), {payment.client_transaction_id: None})
-        assert await found(presence) == right
-        assert presence.absences == 1
-        await presence.beat()
-    async with machine.daemon() as (_, presence):
-        assert await found(presence) == right  # it is kept so
-
-
-async def test_what_ended_meanwhile_is_not_asked_after(machine: Machine) -> None:
-    async with machine.daemon() as (store, presence):
-        payment = await machine.pay(store)
-        await presence.beat()
-        await machine.end(store, payment)
-        machine.pass_by(BEAT_SECONDS, suspended=3600)
-        await presence.beat()
-        assert (await found(presence), presence.absences) == (None, 0)
 
 
 async def test_the_file_is_touched_while_something_is_open_and_makes_the_absence_shorter(machine: Machine) -> None:
@@ -191,42 +160,8 @@ async def test_a_clock_that_is_set_right_after_a_boot_is_believed_then(machine: 
         assert await found(presence) is None
         machine.pass_by(5)
         machine.wall += timedelta(hours=1)
-        absence = await found(presence)
-        assert absence is not None
+        absence = there(await found(presence))
         assert (absence.cause, absence.seconds) == (DowntimeCause.STOPPED, 3620)
-
-
-async def test_a_clock_that_is_set_without_a_boot_changes_nothing(machine: Machine) -> None:
-    async with machine.daemon() as (store, presence):
-        await machine.pay(store)
-        await presence.beat()
-    machine.pass_by(20)
-    async with machine.daemon() as (_, presence):
-        machine.wall += timedelta(hours=1)
-        assert await found(presence) is None
-
-
-async def test_a_second_absence_adds_to_the_first(machine: Machine) -> None:
-    async with machine.daemon() as (store, presence):
-        first = await machine.pay(store)
-        second = await machine.pay(store)
-        await presence.beat()
-    machine.pass_by(600)
-    async with machine.daemon() as (store, presence):
-        assert await found(presence) is not None
-        await machine.end(store, first)
-        third = await machine.pay(store)
-        await presence.beat()
-        machine.pass_by(BEAT_SECONDS, suspended=300)
-        await presence.beat()
-        absence = await found(presence)
-        assert absence is not None
-        assert (absence.cause, absence.seconds, presence.absences) == (DowntimeCause.SUSPENDED, 600, 2)
-        assert set(absence.payments) == {second.client_transaction_id, third.client_transaction_id}
-    async with machine.daemon() as (store, presence):  # it is kept
-        kept = await presence.look()
-        assert kept is not None
-        assert (kept[0].payments, set(kept[1])) == (absence.payments, set(absence.payments))
 
 
 async def test_a_file_that_cannot_be_written_stops_nothing(machine: Machine) -> None:

@@ -11,6 +11,7 @@ from posd.printing import start as printing_module
 from posd.printing.reprocess import derive, difference
 from tests.services.inside import RECEIPT, Inside, composed
 from tests.support.shop import PATIENCE_SECONDS, held
+from tests.support.tables import there
 from tests.support.terminal import taking_print
 
 
@@ -46,7 +47,6 @@ async def test_who_waits_in_line_is_sent_to_where_the_terminal_is_at_its_turn(in
     assert [job.phase for job in jobs] == ["active", "active"]
     assert [job.sent_to for job in jobs] == inside.terminal.base_urls
     for identity in ("job-1", "job-2"):
-        stored = await inside.get_job(identity)
-        assert stored is not None
+        stored = there(await inside.get_job(identity))
         derived = await inside.store.read(lambda db, stored=stored: derive(db, stored))
         assert difference(stored, derived) == {}

@@ -27,7 +27,7 @@ from posd.storage import connection
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
 from tests.support.disk import broken_disk
 from tests.support.events import body
-from tests.support.shop import PATIENCE_SECONDS
+from tests.support.tables import there
 from tests.support.terminal import Request, http
 
 Start = Callable[[Inside, str], Awaitable[tuple[Transaction | PrintJob, bool]]]
@@ -79,10 +79,8 @@ async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_
     with inside.store.hub.subscribe(identity) as changed:
         inside.unlock()
         await asyncio.wait_for(changed.wait(), 10)
-    concluded = await inside.get(identity)
-    assert concluded is not None
-    assert concluded.outcome is not None
-    assert (concluded.phase, concluded.outcome.result) == (Phase.FINAL, "not_started")
+    concluded = there(await inside.get(identity))
+    assert (concluded.phase, there(concluded.outcome).result) == (Phase.FINAL, "not_started")
     assert inside.terminal.starts_of(identity) == 1
 
 
@@ -102,8 +100,7 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
     with inside.store.hub.subscribe(identity) as changed:
         monkeypatch.undo()
         await asyncio.wait_for(changed.wait(), 10)
-    concluded = await inside.get(identity)
-    assert concluded is not None
+    concluded = there(await inside.get(identity))
     assert concluded.phase is Phase.ACTIVE
 
 
@@ -254,29 +251,6 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
     transaction, created = await repeated
     assert [item.phase for item in meanwhile if item] == [Phase.STARTING], "the till heard no not_started of it"
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
-
-
-async def test_a_print_job_that_may_have_been_committed_is_neither_confirmed_nor_denied(
-    inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
-    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
-
-    with inside.locked_after("print.commit_uncertain"):
-        with broken_disk(inside.database), pytest.raises(Problem) as unsure:
-            await inside.printing.start("job-1", RECEIPT)
-        with pytest.raises(Problem) as repeated:
-            await inside.printing.start("job-1", RECEIPT)
-    codes = (unsure.value.code, repeated.value.code)
-    assert codes == ("internal_error", "internal_error"), "a 503 would say that nothing is recorded, a 201 that it is"
-    assert inside.printing.under_way("job-1"), "an operator cannot resolve it meanwhile"
-    assert inside.terminal.prints == []
-    settling = set(inside.printing._starts.running._tasks)
-    inside.unlock()
-    await asyncio.wait(settling, timeout=PATIENCE_SECONDS)
-    assert not inside.printing.under_way("job-1")
-    job, created = await inside.printing.start("job-1", RECEIPT)
-    assert (job.phase, created, len(inside.terminal.prints)) == ("active", True, 1)
 
 
 async def test_an_id_that_cannot_be_looked_up_is_not_said_to_be_unused(inside: Inside) -> None:

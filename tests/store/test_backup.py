@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import backup, marks
+from posd.storage import backup
 from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, NotABackup, Written
-from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
+from posd.storage.connection import PAGE_BYTES, open_database
 from posd.storage.errors import StorageUnavailable
 from posd.upkeep.verify import verify
-from tests.store.filled import Filled, filling, name
+from tests.store.filled import Filled, filling
 from tests.support.folders import folders_not_synced
 from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
@@ -63,12 +63,6 @@ def test_it_is_one_file_private_and_sound_and_says_what_it_is(database: Path, tm
     assert (report.backup, report.counts) == (True, {})
     assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "reading it needs nothing beside it"
     assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", "no WAL: it can lie on a medium that is read-only"
-
-
-def test_the_database_itself_gets_no_key_and_no_mark(filled: Filled, database: Path, tmp_path: Path) -> None:
-    write(database, tmp_path / "b.db")
-    assert not filled.db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone()
-    assert marks.newest(filled.db, marks.BACKUP) is None
 
 
 @pytest.mark.slow
@@ -118,12 +112,6 @@ def test_a_database_that_is_damaged_makes_no_backup(filled: Filled, database: Pa
     database.write_bytes(content)
     with pytest.raises(StorageUnavailable, match=r"the database is damaged.*posd verify"):
         write(database, tmp_path / "b.db")
-    assert {path.name for path in tmp_path.iterdir()} == {"state"}
-
-
-def test_told_to_stop_it_stops_and_leaves_nothing(database: Path, tmp_path: Path) -> None:
-    with pytest.raises(BackupStopped):
-        write(database, tmp_path / "b.db", stop=True)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 
 
@@ -318,15 +306,6 @@ def test_what_is_read_of_a_backup_is_read_without_changing_it(database: Path, tm
         backup.read(tmp_path / "b.db")
 
 
-def test_it_holds_what_the_wal_holds(filled: Filled, database: Path, tmp_path: Path) -> None:
-    filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    paid = filled.pay(50)
-    assert paid.encode() not in database.read_bytes()
-    write(database, tmp_path / "b.db")
-    with closing(connect_reader(tmp_path / "b.db")) as db:
-        assert db.execute("SELECT phase FROM transactions WHERE client_transaction_id = ?", (name(50),)).fetchone()
-
-
 #: Names that posd itself uses beside a database, and one in its folder of certificates.
 OWN = (
     *("posd.db-wal", "posd.db-shm", "posd.db-journal", "posd.db.lock", "posd.db.alive", "posd.db.witness"),
@@ -352,11 +331,6 @@ def test_no_backup_takes_a_name_of_posds_own(database: Path, tmp_path: Path, own
     with pytest.raises(BadTarget, match="posd's own"):
         backup.write_into(database, target, 3, KEYS, NOON, lambda: False)
     assert sorted(path.name for path in database.parent.iterdir()) == before
-
-
-def test_a_backup_beside_the_database_under_another_name_is_written(database: Path) -> None:
-    for other in ("posd-backup.db", "posd.db.2026-11-20", "backups.db"):
-        assert write(database, database.with_name(other)).transactions == 5
 
 
 def test_no_rotation_removes_the_database(tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ from posd.payments import journal, rows
 from posd.payments.lifecycle import Verdict
 from posd.payments.wire import read_event
 from posd.storage import backup, numbers
-from posd.storage.connection import connect_reader, migrate, open_database
-from posd.storage.errors import StaleState
+from posd.storage.connection import migrate
 from posd.storage.writer import WriteTransaction
-from posd.upkeep import merge, retention_rows
+from posd.upkeep import retention_rows
 from posd.upkeep.verify import verify
-from tests.store.filled import FINAL, OPEN, Filled, filling, name
+from tests.store.filled import OPEN, Filled, filling, name
 from tests.support.events import body
 
 
@@ -129,24 +128,6 @@ def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Fi
     assert numbers.newest(filled.db, table) > first + 10**6
 
 
-@pytest.mark.parametrize("ended", [False, True])
-def test_after_numbers_were_left_out_no_payment_goes_on_in_its_block(filled: Filled, ended: bool) -> None:
-    """A client may have seen higher numbers of it than the database has."""
-    filled.pay(0, FINAL if ended else OPEN)
-    before = numbers.newest(filled.db, "events")
-    merge.leave_out_numbers(filled.db)
-    seq = add(filled, 0, b"later")
-    assert seq > before + 10**8
-    assert [item.seq for item in journal.events(filled.db, name(0))][-2:] == [before, seq]
-    assert add(filled, 0, b"and later") > seq
-    assert filled.db.execute("SELECT * FROM lost_events").fetchall() == []
-
-
-def test_an_event_of_a_payment_that_is_not_recorded_is_none(filled: Filled) -> None:
-    with pytest.raises(StaleState, match="is not recorded"):
-        add(filled, 7, b"")
-
-
 def test_events_of_before_are_found_and_more_of_them_too(tmp_path: Path) -> None:
     """A payment that was open at the upgrade."""
     path = tmp_path / "posd.db"
@@ -193,31 +174,3 @@ def test_a_payment_goes_with_its_events_and_no_table_is_read_for_them(filled: Fi
     assert place(filled.db, 1) == left
     plan = filled.db.execute("EXPLAIN QUERY PLAN DELETE FROM transactions WHERE client_transaction_id = 'x'").fetchall()
     assert [step for *_, step in plan if step.startswith("SCAN") and step != "SCAN leases"] == []
-
-
-def test_an_event_writes_neither_an_index_nor_the_page_of_numbers(tmp_path: Path) -> None:
-    """Of what the log has after the commit of an event, no page is of either."""
-    path = tmp_path / "posd.db"
-    with filling(path) as filled:
-        for number in range(30):
-            filled.pay(number, OPEN)
-    with closing(open_database(path)) as db, closing(connect_reader(path)) as reader:
-        pages = {
-            name: {row[0] for row in reader.execute("SELECT pageno FROM dbstat WHERE name = ?", (name,))}
-            for name in ("events_of_transaction", "sqlite_sequence", "events", "changes")
-        }
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        again = Filled(db)
-        db.execute("BEGIN")
-        again.event(name(3), "APPROVAL_REQUESTED")
-        db.execute("COMMIT")
-        written = written_pages(path)
-    assert not written & (pages["events_of_transaction"] | pages["sqlite_sequence"])
-    assert written & pages["changes"]
-
-
-def written_pages(path: Path) -> set[int]:
-    """Return the numbers of the pages that the log has."""
-    log = path.with_name(f"{path.name}-wal").read_bytes()
-    size = 24 + int.from_bytes(log[8:12], "big")
-    return {int.from_bytes(log[at : at + 4], "big") for at in range(32, len(log), size)}

@@ -38,6 +38,7 @@ from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
+from tests.support.tables import there
 
 LATER = NOW + timedelta(seconds=7)
 
@@ -54,9 +55,7 @@ async def write_down(store: Store, before: Transaction, entry: Entry, at: timede
 
 
 async def stored(store: Store) -> Transaction:
-    transaction = await store.read(partial(rows.get, identity=IDENTITY))
-    assert transaction is not None
-    return transaction
+    return there(await store.read(partial(rows.get, identity=IDENTITY)))
 
 
 async def entries(store: Store) -> list[journal.Journaled]:
@@ -101,13 +100,6 @@ EVERY = (
     TakenOver("torn"),
     Reapplied(),
 )
-
-
-@pytest.mark.quick(9)
-@pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
-async def test_an_entry_comes_back_as_it_was_written(store: Store, begun: Transaction, entry: Entry) -> None:
-    await store.write(partial(journal.append, client_transaction_id=IDENTITY, entry=entry, at="then"))
-    assert await entries(store) == [journal.Journaled(1, "then", 0, entry)]
 
 
 @pytest.mark.quick(8)

@@ -3,13 +3,12 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,10 +20,9 @@ from posd.payments.record import Recorded, begin, move
 from posd.records import pages
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
-from posd.storage.connection import migrate
 from posd.storage.writer import WriteTransaction
 from tests.store.test_transactions import NOW, starting
-from tests.store.test_words_of_metadata import MEMORY, back_to_10, in_memory
+from tests.store.test_words_of_metadata import in_memory
 
 T = TypeVar("T")
 
@@ -173,38 +171,3 @@ def test_totals_are_the_sums_of_all_that_fits(payments: list[Stored], filters: d
 def scaled(amount: Decimal) -> int:
     """Return an amount as a whole number, exact however large it is."""
     return int(amount.as_integer_ratio()[0] * 10**24 // amount.as_integer_ratio()[1])
-
-
-def test_totals_are_in_the_order_of_types_and_results_with_what_is_open_last() -> None:
-    order = [(kind, result) for kind in (*OperationType, None) for result in (*Result, None)]
-    with in_memory() as db:
-        for number, (kind, result) in enumerate(reversed(order)):
-            store(db, number, Stored(0, 0, kind, result, 0, 0, 0))
-        found = returned(lists.read_totals(db, lists.TransactionQuery(limit=1)))
-        assert [(row.type, row.result) for row in found] == order
-
-
-def test_totals_of_many_take_many_steps() -> None:
-    with in_memory() as db:
-        for number in range(250):
-            store(db, number, Stored(0, 0, OperationType.CHARGE, None, 0, 0, 0))
-        steps = list(lists.read_totals(db, lists.TransactionQuery(limit=1)))
-        assert len(steps) == 2
-
-
-@pytest.fixture
-def upgraded() -> Iterator[sqlite3.Connection]:
-    """A database of the schema before, with each result and an outcome that a damaged disk has made unreadable."""
-    with in_memory() as db:
-        for number, result in enumerate([None, *Result, Result.DECLINED]):
-            store(db, number, Stored(0, 0, OperationType.CHARGE, result, 0, 0, 0))
-        db.execute("UPDATE transactions SET outcome = substr(outcome, 1, 20) WHERE client_transaction_id LIKE '%6'")
-        back_to_10(db)
-        migrate(db, MEMORY)
-        yield db
-
-
-def test_a_database_of_the_schema_before_is_filtered_by_result(upgraded: sqlite3.Connection) -> None:
-    for number, result in enumerate(Result, 1):
-        if result is not Result.APPROVED:  # among these is the one that is damaged
-            assert [identity[-2:] for identity in listed(upgraded, {"result": result})] == [f"{number:02}"]

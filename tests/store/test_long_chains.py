@@ -19,7 +19,7 @@ from posd.storage.connection import connect_reader
 from posd.storage.writer import WriteTransaction
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 from tests.store.test_cost_of_statements import steps
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
 GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}
@@ -115,18 +115,6 @@ def test_placing_an_operation_costs_the_same_however_long_its_chain_is(
         assert min(took) < LONGEST
 
 
-@pytest.mark.slow
-def test_the_longest_chain_that_is_looked_at_holds_the_loop_for_a_moment(tmp_path: Path) -> None:
-    path = fill(tmp_path / "most.db", refused_voids_of_one, chains.MAX_CHAIN - 2)
-    with closing(connect_reader(path)) as db:
-        took = []
-        for _ in range(3):
-            began = thread_time()
-            assert place(db) is None
-            took.append(thread_time() - began)
-        assert min(took) < LONGEST
-
-
 def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_meant(tmp_path: Path) -> None:
     def declined(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "APPROVAL_REQUESTED", "DECLINED"], sale="t")
@@ -168,8 +156,7 @@ def test_what_an_original_came_to_is_right_however_much_derives_from_it(tmp_path
         refund, tip = rows.get(db, name(3)), rows.get(db, name(2))
         assert refund is not None
         assert tip is not None
-        facts = chains.original_facts(db, refund, chains.read_original(db, refund))
-        assert facts is not None
+        facts = there(chains.original_facts(db, refund, chains.read_original(db, refund)))
         assert facts.tips == tip.total
 
 
@@ -180,8 +167,7 @@ def test_an_operation_keeps_its_original_where_another_payment_is_given_the_same
         filled.event(name(3), "APPROVAL", raw_response=GIVEN)
 
     with closing(connect_reader(fill(tmp_path / "same.db", refund_by_reference, 1))) as db:
-        refund = rows.get(db, name(2))
-        assert refund is not None
+        refund = there(rows.get(db, name(2)))
         assert chains.original_of(db, refund) == name(1)
 
 

@@ -71,12 +71,3 @@ async def test_memory_is_given_back_in_a_pause_after_many_changes(store: Store) 
                 await asyncio.sleep(0.001)
         await change(store, 1)
         assert await store.look_up(number) == await store.read(number) == MANY + 1
-
-
-async def test_it_waits_for_many_changes(store: Store) -> None:
-    held = MemoryTrimmer(store)
-    store.hub.listen(held.changed, RecordedChange)
-    await change(store, MANY - 1)
-    assert not held._many.is_set()
-    await change(store, 1)
-    assert held._many.is_set()

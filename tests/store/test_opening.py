@@ -14,7 +14,7 @@ from posd import tls
 from posd.client import PaymentStore, StoredPayment
 from posd.records.callback_urls import load_keys
 from posd.storage import connection
-from posd.storage.connection import connect_reader, lock, open_database, schema_version
+from posd.storage.connection import connect_reader, open_database, schema_version
 from posd.storage.errors import StoreError
 from posd.storage.store import Store
 from posd.upkeep.restore import Restore
@@ -46,16 +46,6 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         reader.execute("DELETE FROM events")
     reader.close()
-
-
-def test_opening_again_keeps_everything(tmp_path: Path) -> None:
-    db = open_database(tmp_path / "posd.db")
-    db.execute("INSERT INTO changes (at, kind, id, reason, phase, attention) VALUES ('t','k','i','r','p','[]')")
-    db.close()
-    db = open_database(tmp_path / "posd.db")
-    assert db.execute("SELECT count(*) FROM changes").fetchone()[0] == 1
-    assert db.execute("PRAGMA user_version").fetchone()[0] == schema_version()
-    db.close()
 
 
 def test_a_newer_database_is_refused_and_not_touched(tmp_path: Path) -> None:
@@ -92,13 +82,6 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> N
     with pytest.raises(StoreError, match="put a backup in its place"):
         open_database(path)
     assert path.read_bytes() == content
-
-
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot open"):
-        lock(tmp_path / "nowhere" / "posd.db.lock")
-    with pytest.raises(StoreError, match="cannot open the database"):
-        open_database(tmp_path / "nowhere" / "posd.db")
 
 
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:

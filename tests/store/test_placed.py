@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from posd.storage.open_files import TICK, WRITTEN, OpenFiles
+from tests.support.tables import there
 
 
 @pytest.fixture
@@ -35,8 +36,7 @@ def test_a_file_that_is_moved_after_a_look_is_found(path: Path, suffix: str, bef
     assert placed.missing_now() is None
     moved = path.with_name(path.name + suffix)
     moved.rename(moved.with_name("aside"))
-    found = placed.missing_now()
-    assert found is not None
+    found = there(placed.missing_now())
     assert str(moved) in found
     moved.with_name("aside").rename(moved)
     assert placed.missing_now() is None

@@ -10,14 +10,13 @@ import msgspec
 import pytest
 
 from posd.base.ids import Channel
-from posd.base.times import iso, parse_iso
+from posd.base.times import parse_iso
 from posd.printing import documents, record
 from posd.printing import rows as print_jobs
 from posd.printing.documents import PrintJobQuery
 from posd.printing.entries import (
     Called,
     Created,
-    Dismissed,
     Entry,
     Interrupted,
     Polled,
@@ -25,21 +24,17 @@ from posd.printing.entries import (
     Reapplied,
     Resolved,
     Stuck,
-    TakenOver,
     Turn,
-    apply,
     replay,
 )
 from posd.printing.inbox import PrintInbox
-from posd.printing.model import JobReport, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.model import PrintJob, PrintStatus
 from posd.printing.reprocess import derive, difference, print_records
 from posd.printing.reprocess import report as reported
-from posd.printing.wire import NoAnswer, PollAnswered
-from posd.records import pages
+from posd.printing.wire import NoAnswer
 from posd.records.quarantine import Reprocessing
 from posd.records.service import ServiceParts
 from posd.storage import changes
-from posd.storage.errors import StaleState
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
@@ -48,23 +43,6 @@ from tests.core.test_print_entries import called, polled
 from tests.core.test_printing import NOW, starting
 
 ACCEPTED = Created(Replied(202, b'{"printJobId": "T-9"} \xff'))
-ENTRIES: list[Entry] = [
-    Turn(),
-    Turn("https://192.0.2.9"),
-    ACCEPTED,
-    Created(ReplyLost("reset")),
-    Created(NotSent("no way")),
-    Interrupted(in_line=True),
-    Called(b'  {"printJobId":\t"job-1", "status": "FAILED", "errorCode": "E-7"}\n'),
-    Polled(PollAnswered(JobReport("IN_PROGRESS", error_message="x"))),
-    Polled(NoAnswer("HTTP 404", 404)),
-    Stuck(300.5),
-    Quarantined("no JSON"),
-    Reapplied(),
-    Resolved("Ana", "paper came", 1000, PrintStatus.FAILED),
-    Dismissed("Ana", "seen", None, PrintAttentionCode.ORPHAN),
-    TakenOver("half of it could be read"),
-]
 
 
 async def begin(store: Store, job: PrintJob | None = None) -> PrintJob:
@@ -92,17 +70,6 @@ async def test_a_job_comes_back_as_it_was(store: Store) -> None:
     job = await recorded(store, job, called("FAILED", errorCode="E-7", errorMessage="paper"))
     assert job.revision == 3
     assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
-
-
-@pytest.mark.quick(10)
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
-async def test_an_entry_comes_back_as_it_was(store: Store, entry: Entry) -> None:
-    await begin(store)
-    await store.write(lambda unit: print_jobs.append(unit, "job-1", entry, iso(NOW)))
-    ((_, at, found),) = [
-        msgspec.structs.astuple(item) for item in await read(store, lambda db: list(print_jobs.journal(db, "job-1")))
-    ]
-    assert (at, found) == (iso(NOW), entry)
 
 
 async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
@@ -145,39 +112,6 @@ async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Stor
     assert (newest.reason, newest.phase) == ("webhook:PENDING", "active")
 
 
-async def test_who_comes_second_decides_again(store: Store) -> None:
-    """Webhook and poll: the one that read the job before the other one changed it changes nothing."""
-    job = await recorded(store, await begin(store), ACCEPTED)
-    ended = await recorded(store, job, called("COMPLETED"))
-    with pytest.raises(StaleState):
-        await recorded(store, job, polled("FAILED"))
-    assert await read(store, lambda db: print_jobs.get(db, "job-1")) == ended
-    assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == 2
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE print_jobs SET phase = 'final'",
-        "UPDATE print_jobs SET decided_by = 'poll'",
-        "UPDATE print_jobs SET phase = 'done'",
-        "UPDATE print_jobs SET status = 'JAMMED'",
-        "INSERT INTO print_journal (print_job_id, at, kind, entry) VALUES ('nobody', '', '', '')",
-    ],
-)
-async def test_the_schema_refuses_what_cannot_be(store: Store, statement: str) -> None:
-    await begin(store)
-    with pytest.raises(sqlite3.IntegrityError):
-        await store.write(lambda unit: unit.db.execute(statement))
-
-
-async def test_an_id_is_used_once(store: Store) -> None:
-    await begin(store)
-    with pytest.raises(sqlite3.IntegrityError):
-        await begin(store)
-
-
 async def test_what_is_open_and_what_is_printed_again(store: Store) -> None:
     for number in range(4):
         await begin(store, starting(print_job_id=f"job-{number}", reprint_of="job-0" if number else None))
@@ -198,20 +132,6 @@ async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: S
     assert found == listed == msgspec.structs.replace(job, document=b"{}")
     await recorded(store, found, Interrupted(in_line=True))
     assert (await read(store, lambda db: print_jobs.get(db, "job-1"))).document == job.document
-
-
-async def test_pages_survive_inserts(store: Store) -> None:
-    for number in range(5):
-        await begin(store, starting(print_job_id=f"job-{number}", created_at=iso(NOW + timedelta(seconds=number // 2))))
-    first, cursor = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=2)))
-    assert [job.print_job_id for job in first] == ["job-4", "job-3"]
-    await begin(store, starting(print_job_id="later", created_at=iso(NOW + timedelta(seconds=9))))
-    place = pages.decode_cursor(cursor)
-    rest, cursor = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=9, cursor=place)))
-    assert ([job.print_job_id for job in rest], cursor) == (["job-2", "job-1", "job-0"], None)
-    for text in ("x", "\xe9", "eA=="):
-        with pytest.raises(ValueError):
-            pages.decode_cursor(text)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +173,3 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
     assert (corrected.status, corrected.heard) == ("COMPLETED", True)
     assert (await read(store, lambda db: changes.after(db, 0, 99)))[-1].reason == "reprocessed"
     assert (await Reprocessing(store, [printing]).run())[0][Channel.PRINT].differing == 0
-
-
-async def test_a_row_holds_what_follows_from_its_entry(store: Store) -> None:
-    job = await begin(store)
-    for entry in (Turn("https://192.0.2.9"), ACCEPTED, called("IN_PROGRESS"), polled("COMPLETED")):
-        expected = apply(job, entry, NOW + timedelta(seconds=1))
-        job = await recorded(store, job, entry)
-        assert msgspec.structs.replace(job, revision=0) == msgspec.structs.replace(expected, revision=0)

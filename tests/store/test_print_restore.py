@@ -8,17 +8,16 @@ import pytest
 
 from posd.printing import reprocess, rows
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
-from posd.records.model import Phase
-from posd.storage import marks
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.storage.connection import connect_reader
 from posd.storage.marks import OldFile
 from posd.upkeep.salvage import salvage
 from posd.upkeep.verify import verify
 from tests.store.disasters import State, destroy
-from tests.store.filled import FINAL, Filled, filling, name
+from tests.store.filled import Filled, filling, name
 from tests.store.printed import STORIES, happen, orphan, print_intent, print_out, webhook
 from tests.support.slow import first_quick
+from tests.support.tables import there
 
 EARLY = tuple(f"early-{number}" for number in range(len(STORIES)))
 LATE = tuple(f"late.{number}" for number in range(len(STORIES)))
@@ -102,38 +101,6 @@ def test_every_job_of_a_sound_file_is_there_after_it(state: State) -> None:
     assert snapshots(state.database) == before, "again and again changes nothing more"
 
 
-def test_the_backup_of_another_database_adds_its_own(state: State) -> None:
-    with filling(state.home / "other.db") as other:
-        print_out(other, "theirs")
-        print_out(other, "both", "open")
-    state.copy.unlink(missing_ok=True)
-    with filling(state.database) as filled:
-        print_out(filled, "ours")
-        happen(filled, print_out(filled, "both", "open").print_job_id, "FAILED")
-    other_state = State(state.home / "elsewhere")
-    other_state.database.parent.mkdir(parents=True)
-    (state.home / "other.db").replace(other_state.database)
-    other_state.back_up()
-    state.restore(other_state.copy)
-    assert {job.print_job_id: job.status for job in jobs(state.database).values()} == {
-        "theirs": PrintStatus.COMPLETED,
-        "ours": PrintStatus.COMPLETED,
-        "both": PrintStatus.FAILED,
-    }
-    assert_sound(state.database)
-
-
-def test_a_job_that_was_being_sent_is_known_and_not_sent_again(state: State) -> None:
-    with filling(state.database) as filled:
-        filled.pay(1)
-        state.back_up()
-        starting = print_intent(filled, "sent")
-    state.restore()
-    found = jobs(state.database)["sent"]
-    assert found == starting
-    assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
-
-
 # a damaged file
 
 
@@ -174,22 +141,6 @@ def test_no_job_is_forgotten_and_none_is_made_up_with_any_page_destroyed(state: 
         assert payments == {name(1), name(2)}, start // PAGE
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("seed", first_quick(range(10), 3))
-def test_it_can_be_restored_after_any_damage(state: State, seed: int) -> None:
-    random = Random(seed)
-    with filling(state.database) as filled:
-        run_a_day(filled, state)
-    content = bytearray(state.database.read_bytes())
-    for _ in range(random.choice((1, 20, 200))):
-        start, length = random.randrange(len(content)), random.choice((1, 512, 3 * PAGE))
-        content[start : start + length] = random.randbytes(min(length, len(content) - start))
-    state.database.write_bytes(content)
-    state.restore()
-    assert_sound(state.database)
-    assert set(EARLY) <= jobs(state.database).keys()
-
-
 def test_a_job_of_which_only_the_row_is_lost_is_what_its_journal_says(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
@@ -208,53 +159,6 @@ def test_a_job_of_which_only_the_row_is_lost_is_what_its_journal_says(state: Sta
         assert rows.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
 
 
-def test_a_job_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
-    with filling(state.database) as filled:
-        filled.pay(1)
-        state.back_up()
-        print_out(filled, "printed")
-    destroy(state.database, "print_jobs", "print_journal", "changes")
-    mark = state.restore().mark
-    assert (mark.print_jobs, mark.print_jobs_by_id) == (1, 1)
-    assert "Of 1 print job only the id could be read (posd print-jobs --attention)." in mark.words
-    assert_sound(state.database)
-    found = jobs(state.database)["printed"]
-    assert (found.phase, found.terminal, found.decided_by) == (Phase.IN_DOUBT, None, None)
-    assert {item.code for item in found.attention} == {PrintAttentionCode.IN_DOUBT, PrintAttentionCode.ORPHAN}
-    with closing(connect_reader(state.database)) as db:
-        assert marks.unseen_restores(db) == [mark]
-
-
-def test_an_end_whose_webhook_is_lost_stands_and_is_not_derived_away(state: State) -> None:
-    with filling(state.database) as filled:
-        filled.pay(1)
-        state.back_up()
-        print_out(filled, "printed")
-    destroy(state.database, "print_journal")
-    for _ in range(2):
-        state.restore()
-        assert jobs(state.database)["printed"].status is PrintStatus.COMPLETED
-        assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
-        with closing(connect_reader(state.database)) as db:
-            assert rows.by_rowid(db, 0, 10) == [], "reprocess leaves it alone"
-
-
-def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:
-    with filling(state.database) as filled:
-        filled.pay(1)
-        state.back_up()
-        print_out(filled, "printed")
-        print_out(filled, "torn")
-        filled.db.execute("UPDATE print_jobs SET attention = '{' WHERE print_job_id = 'printed'")
-        filled.db.execute("UPDATE print_jobs SET attention = x'ff' WHERE print_job_id = 'torn'")
-        filled.db.execute("UPDATE print_journal SET body = x'ff' WHERE print_job_id = 'torn' AND body IS NOT NULL")
-    assert state.restore().mark.print_jobs == 2
-    assert_sound(state.database)
-    found = jobs(state.database)
-    assert found["printed"].status is PrintStatus.COMPLETED
-    assert found["torn"].phase is Phase.ACTIVE, "its webhook cannot be read: it is asked for"
-
-
 def test_what_the_history_knows_is_said_of_a_job_and_not_what_it_knows_of_the_payment_with_its_id(state: State) -> None:
     with filling(state.database) as filled:
         print_out(filled, "early")
@@ -264,22 +168,9 @@ def test_what_the_history_knows_is_said_of_a_job_and_not_what_it_knows_of_the_pa
     destroy(state.database, "print_jobs", "print_journal")
     state.restore()
     found = jobs(state.database)[SHARED]
-    doubt = found.attention_of(PrintAttentionCode.IN_DOUBT)
-    assert doubt is not None
+    doubt = there(found.attention_of(PrintAttentionCode.IN_DOUBT))
     assert "(the last known of it: final, FAILED, " in doubt.detail
     assert found.terminal == "SN-7"
-
-
-def test_numbers_of_the_journal_are_not_given_out_again(state: State) -> None:
-    with filling(state.database) as filled:
-        run_a_day(filled, state)
-        (last,) = filled.db.execute("SELECT max(seq) FROM print_journal").fetchone()
-    with closing(connect_reader(state.copy)) as db:
-        (of_backup,) = db.execute("SELECT max(seq) FROM print_journal").fetchone()
-    state.restore()
-    with closing(connect_reader(state.database)) as db:
-        numbers = [row[0] for row in db.execute("SELECT seq FROM print_journal WHERE seq > ?", (of_backup,))]
-    assert min(numbers) == last + 1
 
 
 # verify
@@ -321,12 +212,3 @@ def test_verify_finds_what_is_wrong_and_says_what_to_do(state: State, wrong: str
     found = [item for item in report.findings if item.kind == kind]
     assert any(names in f"{item.subject}: {item.detail}" for item in found), report.findings
     assert all(item.cure for item in found)
-
-
-def test_a_backup_holds_the_print_jobs(state: State) -> None:
-    with filling(state.database) as filled:
-        filled.pay(1, FINAL)
-        print_out(filled, "printed")
-        state.back_up()
-    assert jobs(state.copy) == jobs(state.database)
-    assert_sound(state.copy)

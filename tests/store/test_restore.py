@@ -38,6 +38,7 @@ from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, State, destroy
 from tests.store.filled import ACKNOWLEDGED, FINAL, OPEN, Filled, filling, name, snapshot, terminal
 from tests.support.needs import needs
 from tests.support.slow import first_quick
+from tests.support.tables import there
 
 #: What is done after the plug was pulled.
 AGAIN = ("start", "restore")
@@ -213,17 +214,6 @@ def test_the_wal_of_a_lost_file_is_taken_over(state: State, gone: bool) -> None:
     assert [name for name in crashed.names() if name.endswith("Z-wal")]
 
 
-def test_what_was_committed_last_is_in_the_wal_and_is_taken_over(state: State) -> None:
-    """A daemon that was killed leaves its WAL. The new file must never see it."""
-    filled, crashed = crash(state)
-    before = snapshots(state.database, filled.known)
-    assert crashed.database.with_name("posd.db-wal").stat().st_size > 0
-    crashed.restore()
-    assert not crashed.database.with_name("posd.db-wal").exists()
-    assert snapshots(crashed.database, filled.known) == before
-    assert_sound(crashed.database)
-
-
 def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
@@ -231,8 +221,7 @@ def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: 
         starting = filled.intent(2)
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        found = rows.get(db, starting)
-        assert found is not None
+        found = there(rows.get(db, starting))
         assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
         assert rows.lease_holder(db, terminal(2)) == starting
 
@@ -271,8 +260,7 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert rows.leases(db) == {}
-        found = rows.get(db, stuck)
-        assert found is not None
+        found = there(rows.get(db, stuck))
         assert found.released
 
 
@@ -314,15 +302,12 @@ def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: S
     assert (prepared.mark.old, prepared.mark.taken_over, prepared.mark.by_id) == (OldFile.DAMAGED, 2, 0)
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        found = rows.get(db, paid)
-        assert found is not None
-        assert found.outcome is not None
-        assert found.outcome.result is Result.APPROVED
+        found = there(rows.get(db, paid))
+        assert there(found.outcome).result is Result.APPROVED
         assert journal.final_body(db, paid) == before[paid][4]
         assert found.terminal == terminal(2)
         assert found.attention_of(AttentionCode.ORPHAN)
-        active = rows.get(db, waiting)
-        assert active is not None
+        active = there(rows.get(db, waiting))
         assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
 
 
@@ -353,8 +338,7 @@ def test_what_the_history_knows_is_said_of_a_payment_whose_record_is_lost(state:
     with closing(connect_reader(state.database)) as db:
         found = rows.get(db, paid)
     assert found is not None
-    doubt = found.attention_of(AttentionCode.IN_DOUBT)
-    assert doubt is not None
+    doubt = there(found.attention_of(AttentionCode.IN_DOUBT))
     assert "final, approved" in doubt.detail
     assert (found.terminal, found.created_at) == (terminal(2), "2026-11-20T10:00:07.000Z")
 
@@ -373,8 +357,7 @@ def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: St
         ] == [name(1)]
         found = rows.get(db, paid)
     assert found is not None
-    assert found.outcome is not None
-    assert found.outcome.result is Result.APPROVED
+    assert there(found.outcome).result is Result.APPROVED
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert len(derived_again(db, journal.first_complete_rowid(db))) == 1, "a later restore keeps that in mind"
@@ -397,10 +380,8 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
         for identity, count in ((paid, 4), (torn, 3)):
-            found = rows.get(db, identity)
-            assert found is not None
-            assert found.outcome is not None
-            assert found.outcome.result is Result.APPROVED
+            found = there(rows.get(db, identity))
+            assert there(found.outcome).result is Result.APPROVED
             assert len(journal.events(db, identity)) == count
 
 
@@ -507,8 +488,7 @@ def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
     assert verify(state.database, lambda *_: None).counts == {}
     with closing(connect_reader(state.database)) as db:
         for number in (1, 2):
-            found = rows.get(db, name(number))
-            assert found is not None
+            found = there(rows.get(db, name(number)))
             assert found.phase is Phase.FINAL
         assert derived_again(db, journal.first_complete_rowid(db)) == []
     db = open_database(state.database)
@@ -679,17 +659,6 @@ def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(
         assert [item.client_transaction_id for item in taken_over(db)][-2:] == [name(77), name(78)]
 
 
-def test_a_list_of_known_ids_changes_nothing_more(state: State) -> None:
-    with filling(state.database) as filled:
-        run_a_day(filled, state)
-    mark = state.restore(None, listed(1), listed(8)).mark
-    assert (mark.ids, mark.ids_taken_over, mark.doubtful) == (2, 0, False)
-    assert "none of them was missing" in mark.words
-    again = state.restore(None, listed(77)).mark
-    assert again.ids_taken_over == 1
-    assert state.restore(None, listed(77)).mark.ids_taken_over == 0
-
-
 def test_a_list_alone_makes_the_database_of_a_new_machine(state: State) -> None:
     mark = state.restore(None, listed(77), listed(78), without=True).mark
     assert (mark.old, mark.ids, mark.ids_taken_over) == (OldFile.MISSING, 2, 2)
@@ -709,10 +678,8 @@ def test_a_backup_that_knows_more_than_the_list_gives_back_the_rest(state: State
     mark = state.restore(None, listed(1)).mark
     assert (mark.old, mark.ids_taken_over) == (OldFile.READ, 0)
     with closing(connect_reader(state.database)) as db:
-        found = rows.get(db, name(1))
-        assert found is not None
-        assert found.outcome is not None
-        assert found.outcome.result is Result.APPROVED
+        found = there(rows.get(db, name(1)))
+        assert there(found.outcome).result is Result.APPROVED
         assert rows.get(db, name(2)) is not None
     assert_sound(state.database)
 

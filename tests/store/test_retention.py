@@ -263,11 +263,6 @@ async def test_a_run_that_was_cut_off_is_finished_by_the_next(path: Path) -> Non
     sound(path)
 
 
-def approve(filled: Filled) -> None:
-    for status in ("APPROVAL_REQUESTED", "APPROVAL"):
-        filled.event(name(2), status)
-
-
 @pytest.mark.parametrize("newest_is", ["backup", "old"])
 def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) -> None:
     state = State(tmp_path)
@@ -336,20 +331,6 @@ async def test_a_database_of_before_is_made_so_that_it_can_be_cut(path: Path) ->
         assert reader.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall() == rows
 
 
-async def test_one_that_cannot_be_cut_uses_its_space_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SMALL_BYTES", 0)
-    old(path, lambda filled: [filled.pay(number) for number in range(50)])
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode = DELETE")
-        db.execute("PRAGMA auto_vacuum = NONE")
-        db.execute("VACUUM")
-    report = await prune(path)
-    assert (report.removed.transactions, report.bytes_returned) == (50, None)
-    with closing(connect_reader(path)) as reader:
-        assert reader.execute("PRAGMA freelist_count").fetchone()[0] > 0
-    sound(path)
-
-
 async def test_the_feed_goes_on_where_it_was(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number) for number in range(3)])
     with closing(connect_reader(path)) as db:
@@ -359,12 +340,3 @@ async def test_the_feed_goes_on_where_it_was(path: Path) -> None:
     with closing(connect_reader(path)) as db:
         assert changes.after(db, 0, 1000)[0].seq == newest + 1
         assert transactions.get(db, name(1)) is None
-
-
-def test_numbers_of_before_the_journal_are_not_given_again(path: Path) -> None:
-    old(path, lambda filled: [filled.pay(number) for number in range(3)])
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE marks SET detail = 3 WHERE kind = 'journal_begins'")
-        db.commit()
-    report = asyncio.run(prune(path))
-    assert (report.removed.transactions, report.kept, left(path)) == (2, {"open": 1}, {name(2)})

@@ -11,7 +11,7 @@ import pytest
 
 from posd.storage import connection
 from posd.storage.connection import PAGE_BYTES as PAGE
-from posd.storage.connection import connect_reader, open_database, schema_version
+from posd.storage.connection import connect_reader, open_database
 from posd.upkeep.salvage import Salvaged, salvage
 from tests.store.filled import FINAL, OPEN, Filled, filling, name
 from tests.support.slow import first_quick
@@ -46,12 +46,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with filling(path) as filled:
         fill(filled, 40)
     return path
-
-
-def test_of_a_sound_file_every_row_is_found(whole: Path) -> None:
-    found, content = salvaged(whole)
-    assert content == rows(whole)
-    assert found.ids == {name(number) for number in range(40)}
 
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
@@ -175,39 +169,3 @@ def test_without_any_header_the_pages_tell_their_size(
     found, after = salvaged(path)
     assert found.ids == {name(number) for number in range(40)}
     assert after == before
-
-
-def test_a_sale_is_no_payment(tmp_path: Path) -> None:
-    path = tmp_path / "posd.db"
-    with filling(path) as filled:
-        paid = filled.pay(1, sale=name(500))  # a till may name its sales as it likes
-    found, _ = salvaged(path)
-    assert found.ids == {paid}
-
-
-def test_an_older_schema_is_read_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "posd.db"
-    first = [item for item in connection.migrations() if item[0] == 1]
-    with monkeypatch.context() as patch:
-        patch.setattr(connection, "migrations", lambda: iter(first))
-        db = open_database(path)
-    db.execute(
-        "INSERT INTO transactions VALUES (?, 'SN-1', 'charge', NULL, 'active', '{}', '{}', '{}', NULL, NULL, 0,"
-        " 'https://x', 1, '{}', NULL, NULL, NULL, NULL, '[]', 200, x'7b7d', 'a', 'b', 3)",
-        (name(1),),
-    )
-    db.close()
-    content = bytearray(path.read_bytes())
-    content[:16] = bytes(16)
-    target = tmp_path / "target.db"
-    path.write_bytes(content)
-    assert salvage(path, target, lambda _done, _total: None).ids == {name(1)}
-    with closing(connect_reader(target)) as db:
-        assert db.execute("PRAGMA user_version").fetchone()[0] == schema_version(), "it cannot be told from the file"
-    content[:16] = b"SQLite format 3\0"
-    path.write_bytes(content)
-    target.unlink()
-    salvage(path, target, lambda _done, _total: None)
-    with closing(connect_reader(target)) as db:
-        assert db.execute("PRAGMA user_version").fetchone()[0] == 1
-        assert db.execute("SELECT client_transaction_id, revision FROM transactions").fetchall() == [(name(1), 3)]

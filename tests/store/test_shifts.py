@@ -1,6 +1,5 @@
 """What shifts count, for any course of payments: each once, what changes later as a difference, to the cent."""
 
-import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from posd.api import shift_reports, shifts
 from posd.api.shift_reports import ReportOptions
 from posd.api.shifts import Shift, ShiftRequest
-from posd.base.problems import Problem
 from posd.payments.counting import Section
 from posd.payments.report_documents import PaymentReport
 from posd.payments.report_rows import read_row
@@ -22,9 +20,9 @@ from posd.payments.rows import by_rowid
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.retention import Pruned
-from posd.storage import marks
 from tests.support.book import Book, book, context, identity, whole
 from tests.support.slow import examples
+from tests.support.tables import there
 
 AT = datetime(2026, 11, 20, 15, 0, tzinfo=UTC)
 ZONE = ZoneInfo("America/Guayaquil")
@@ -127,8 +125,7 @@ def test_a_correction_in_another_currency_takes_back_the_one_and_counts_the_othe
         found = printed(shop, None)
         assert {item.currency: item.total for item in found.by_currency} == {"USD": D(-10), "EUR": D(10)}
         assert (found.total, shift.total) == (None, None)
-        assert found.shift is not None
-        assert [item.difference for item in found.shift.corrections] == [-10, 10]
+        assert [item.difference for item in there(found.shift).corrections] == [-10, 10]
 
 
 def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
@@ -146,43 +143,11 @@ def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
             closed.sureness,
             closed.by_type,
         )
-        assert found.shift is not None
-        assert (found.shift.removed, [row.counted for row in found.payments]) == (2, [D("11.20"), None])
+        assert (there(found.shift).removed, [row.counted for row in found.payments]) == (2, [D("11.20"), None])
         assert [(row.terminal, row.type, row.at_by) for row in found.payments] == [("SN-0007", "charge", "shift")] * 2
         # Of one terminal it is added up anew, from what was kept of each payment.
         (alone,) = printed(shop, 1, terminal="SN-0007").by_terminal
         assert (alone.currency, alone.total) == ("USD", D("11.20"))
-
-
-def test_a_shift_of_an_earlier_version_is_printed_and_goes_on() -> None:
-    with book() as shop:
-        shop.put(1, AT, authorized=D("11.20"))
-        shop.put(2, AT, result=None)
-        old = {
-            "number": 1,
-            "closed_at": "2026-11-20T22:03:11.402Z",
-            "operator": "Ana",
-            "note": "",
-            "uid": 1000,
-            "after": 0,
-            "up_to": 2,
-            "database_id": "x",
-            "total": "11.20",
-            "totals": {"currencies": ["USD"], "total": {"total": 11.20}, "by_type": [{"type": "charge"}]},
-            "payments": [
-                {"client_transaction_id": identity(1), "counted": "11.20"},
-                {"client_transaction_id": identity(2), "counted": None},
-            ],
-        }
-        shop.db.execute(
-            "INSERT INTO marks (at, kind, detail) VALUES (?, ?, ?)", (old["closed_at"], marks.SHIFT, json.dumps(old))
-        )
-        assert added([printed(shop, 1)]) == {"USD": D("11.20")}
-        shop.put(1, AT, authorized=D("8.20"))
-        shop.put(2, AT, authorized=D("5.00"))
-        shift, fresh = close(shop, after=2)
-        assert (fresh, shift.number, shift.total) == (True, 2, D("2.00"))
-        assert added([printed(shop, 1)]) == {"USD": D("11.20")}
 
 
 def test_a_shift_that_was_counted_while_another_was_closed_is_not_kept() -> None:
@@ -199,19 +164,6 @@ def test_more_than_one_shift_can_hold_is_of_the_next_one(monkeypatch: pytest.Mon
         for number in range(5):
             shop.put(number, AT + timedelta(seconds=number), authorized=D("1.10"))
         first = opened(shop)
-        assert first.shift is not None
-        assert first.shift.more
+        assert there(first.shift).more
         assert [close(shop)[0].total for _ in range(4)] == [D("2.20"), D("2.20"), D("1.10"), D("1.10")]
         assert len(shifts.page(shop.db, None, 9)) == 3
-
-
-def test_there_is_no_shift_before_the_first_and_none_after_the_last() -> None:
-    with book() as shop:
-        for number in (None, 1):
-            with pytest.raises(Problem, match="no shift was closed yet"):
-                printed(shop, number)
-        with pytest.raises(Problem, match="/after must be 0"):
-            close(shop, after=7)
-        close(shop)
-        with pytest.raises(Problem, match="the last one is 1"):
-            printed(shop, 2)

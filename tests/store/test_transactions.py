@@ -1,7 +1,5 @@
 """Rows of transactions: what goes in comes out, changes are guarded and have their history, lists are complete."""
 
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -10,16 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from posd.base.times import iso
 from posd.daemon.status import stored
-from posd.payments import lists, rows
+from posd.payments import rows
 from posd.payments import rows as transactions
-from posd.payments.lists import TransactionQuery
 from posd.payments.model import Transaction
 from posd.payments.record import Recorded, begin, move
 from posd.payments.transitions import RepeatedEvent, advance, conclude_start
 from posd.payments.wire import StartAccepted
-from posd.records import pages, quarantine
+from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.received_callback import ReceivedCallback
 from posd.records.service import CallsInFlight
@@ -29,6 +25,7 @@ from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import StartRefused
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
+from tests.support.tables import there
 
 LAST = "8a1c5e0e-92a4-4c58-8d37-6f6f1d3b0002"
 
@@ -49,8 +46,7 @@ async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: St
         stored = await store.write(partial(_move, before=transaction, after=after))
         assert await store.read(partial(transactions.get, identity=IDENTITY)) == stored
         transaction = stored
-    assert transaction.outcome is not None
-    assert transaction.outcome.supersedes is not None
+    assert there(transaction.outcome).supersedes is not None
 
 
 def _move(unit: WriteTransaction, before: Transaction, after: Transaction) -> Transaction:
@@ -64,8 +60,7 @@ async def test_a_change_from_another_state_than_the_row_has_is_refused(store: St
     await store.write(partial(_move, before=first, after=acknowledged))
     with pytest.raises(StaleState):
         await store.write(partial(_move, before=first, after=conclude_start(first, StartRefused(409, ""), NOW)))
-    kept = await store.read(partial(transactions.get, identity=IDENTITY))
-    assert kept is not None
+    kept = there(await store.read(partial(transactions.get, identity=IDENTITY)))
     assert (kept.phase, kept.revision) == (Phase.ACTIVE, 1)
 
 
@@ -106,76 +101,6 @@ async def test_waiters_hear_of_a_change_after_its_commit_and_not_of_what_failed(
         await store.write(inserting(starting()))
         assert (mine.is_set(), any_change.is_set(), other.is_set()) == (True, True, False)
     assert store.hub.waiters == {}
-
-
-@dataclass
-class Lister:
-    store: Store
-
-    async def ids(self, **filters: object) -> list[str]:
-        """Walk all pages of two and return the ids."""
-        page = TransactionQuery(limit=2, **filters)  # type: ignore[arg-type]
-        found: list[str] = []
-        while True:
-            rows, cursor = await self.store.read(partial(lists.read_page, page=page))
-            found += [row.client_transaction_id[-2:] for row in rows]
-            if cursor is None:
-                return found
-            page = msgspec.structs.replace(page, cursor=pages.decode_cursor(cursor))
-
-
-@pytest.fixture
-async def lister(store: Store) -> Lister:
-    """Seven transactions, two at each moment, of two terminals."""
-    for number in range(7):
-        transaction = starting(
-            client_transaction_id=f"00000000-0000-4000-8000-0000000000{number:02}",
-            created_at=iso(NOW + timedelta(seconds=number // 2)),
-            terminal=f"SN-{number % 2}",
-            metadata=b'{"reference": "%d", "n": %d, "a.b": "c", "price": 1.10, "flag": %s}'
-            % (number % 3, number, b"false" if number % 2 else b"true"),
-            sale="a" if number == 3 else None,
-        )
-        await store.write(inserting(transaction))
-        if number == 4:
-            await store.write(
-                partial(_move, before=transaction, after=conclude_start(transaction, StartRefused(1, ""), NOW))
-            )
-    return Lister(store)
-
-
-@pytest.mark.quick(6)
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ({}, ["06", "05", "04", "03", "02", "01", "00"]),
-        ({"terminal": "SN-1"}, ["05", "03", "01"]),
-        ({"phase": Phase.FINAL}, ["04"]),
-        ({"open": True}, ["06", "05", "03", "02", "01", "00"]),
-        ({"sale": "a"}, ["03"]),
-        ({"attention": True}, []),
-        ({"since": iso(NOW + timedelta(seconds=2))}, ["06", "05", "04"]),
-        ({"until": iso(NOW + timedelta(seconds=1))}, ["01", "00"]),
-        ({"metadata": {"reference": "1"}}, ["04", "01"]),
-        ({"metadata": {"n": "5"}}, ["05"]),
-        ({"metadata": {"reference": "1", "n": "4"}}, ["04"]),
-        ({"metadata": {"flag": "true"}}, ["06", "04", "02", "00"]),
-        ({"metadata": {"price": "1.10"}}, ["06", "05", "04", "03", "02", "01", "00"]),
-        ({"metadata": {"a.b": "c"}}, ["06", "05", "04", "03", "02", "01", "00"]),
-        ({"terminal": "SN-1", "open": True, "since": iso(NOW + timedelta(seconds=1))}, ["05", "03"]),
-    ],
-    ids=str,
-)
-async def test_lists_are_complete_in_order_and_filtered(
-    lister: Lister, filters: dict[str, object], expected: list[str]
-) -> None:
-    assert await lister.ids(**filters) == expected
-
-
-@pytest.mark.parametrize("cursor", ["", "x", "!!", "YQ==", "ü"])
-def test_a_foreign_cursor_is_refused(cursor: str) -> None:
-    with pytest.raises(ValueError, match="cursor"):
-        pages.decode_cursor(cursor)
 
 
 async def test_a_terminal_has_one_holder(store: Store) -> None:

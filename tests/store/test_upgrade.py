@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from structlog.testing import capture_logs
 
-from posd.base.times import iso
 from posd.payments import journal, lists
 from posd.payments import rows as transactions
 from posd.payments.entries import Attempted, apply
@@ -24,15 +22,12 @@ from posd.payments.model import Result, Transaction
 from posd.payments.reprocess import Derived, difference
 from posd.printing import rows as print_jobs
 from posd.records.quarantine import Differing
-from posd.records.witness import StartedPayment
-from posd.storage import connection
 from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
-from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Replied
-from posd.upkeep.takeover import take_over_by_id
 from posd.upkeep.verify import verify
-from tests.core.scenarios import IDENTITY, NOW, starting
+from tests.core.scenarios import NOW, starting
+from tests.support.tables import there
 
 RELEASED = {
     int(path.name.split(".")[0].removeprefix("schema-")): path for path in Path(__file__).parent.glob("released/*.gz")
@@ -82,14 +77,12 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
         rows, _ = lists.read_page(db, TransactionQuery(limit=500))
         assert {row.client_transaction_id for row in rows} == before.keys()
         for identity, (phase, amount, metadata, result, bodies) in before.items():
-            found = transactions.get(db, identity)
-            assert found is not None
+            found = there(transactions.get(db, identity))
             assert (found.phase, found.amount.decode(), found.metadata.decode()) == (phase, amount, metadata)
             assert (found.outcome and found.outcome.result) == result
             assert [(item.body,) for item in journal.events(db, identity)] == bodies
         for identity, said in printed.items():
-            job = print_jobs.get(db, identity)
-            assert job is not None
+            job = there(print_jobs.get(db, identity))
             assert (job.phase, job.status) == said
 
 
@@ -133,17 +126,6 @@ def test_an_approval_that_no_till_has_read_is_unread_after_the_upgrade(tmp_path:
         assert {int(identity[-12:], 16): told for identity, told in transactions.unread(db).items()} == dict.fromkeys(
             (1, 6, 11, 21), False
         )
-
-
-def test_an_upgrade_that_takes_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TELL_SECONDS", 0.0)
-    monkeypatch.setattr(connection, "OPERATIONS_AT_A_TIME", 100)
-    path = unpack(1, tmp_path / "posd.db")
-    with capture_logs() as lines:
-        open_database(path).close()
-    told = [line for line in lines if line["event"] == "store.upgrading"]
-    assert len(told) > 5
-    assert {(line["database"], line["seconds"] >= 0) for line in told} == {(str(path), True)}
 
 
 #: Opens a database, and is killed inside the step to a version: all of it is done but for its COMMIT.
@@ -194,9 +176,8 @@ def test_what_a_version_before_did_not_say_is_no_difference() -> None:
     """The tip of an approval, and posd's own words for a refusal; another result is one."""
     before = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}')), NOW)
     after = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}'), False), NOW)
-    assert before.outcome is not None
     assert after.outcome is not None
-    assert before.outcome.failure_reason != after.outcome.failure_reason
+    assert there(before.outcome).failure_reason != after.outcome.failure_reason
     assert differing(before, after) == {}
     assert "outcome" in differing(starting(), after)
     approved = replace(after.outcome, result=Result.APPROVED, failure_reason=None)
@@ -222,21 +203,8 @@ def test_what_was_stored_in_other_letters_is_still_found(tmp_path: Path) -> None
         db.commit()
     with closing(open_database(path)) as db:
         for identity, found in (("Receipt-1", "Receipt-1"), ("RECEIPT-1", "RECEIPT-1")):
-            job = print_jobs.find(db, identity)
-            assert job is not None
+            job = there(print_jobs.find(db, identity))
             assert job.print_job_id == found
         assert print_jobs.find(db, "receipt-1") is not None
         assert print_jobs.find(db, "receipt-2") is None
         assert [item.sale for item in transactions.of_sale(db, "mesa caf\u00e9")] == ["mesa caf\u00e9"]
-
-
-def test_a_sale_that_comes_from_a_list_of_ids_is_found_however_its_letters_are_composed() -> None:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        connection.migrate(db, Path(":memory:"))
-        take_over_by_id(
-            WriteTransaction(db),
-            [StartedPayment(IDENTITY, "SN-1", iso(NOW), sale="mesa cafe\u0301")],
-            NOW,
-            "the list says",
-        )
-        assert [item.client_transaction_id for item in transactions.of_sale(db, "mesa caf\u00e9")] == [IDENTITY]

@@ -9,9 +9,11 @@ import inspect
 from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+Value = TypeVar("Value")
 
 Test = Callable[..., Any]
 #: What a row is called, and what it hands to the test.
@@ -44,6 +46,12 @@ def every(
         return whole
 
     return decorate
+
+
+def there(value: Value | None) -> Value:
+    """Return a value that is not None."""
+    assert value is not None
+    return value
 
 
 def try_each(table: Iterable[Row], check: Test) -> None:

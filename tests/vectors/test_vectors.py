@@ -23,7 +23,6 @@ FOUND = [load(path) for path in FILES if path.parent.name == "found"]
 HELD = [case for case in (*CASES, *FOUND) if case.kind in KINDS and case.expect.get("reply") not in LISTENER_ALONE]
 
 
-@pytest.mark.quick(4)
 @pytest.mark.parametrize("folder", sorted({folder_of(case) for case in HELD}))
 def test_posd_does_what_every_vector_of_a_folder_expects(folder: str) -> None:
     try_each([(case.path, {"case": case}) for case in HELD if folder_of(case) == folder], does_what_it_expects)

@@ -1,6 +1,6 @@
 """A daemon with many terminals, of which all live in this process behind one port: they take every payment, at once.
 
-What they say afterwards is sent by the load, when a measure wants it.
+Their events are sent by `tests.bench.paying`.
 """
 
 import asyncio
@@ -16,22 +16,15 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import httpx2
 import trustme
 
-from tests.bench.load import Server, post
 from tests.bench.processes import environment as variables
-from tests.support import events
 from tests.support.daemon import ANY_PORT, START_SECONDS, Daemon, living, toml
 from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
 
 #: What every payment here is of, as the till says it.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
-#: Calls of tills at one time while payments are started that are not measured.
-_AT_ONCE = 16
-
-
 #: How often a starting daemon's log is looked at, in seconds.
 _LOOK_SECONDS = 0.01
 
@@ -68,21 +61,6 @@ class Measured(Daemon):
         self.lines = self._said()
         os.close(self._log)
         return code
-
-
-@dataclass(frozen=True)
-class Payment:
-    """A payment that a terminal has taken; `path` is that of its callback URL."""
-
-    identity: str
-    serial: str
-    path: str
-
-    def events(self, steps: Sequence[tuple[str, str | None]] = events.APPROVED) -> list[bytes]:
-        """Return its events as requests, in order; of an approved payment unless told otherwise."""
-        return [
-            post(self.path, events.body(self.identity, status, previous, self.serial)) for status, previous in steps
-        ]
 
 
 class Terminals:
@@ -138,39 +116,6 @@ class Shop:
         """The daemon's process id."""
         assert self.daemon.process is not None
         return self.daemon.process.pid
-
-    @property
-    def server(self) -> Server:
-        """The listener for callbacks."""
-        return Server(self.pid, self.daemon.port, self.daemon.ca)
-
-    async def start_one(self, client: httpx2.AsyncClient, serial: str) -> Payment:
-        """Start a payment as a till does, over a connection that is kept."""
-        identity = str(uuid4())
-        response = await client.put(f"/transactions/{identity}", json={"terminal": serial, "amount": AMOUNT})
-        if response.status_code != 201:
-            raise RuntimeError(f"a start was answered {response.status_code}: {response.text}")
-        return Payment(identity, serial, self.terminals.arrived[identity])
-
-    async def start(self, count: int) -> list[Payment]:
-        """Start so many payments, each on a terminal of its own."""
-        waiting = list(self.serials[:count])
-        if len(waiting) < count:
-            raise ValueError(f"there are only {len(waiting)} terminals")
-        payments: list[Payment] = []
-
-        async def some() -> None:
-            async with self.till() as client:
-                while waiting:
-                    payments.append(await self.start_one(client, waiting.pop()))
-
-        await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
-        return payments
-
-    def till(self) -> httpx2.AsyncClient:
-        """Return a client of the till's socket."""
-        transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
-        return httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=120, trust_env=False)
 
 
 @asynccontextmanager

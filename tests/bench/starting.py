@@ -14,7 +14,7 @@ from statistics import median
 from posd import tls
 from tests.bench.bench import Bench
 from tests.bench.processes import ROOT, environment, processor_seconds, resident_bytes
-from tests.bench.table import Row, ratios
+from tests.bench.table import Row
 from tests.support.daemon import ANY_PORT, START_SECONDS, toml
 from tests.support.ports import reserve
 
@@ -32,17 +32,8 @@ async def measure(bench: Bench) -> Sequence[Row]:
     """Measure with everything in the page cache and the bytecode kept, the database there from the first start on."""
     found = await starts(bench, bench.pick(STARTS, 1))
     ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
-    return [
-        Row(
-            figure="start to ready (READY=1), empty, warm cache, by the bare imports",
-            rounds=ratios(ready, bare),
-            limit=LIMIT,
-            unit="×",
-            at_least=False,
-            ours=f"{median(ready) * 1000:.0f} ms",
-            reference=f"{median(bare) * 1000:.0f} ms",
-        )
-    ]
+    ratios = [one / other for one, other in zip(ready, bare, strict=True)]
+    return [Row("start to ready (READY=1), empty, warm cache, by the bare imports", ratios, LIMIT, "×")]
 
 
 async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:

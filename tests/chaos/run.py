@@ -44,10 +44,7 @@ class Run:
         self.plan = street.plan
         #: How often each kind of fault was injected.
         self.injected: Counter[str] = Counter()
-        #: Events that terminals made while nothing got through, for each outage of the LAN.
-        self.bursts: list[int] = []
-        silent = {identity for identity, day in self.plan.days.items() if day.silent or day.falsified}
-        self.person = Person(street, silent)
+        self.person = Person(street)
         self.follower = Follower(street.daemon.till_socket)
         #: What posd said at the end: every transaction.
         self.transactions: list[dict[str, Any]] = []
@@ -61,18 +58,17 @@ class Run:
             await till.start()
         person = asyncio.create_task(self.person.help(), name="person")
         follower = asyncio.create_task(self.follower.follow(), name="follower")
-        memory = asyncio.create_task(street.memory.watch(street.look), name="memory")
         faults = asyncio.create_task(self._go_wrong_in_turn(), name="faults")
         tills = [asyncio.create_task(till.done.wait(), name=till.name) for till in street.tills]
         try:
-            beside = [person, follower, memory]
+            beside = [person, follower]
             await self._watch(tills, beside=[*beside, faults])
             street.happenings.end()
             await self._watch([faults], beside=beside)
             await self._settle()
             await self._close()
         finally:
-            tasks = (person, follower, memory, faults, *tills)
+            tasks = (person, follower, faults, *tills)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,14 +189,11 @@ class Run:
             await self._cut_off(terminal.lan, fault)
 
     async def _cut_off(self, lan: Lan, fault: Fault) -> None:
-        before = self.street.happenings.events
         open_ones, new_ones = fault.detail.split()
         lan.down(cut=open_ones == "cut", refuse=new_ones == "refuse")
         await asyncio.sleep(fault.seconds)
         lan.up()
         self.injected[fault.kind] += 1
-        if fault.kind is not Kind.UNREACHABLE:
-            self.bursts.append(self.street.happenings.events - before)
 
     _deeds: Mapping[Kind, Callable[["Run", Fault], Awaitable[None]]] = {
         Kind.DAEMON: _kill_daemon,
@@ -218,16 +211,13 @@ class Run:
     async def _settle(self) -> None:
         """Let nothing go wrong any more, and wait until all has come that can come."""
         street = self.street
-        self.person.patient = True
-        for proxy in street.proxies.values():
-            proxy.faulty = False
         try:
             async with asyncio.timeout(SETTLED_SECONDS):
                 # Their files can only be looked at.
                 while any(item.waiting() or item.running for item in street.terminals.values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
                 async for _ in street.daemon.changes():  # the person is at work
-                    if not await self.person.unattended():
+                    if not await street.list("open=true&"):
                         break
         except TimeoutError:
             street.faults.append(f"it was not quiet {SETTLED_SECONDS:g} s after the last fault")

@@ -7,8 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.baddays import BadDay
-from tests.chaos.books import Books, Case, Said, cases
+from tests.chaos.books import Books, Case, cases
 from tests.chaos.stored import may_be_aborted
 
 
@@ -158,95 +157,6 @@ def never_told(books: Books, case: Case) -> None:
     del books.feed[next(seq for seq, change in books.feed.items() if change[0] == case.id)]
 
 
-HONEST = BadDay(None, 0.0, frozenset(), falsified=False, two_ends=False, silent=False, misleads=False, denies=False)
-
-
-def bad_day(books: Books, case: Case, **traits: bool) -> None:
-    """Its terminal had a bad day, on which it told all the same how it ended."""
-    final = case.charges[-1]
-    books.days[case.id] = replace(HONEST, **traits)
-    books.told[case.id] = [Said(final["status"], final["transaction_reference"], final["amount"])]
-
-
-def said_otherwise(books: Books, case: Case) -> None:
-    """Its terminal said that it was declined, and posd says approved."""
-    bad_day(books, case, falsified=True)
-    books.told[case.id] = [Said("DECLINED", None, None)]
-
-
-def followed_a_lie(books: Books, case: Case) -> None:
-    """posd holds an end of which the ledger has nothing, and the scenario does not falsify."""
-    bad_day(books, case)
-    books.told[case.id] = [Said("DECLINED", None, None)]
-    case.shown["outcome"]["result"] = "declined"
-
-
-def said_twice(books: Books, case: Case) -> None:
-    """Its terminal said two ends, and posd does not tell."""
-    bad_day(books, case, falsified=True, two_ends=True)
-    books.told[case.id].append(Said("APPROVAL", "another", case.charges[-1]["amount"]))
-
-
-def bad_day_charged_twice(books: Books, case: Case) -> None:
-    """Its terminal charged it twice, and the scenario has one end."""
-    bad_day(books, case)
-    charged_twice(books, case)
-
-
-def bad_day_another_reference(books: Books, case: Case) -> None:
-    """posd has another reference than its terminal said."""
-    bad_day(books, case)
-    another_reference(books, case)
-
-
-def denied_for_no_reason(books: Books, case: Case) -> None:
-    """posd says that it did not start, and its terminal has charged it and hides nothing."""
-    bad_day(books, case)
-    books.told[case.id] = []
-    case.shown["outcome"]["result"] = "not_started"
-
-
-def made_up(books: Books, case: Case) -> None:
-    """posd says that it was approved, and its terminal did not say so."""
-    bad_day(books, case, silent=True)
-    books.told[case.id] = []
-
-
-def open_and_not_hidden(books: Books, case: Case) -> None:
-    """posd has it open, and its terminal would have told."""
-    bad_day(books, case)
-    books.told[case.id] = []
-    case.shown.update(phase="active", outcome=None, attention=[{"code": "stalled"}])
-
-
-def told_and_open(books: Books, case: Case) -> None:
-    """posd has it open, and was told of its end."""
-    bad_day(books, case, silent=True)
-    case.shown.update(phase="active", outcome=None, attention=[{"code": "stalled"}])
-
-
-def heard_what_was_not_said(books: Books, case: Case) -> None:
-    """Its till heard that it was canceled, and its terminal said approved."""
-    bad_day(books, case)
-    heard_canceled(books, case)
-
-
-def heard_not_started(books: Books, case: Case) -> None:
-    """Its till heard that it did not start, and it was charged."""
-    bad_day(books, case)
-    for _, line in lines(books, "outcome", case.id):
-        line["result"] = "not_started"
-    case.shown["outcome"]["result"] = "not_started"
-    books.told[case.id] = []
-
-
-def never_charged_on_a_bad_day(books: Books, case: Case) -> None:
-    """posd and its till say approved, and its terminal has not charged it."""
-    bad_day(books, case)
-    for _, line in lines(books, "final", case.id):
-        line["charged"] = False
-
-
 def aborted_for_another(books: Books, case: Case) -> None:
     """An abort hit it that was not asked for."""
     ledger, _ = lines(books, "final", case.id)[0]
@@ -257,18 +167,18 @@ def aborted_for_another(books: Books, case: Case) -> None:
 
 def copied(books: Books) -> Books:
     """Books that can be falsified."""
-    names = ("terminals", "tills", "sales", "feed", "transactions", "told", "days")
+    names = ("terminals", "tills", "sales", "feed", "transactions")
     return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
 
 
 def undisturbed(books: Books) -> Case:
-    """A payment of an ordinary day that was charged, and to which no person, abort or fault did anything."""
+    """A payment that was charged, and to which no person, abort or fault did anything."""
     with closing(sqlite3.connect(books.database)) as db:
         touched = may_be_aborted(db)
     return next(
         case
         for case in charged(books)
-        if not (case.day or lines(books, "abort", case.id)) and case.id not in touched | books.words.keys()
+        if not lines(books, "abort", case.id) and case.id not in touched | books.resolved.keys()
     )
 
 
@@ -300,18 +210,4 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (told_and_gone, "lost", "which is not there"),
     (never_told, "wrong", "and the feed said None"),
     (aborted_for_another, "wrong", "an abort hit it that was not for it"),
-    (said_otherwise, "lost", "it is approved, and its terminal said DECLINED"),
-    (followed_a_lie, "wrong", "of which its terminal's ledger has nothing"),
-    (followed_a_lie, "lost", "it is declined, and its terminal has charged it"),
-    (said_twice, "wrong", "posd does not tell that they differ"),
-    (bad_day_charged_twice, "doubled", "it was charged 2 times"),
-    (bad_day_another_reference, "wrong", "it is approved with another"),
-    (denied_for_no_reason, "lost", "it is not_started, and its terminal has charged it"),
-    (made_up, "wrong", "its terminal said nothing of the kind"),
-    (open_and_not_hidden, "wrong", "it is open after the last search"),
-    (told_and_open, "lost", "it is open, and its terminal said APPROVAL"),
-    (heard_what_was_not_said, "wrong", "its till heard canceled, and its terminal said APPROVAL"),
-    (heard_not_started, "lost", "it was charged, and its till heard not_started"),
-    (never_charged_on_a_bad_day, "wrong", "it is approved, and its terminal has not charged it"),
-    (never_charged_on_a_bad_day, "wrong", "it was not charged, and its till heard approved"),
 )

@@ -12,7 +12,6 @@ it begins with `at`, the moment.
 | `problem` | a start was refused, and nothing of it is recorded: id, status, code                   |
 | `abort`   | an abort was answered: id, status, code                                                |
 | `outcome` | how it ended: id, result, reference, ticket, amount, corrected                         |
-| `left`    | a person has taken it in hand; the till goes on with the next: id, phase               |
 | `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
 | `closing` | how posd shows it when the run is over: id, phase, result, attention; phase null: none |
 """
@@ -31,7 +30,7 @@ from tests.support.streams import stream
 
 #: Until a daemon that cannot be reached is called again, in seconds.
 AGAIN_SECONDS = 0.05
-#: How long one call waits for an outcome, in seconds: then the till looks whether a person has taken it in hand.
+#: How long one call waits for an outcome, in seconds.
 LOOK_SECONDS = 1.0
 #: What a person needs before the next payment is tried after one that did not start, in seconds; twice as long after
 #: the next of them, and so on.
@@ -43,7 +42,7 @@ CARD_SECONDS = 2.0
 CONFLICTS = 5
 
 #: Lines after which a payment is done with.
-CLOSED = ("outcome", "left", "refused")
+CLOSED = ("outcome", "refused")
 
 
 class Ledger:
@@ -186,7 +185,7 @@ class Till:
         self._ledger.write("abort", id=identity, status=status, code=document.get("code"))
 
     async def _await_outcome(self, identity: str) -> None:
-        """Wait for the outcome, or for a person to take it in hand."""
+        """Wait for the outcome."""
         while True:
             status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
             if status == 200:
@@ -204,9 +203,6 @@ class Till:
                     self._patience = min(MAX_PERSON_SECONDS, 2 * self._patience)
                 else:
                     self._patience = PERSON_SECONDS
-                return
-            if status == 202 and document["released"]:
-                self._ledger.write("left", id=identity, phase=document["phase"])
                 return
             if status not in (202, 503):
                 raise AssertionError(f"the outcome of {identity} was answered {status}: {document}")

@@ -31,15 +31,6 @@ def several(settings: Make, tmp_path: Path) -> Callable[..., list[Settings]]:
     return make
 
 
-def test_a_serial_is_there_once_and_time_is_one_for_all(several: Callable[..., list[Settings]], settings: Make) -> None:
-    with pytest.raises(SettingsError, match="serial A is there twice"):
-        TerminalGroup(several("A", "B", "A"))
-    with pytest.raises(SettingsError, match="one time"):
-        TerminalGroup([settings(serial="A"), settings(serial="B", virtual=True)])
-    with pytest.raises(SettingsError):
-        TerminalGroup([])
-
-
 async def test_where_one_cannot_start_none_does(several: Callable[..., list[Settings]], settings: Make) -> None:
     port = reserve()
     first, second = several("A", "B")

@@ -28,7 +28,7 @@ async def start(shop: Shop, own: Wire, serial: str) -> str:
 
 async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
     """Send the events of an approved payment."""
-    path = shop.terminals.arrived.pop(identity)
+    path = shop.arrived.pop(identity)
     for status, previous in events.APPROVED:
         lan.send("POST", path, events.body(identity, status, previous, serial))
         await lan.answer(200)

@@ -1,41 +1,22 @@
-"""Targets of the till's requests, as pure functions: starting, printing, and what people decide."""
+"""Target: the till's request to start a payment, as a pure function."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
-
 from posd.base.json_types import encode
-from posd.payments import request as start_requests
 from posd.payments.model import Transaction
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
-from posd.printing import request as print_requests
-from posd.printing.model import PrintJob
-from posd.printing.request import PrintRequest, read_print
 from posd.records.model import Phase
-from posd.records.request import DecisionRow, MalformedJson, RequestFault, read_decision
+from posd.records.request import MalformedJson, RequestFault
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY
 from tests.fuzz.target import Case, Target, beside, refused_alone
 
-_PAYMENTS, _PRINTING, _BASE = "posd/payments/", "posd/printing/", "posd/base/"
 CALLBACK = "https://192.0.2.1:8443/webhooks/transactions/x/y"
 #: What may be left out of an amount and is sent as 0.
 ALWAYS_SENT = ("iva", "subtotal_iva", "subtotal_iva0")
-
-
-def right(read: Callable[[bytes], tuple[Any, tuple[RequestFault, ...]]], body: bytes) -> Any:
-    """Return what a body asks for; None where it is no JSON, or has faults that each name a place in words."""
-    found = refused_alone(MalformedJson, read, body)
-    if found is None:
-        return None
-    request, faults = found
-    check_faults(faults)
-    return None if faults else request
 
 
 def check_start(case: Case) -> None:
@@ -44,8 +25,12 @@ def check_start(case: Case) -> None:
     Of one that is right every amount goes out with the value that the till wrote, in plain digits, and metadata and
     options with its bytes; the same body again differs in nothing.
     """
-    request: StartRequest | None = right(read_start, case.body)
-    if request is None:
+    found = refused_alone(MalformedJson, read_start, case.body)
+    if found is None:
+        return
+    request, faults = found
+    check_faults(faults)
+    if faults:
         return
     transaction = recorded(request)
     assert differing_fields(transaction, request, ()) == []
@@ -110,61 +95,4 @@ def recorded(request: StartRequest) -> Transaction:
 COPIED = ("type", "amount", "sale", "metadata", "transaction_reference", "original", "options")
 
 
-def check_print(case: Case) -> None:
-    """A print request is no JSON, or has faults, or is right; the document goes out as the till wrote it."""
-    request: PrintRequest | None = right(read_print, case.body)
-    if request is None:
-        return
-    assert request.document in case.body
-    job = PrintJob(
-        print_job_id=seeds.PRINT_JOB,
-        terminal=request.terminal,
-        created_at="",
-        updated_at="",
-        phase=Phase.STARTING,
-        sent_to="https://192.0.2.9",
-        external_reference=request.external_reference,
-        document=request.document,
-        reprint_of=request.reprint_of,
-    )
-    assert print_requests.differing_fields(job, request, ()) == []
-    for member in ("document", ""):
-        wire = print_requests.print_body(job, CALLBACK, member)
-        assert msgspec.json.decode(wire, type=dict[str, msgspec.Raw])["webhookUrl"] == msgspec.Raw(encode(CALLBACK))
-        assert not member or request.document in wire
-
-
-def check_decision(case: Case) -> None:
-    """What a person decides is refused as no JSON, or with faults, or is right: who and why are there then."""
-    call, channel = case.given
-    rows: Mapping[str, DecisionRow[Any]] = print_requests.DECISIONS
-    if channel == "transactions":
-        rows = start_requests.DECISIONS
-    found = refused_alone(MalformedJson, read_decision, rows[call], case.body, 0)
-    if found is None:
-        return
-    decision, faults = found
-    check_faults(faults)
-    if not faults:
-        assert decision.operator
-        assert decision.note
-        encode(decision)
-
-
-def _starts(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
-    return beside(bodies(seeds.START_REQUESTS, seeds.START_WORDS, corpus))
-
-
-def _prints(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
-    return beside(bodies(seeds.PRINT_REQUESTS, seeds.PRINT_REQUEST_WORDS, corpus))
-
-
-def _decisions(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
-    calls = [("release", "transactions"), ("resolve", "transactions"), ("acknowledge", "transactions")]
-    calls += [("resolve", "print-jobs"), ("acknowledge", "print-jobs")]
-    return st.builds(Case, bodies(seeds.DECISIONS, seeds.DECISION_WORDS, corpus), st.sampled_from(calls))
-
-
-START = Target("start", _starts, check_start, (_PAYMENTS + "request.py", _BASE + "money.py", _BASE + "json_types.py"))
-PRINT = Target("print", _prints, check_print, (_PRINTING + "request.py", _PRINTING + "commands.py"))
-DECISION = Target("decision", _decisions, check_decision, (_PAYMENTS + "request.py", _PRINTING + "request.py"))
+START = Target("start", beside(bodies(seeds.START_REQUESTS, seeds.START_WORDS)), check_start)

@@ -3,11 +3,10 @@
 from tests.fuzz import webhooks
 from tests.fuzz.codec import ACKNOWLEDGEMENT, EVENT, SEARCH
 from tests.fuzz.configuration import CONFIGURATION
-from tests.fuzz.requests import START
 from tests.fuzz.shop import Shop
 from tests.fuzz.target import Target
 
-PURE: tuple[Target, ...] = (EVENT, ACKNOWLEDGEMENT, SEARCH, START, CONFIGURATION)
+PURE: tuple[Target, ...] = (EVENT, ACKNOWLEDGEMENT, SEARCH, CONFIGURATION)
 #: Names of the targets that need a daemon.
 SERVED = ("webhook",)
 

@@ -1,7 +1,5 @@
 """The short run: the same cases each time (derandomised), so that the suite never meets a new one by chance."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,33 +41,3 @@ def test_a_failure_is_found_shrunk_and_kept(tmp_path: Path) -> None:
     save("event", failure.case, str(failure.error), tmp_path)
     (again,) = kept(tmp_path)
     assert (again.target, again.case) == ("event", failure.case)
-
-
-#: Configurations for the command: right, wrong in a value, and what a parser does not expect.
-TEXTS = {
-    "right": (b'[[terminals]]\nserial = "SN-1"\n', 0),
-    "wrong value": (b'[[terminals]]\nserial = "SN-1"\nscheme = "ftp"\n', 2),
-    "a number of 5000 digits": (b"[database]\nretention_days = " + b"9" * 5000, 2),
-    "a hexadecimal one": (b"[database]\nretention_days = 0x" + b"f" * 5000, 2),
-    "brackets": (b"terminals = " + b"[" * 5000, 2),
-    "NUL in a path": (b'[terminal_defaults.headers]\nX = {file = "a\\u0000b"}\n', 2),
-    "NUL in an address": (b'[webhooks]\nlisten = "[fe80::1%a\\u0000b]:80"\n', 2),
-    "a key with a line in it": (b'"a\\nb" = 1\n', 2),
-    "not UTF-8": (b"\xff\xfe[merchant]", 2),
-}
-
-
-@pytest.mark.slow
-def test_the_command_tells_what_is_wrong_and_never_a_traceback(tmp_path: Path) -> None:
-    """`posd config check` as a process, all at once."""
-    running = {}
-    for number, (name, (text, _)) in enumerate(TEXTS.items()):
-        file = tmp_path / f"{number}.toml"
-        file.write_bytes(text)
-        command = [sys.executable, "-m", "posd", "--config", str(file), "config", "check", "--file-only"]
-        running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for number, (name, process) in enumerate(running.items()):
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == TEXTS[name][1], (name, said)
-        assert "Traceback" not in said, name
-        assert process.returncode == 0 or f"{number}.toml:" in said, (name, said)

@@ -2,21 +2,16 @@
 
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from posd.simulator import Settings
 from posd.simulator.operations import OPERATIONS
 from tests.simulator.conftest import LOCAL, Receiver, Till, request
 
-MakeSettings = Callable[..., Settings]
 SERIAL = "SN-0001"
 CLOUD = {name: path.replace("/async/", f"/{SERIAL}/async/") for name, path in LOCAL.items()}
-CLOUD_ABORT = f"/terminal/v1/{SERIAL}/sync/abort"
-CLOUD_SEARCH = f"/terminal/v1/{SERIAL}/sync/transaction_search_online"
 WAYS = [(mode, name, path) for mode, paths in (("local", LOCAL), ("cloud", CLOUD)) for name, path in paths.items()]
 
 
@@ -39,7 +34,6 @@ ROWS = {
     "refund": Row("REFUND", "charge"),
 }
 WITH_ORIGINAL = [name for name, row in ROWS.items() if row.original]
-ON_THEIR_OWN = [name for name, row in ROWS.items() if not row.original]
 
 
 def test_every_operation_is_tested() -> None:
@@ -93,17 +87,6 @@ async def test_it_is_acknowledged_run_and_reported_by_its_words(
     assert (final["charged"], final["transaction_reference"]) == (True, raw["transaction_reference"])
 
 
-@pytest.mark.parametrize("name", ON_THEIR_OWN)
-async def test_a_reference_is_refused_where_none_belongs(till: Till, name: str) -> None:
-    reference = str(uuid.uuid4())
-    answer = await till.start(name, transaction_reference=reference)
-    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
-    assert "transaction_reference" in answer.json()["message"]
-    (start,) = till.terminal.ledger.of("start")
-    assert (start["operation"], start["transaction_reference"]) == (name, reference)
-    assert (await till.start(name, transaction_reference=None)).status_code == 200
-
-
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("name", WITH_ORIGINAL)
 @pytest.mark.parametrize("reference", [None, "7f3c"])
@@ -114,12 +97,3 @@ async def test_a_reference_is_required_where_one_belongs(till: Till, name: str, 
     (start,) = till.terminal.ledger.of("start")
     assert start["transaction_reference"] == reference
     assert (start["http_status"], start["code"], start["scenario"]) == (422, "INVALID_REQUEST", None)
-
-
-@pytest.mark.parametrize("path", [CLOUD["charge"], CLOUD_ABORT, CLOUD_SEARCH])
-async def test_a_cloud_path_of_another_terminal_leads_nowhere(slow_till: Till, path: str) -> None:
-    await slow_till.charge(metadata={"scenario": "wait-for-abort"})
-    answer = await slow_till.post(json.dumps(request()).encode(), path.replace(SERIAL, "SN-0002"))
-    assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_TERMINAL")
-    kinds = [entry["kind"] for entry in slow_till.terminal.ledger if entry["kind"] != "event"]
-    assert kinds == ["start"]  # neither aborted nor searched

@@ -13,22 +13,15 @@ from tests.support.tables import every
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"serial": "x" * 64}, "serial"),
-    ({"private_key": None}, "key"),
     ({"ca_certificate": Path("ca.crt")}, "CA key"),
     ({"move_ports": (6869, 70000)}, "port 70000"),
-    ({"scenario": "aprove"}, "--list"),
     ({"speed": 0}, "speed"),
-    ({"delivery_timeout": 0}, "delivery-timeout"),
     ({"tip": Decimal("-0.01")}, "tip -0.01 must not be negative"),
-    ({"tip": 1.5}, "tip"),
     ({"host": "localhost"}, "IP address"),
-    ({"mdns_interfaces": ("eth0",)}, "IP address"),
     ({"auth": "hmac"}, "needs a business-code"),
     ({"business_code": CODE}, "no use without auth"),
     ({"auth": "hmac", "business_code": CODE, "encrypt_replies": True}, "goes with auth hash-encrypt"),
-    ({"window_seconds": float("nan")}, "window-seconds"),
     ({"minute_utc_offset": 1440}, "minute-utc-offset"),
-    ({"clock_offset": 1e12}, "clock-offset"),
     ({"amount_unit": "whole", "tip": Decimal("0.5")}, "tip 0.5 must be a whole number"),
 ]
 

@@ -66,7 +66,7 @@ async def run(plan: Plan, directory: Path, speed: float) -> tuple[Report, Books]
     finally:
         await asyncio.shield(street.close())
     ends = ((item["outcome"] or {}).get("result", item["phase"]) for item in made.transactions)
-    report = Report(directory, made.injected, Counter(ends), street.faults + made.follower.faults)
+    report = Report(directory, made.injected, Counter(ends), street.faults)
     books = Books(
         {serial: read_ledger(item.ledger) for serial, item in street.terminals.items()},
         {till.name: read_ledger(till.ledger) for till in street.tills},
@@ -74,7 +74,6 @@ async def run(plan: Plan, directory: Path, speed: float) -> tuple[Report, Books]
         street.daemon.database,
         {payment.id: payment.sale for payment in plan.payments if payment.sale},
         made.person.resolved,
-        made.follower.changes,
     )
     if made.transactions:
         try:

@@ -41,8 +41,6 @@ class Books:
     sales: Mapping[str, str]
     #: Ids that a person closed, with the word.
     resolved: Mapping[str, str] = field(default_factory=dict)
-    #: What the follower of the feed has read: seq -> id, reason, phase, result.
-    feed: Mapping[int, tuple[str, str, str, str | None]] = field(default_factory=dict)
 
     def by_person(self, case: "Case") -> bool:
         """Whether what its till heard was the word of a person."""

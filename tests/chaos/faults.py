@@ -65,7 +65,7 @@ PAYMENTS_FOR_ONE = {
 #: In runs of more payments than this the faults are rarer, by the square root: a street that is down all the time pays
 #: nothing, and the faults of one kind follow each other.
 DENSE = 1500
-#: A run of so many payments has the time for long outages and slow people.
+#: A run of so many payments has the time for long outages.
 MANY = 100
 #: No fault begins after this part of the payments.
 LAST = 0.9

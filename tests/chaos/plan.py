@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from tests.chaos.faults import MANY, Fault, draw_faults
+from tests.chaos.faults import Fault, draw_faults
 
 #: Scenarios of the simulated terminal, and how often each is played. Terminals that mislead posd play in
 #: `tests.catalogue` and in the simulation.
@@ -30,10 +30,6 @@ ELSEWHERE_SHARE = 0.15
 TWICE_SHARE = 0.15
 #: How many payments are aborted by their till, those aside that wait for it.
 ABORT_SHARE = 0.12
-
-#: How much slower people are at the slow terminals; one of so many is slow.
-SLOWER = 5
-ONE_IS_SLOW = 6
 
 
 @dataclass(frozen=True)
@@ -69,8 +65,6 @@ class Plan:
     seed: int
     terminals: tuple[str, ...]
     unruly: frozenset[str]
-    #: Where people take their time: payments last for several of the daemon's time-outs.
-    slow: frozenset[str]
     tills: int
     payments: tuple[Payment, ...]
     faults: tuple[Fault, ...]
@@ -92,16 +86,13 @@ def make_plan(seed: int, payments: int, terminals: int, tills: int) -> Plan:
     rng = Random(f"plan/{seed}")
     serials = tuple(f"SN-{number:04}" for number in range(terminals))
     unruly = frozenset(rng.sample(serials, (terminals + 1) // 2))
-    slow = frozenset(rng.sample(serials, -(-terminals // ONE_IS_SLOW) if payments >= MANY else 0))
     confirmed = seed % 2 == 0
-    drawn = tuple(_payments(rng, payments, serials, slow, tills))
+    drawn = tuple(_payments(rng, payments, serials, tills))
     faults = draw_faults(rng, payments, terminals, tills)
-    return Plan(seed, serials, unruly, slow, tills, drawn, tuple(faults), confirmed)
+    return Plan(seed, serials, unruly, tills, drawn, tuple(faults), confirmed)
 
 
-def _payments(rng: Random, count: int, serials: Sequence[str], slow: frozenset[str], tills: int) -> Iterator[Payment]:
-    # A till at a slow terminal makes fewer payments, so that all tills are done at about the same time.
-    weights = [1 / SLOWER if serials[till % len(serials)] in slow else 1 for till in range(tills)]
+def _payments(rng: Random, count: int, serials: Sequence[str], tills: int) -> Iterator[Payment]:
     sales = 0
     made = 0
     while made < count:
@@ -112,7 +103,7 @@ def _payments(rng: Random, count: int, serials: Sequence[str], slow: frozenset[s
             yield from (_payment(rng, till, serial, amount, sales) for till, serial in pair)
             made += 2
             continue
-        till = rng.choices(range(tills), weights)[0]
+        till = rng.randrange(tills)
         own = serials[till % len(serials)]
         serial = rng.choice(serials) if rng.random() < ELSEWHERE_SHARE else own
         yield _payment(rng, till, serial, _amount(rng), None)

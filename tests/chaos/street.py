@@ -9,11 +9,11 @@ from typing import Any
 import trustme
 
 from posd import tls
-from tests.chaos.plan import SLOWER, Plan
+from tests.chaos.plan import Plan
 from tests.chaos.processes import Happenings, Line, Process
-from tests.chaos.proxy import Lan, Proxy
 from tests.support.certificates import issued
 from tests.support.daemon import Daemon, Reply
+from tests.support.proxy import Lan, Proxy
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
@@ -77,13 +77,19 @@ class TerminalProcess(Process):
     async def start(self) -> None:
         """Start it, with all that it remembers, and wait until it can be called."""
         plan, made = self._street.plan, self._street.terminal_leaf
-        speed = self._street.speed / (SLOWER if self.serial in plan.slow else 1)
         self._ready.clear()
         await self.spawn(
             *("posd", "simulate", "--json", "--serial", self.serial, "--listen", "127.0.0.1:0"),
             *("--cert", str(made.certificate), "--key", str(made.private_key)),
             *("--state", str(self.state), "--ledger", str(self.ledger), "--seed", str(plan.seed)),
-            *("--trust", str(self._street.daemon.ca), "--speed", str(speed), "--set", "delivery-timeout=3"),
+            *(
+                "--trust",
+                str(self._street.daemon.ca),
+                "--speed",
+                str(self._street.speed),
+                "--set",
+                "delivery-timeout=3",
+            ),
             *(("--set", "unruly=true") if self.serial in plan.unruly else ()),
         )
         async with asyncio.timeout(READY_SECONDS):
@@ -132,11 +138,11 @@ class TillProcess(Process):
         self.done = asyncio.Event()
         street.plan.write_till(number, self._plan)
 
-    async def start(self, *options: str) -> None:
+    async def start(self) -> None:
         """Start it, with all that it remembers."""
         await self.spawn(
             *("tests.chaos.till", "--socket", str(self._street.daemon.till_socket)),
-            *("--plan", str(self._plan), "--ledger", str(self.ledger), *options),
+            *("--plan", str(self._plan), "--ledger", str(self.ledger)),
         )
 
     def _ended(self) -> None:
@@ -267,12 +273,6 @@ class Street:
             if page["next_cursor"] is None:
                 return found
             cursor = f"&cursor={page['next_cursor']}"
-
-    async def newest_change(self, after: int) -> int:
-        """Return the number of the newest change of the feed; it is read from `after` on."""
-        while (page := (await self.daemon.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
-            after = page["next_after"]
-        return after
 
     async def admin(self, method: str, path: str, body: Any = None) -> Reply:
         """Call the local API as an operator."""

@@ -1,14 +1,11 @@
 """Books that are falsified in one place, and what the comparison has to find there."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from tests.chaos.books import Books, Case, cases
-from tests.chaos.stored import may_be_aborted
 
 
 def charged(books: Books) -> Iterator[Case]:
@@ -101,11 +98,6 @@ def open_unseen(books: Books, case: Case) -> None:
     case.shown.update(phase="active", outcome=None, attention=[])
 
 
-def strange_attention(books: Books, case: Case) -> None:
-    """posd tells of something that has not happened."""
-    case.shown["attention"] = [{"code": "conflicting_final"}]
-
-
 def sent_and_unknown(books: Books, case: Case) -> None:
     """It was sent, and posd does not have it."""
     for ledger, line in lines(books, "final", case.id):
@@ -121,12 +113,6 @@ def open_and_charged(books: Books, case: Case) -> None:
 def still_starting(books: Books, case: Case) -> None:
     """posd has left it in the middle of its start."""
     case.shown.update(phase="starting", outcome=None, attention=[{"code": "in_doubt"}])
-
-
-def refused_for_nothing(books: Books, case: Case) -> None:
-    """It was refused with a code that nothing in a run can raise."""
-    ledger, _ = lines(books, "outcome", case.id)[-1]
-    ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "invalid_request"})
 
 
 def heard_another_reference(books: Books, case: Case) -> None:
@@ -147,39 +133,15 @@ def changed_without_a_word(books: Books, case: Case) -> None:
     case.shown["attention"] = []
 
 
-def told_and_gone(books: Books, case: Case) -> None:
-    """The feed told of a change of it that is not there."""
-    books.feed[max(books.feed) + 1] = (case.id, "event:APPROVAL", "final", "approved")
-
-
-def never_told(books: Books, case: Case) -> None:
-    """The feed did not tell of a change of it."""
-    del books.feed[next(seq for seq, change in books.feed.items() if change[0] == case.id)]
-
-
-def aborted_for_another(books: Books, case: Case) -> None:
-    """An abort hit it that was not asked for."""
-    ledger, _ = lines(books, "final", case.id)[0]
-    ledger.append(
-        {"at": "", "kind": "abort", "client_transaction_id": case.id, "http_status": 200, "effect": "cancels"}
-    )
-
-
 def copied(books: Books) -> Books:
     """Books that can be falsified."""
-    names = ("terminals", "tills", "sales", "feed", "transactions")
+    names = ("terminals", "tills", "sales", "transactions")
     return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
 
 
 def undisturbed(books: Books) -> Case:
     """A payment that was charged, and to which no person, abort or fault did anything."""
-    with closing(sqlite3.connect(books.database)) as db:
-        touched = may_be_aborted(db)
-    return next(
-        case
-        for case in charged(books)
-        if not lines(books, "abort", case.id) and case.id not in touched | books.resolved.keys()
-    )
+    return next(case for case in charged(books) if not lines(books, "abort", case.id) and case.id not in books.resolved)
 
 
 #: What is done to a payment, the kind of the finding, and a part of its words.
@@ -195,19 +157,14 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (never_charged, "wrong", "its terminal knows of no end of it"),
     (another_reference, "wrong", "it is approved with"),
     (another_amount, "wrong", "was asked for, and"),
-    (refused_and_sent, "wrong", "nothing of it should be recorded"),
+    (refused_and_sent, "wrong", "nothing should be recorded"),
     (open_unseen, "lost", "and not in attention"),
     (open_and_charged, "wrong", "it is open after the last search"),
     (still_starting, "wrong", "it is still starting"),
     (sent_and_unknown, "lost", "it was sent, and posd does not know it"),
     (unknown, "lost", "posd has shown it to its till, and does not know it"),
     (unknown, "wrong", "it stands in one of database and list"),
-    (refused_for_nothing, "wrong", "for which there was no reason"),
     (heard_another_reference, "wrong", "its till heard another reference than the terminal's"),
     (heard_approved, "wrong", "it was not charged, and its till heard approved"),
     (changed_without_a_word, "wrong", "without a word of a correction"),
-    (strange_attention, "wrong", "of which nothing has happened"),
-    (told_and_gone, "lost", "which is not there"),
-    (never_told, "wrong", "and the feed said None"),
-    (aborted_for_another, "wrong", "an abort hit it that was not for it"),
 )

@@ -13,7 +13,6 @@ it begins with `at`, the moment.
 | `abort`   | an abort was answered: id, status, code                                                |
 | `outcome` | how it ended: id, result, reference, ticket, amount, corrected                         |
 | `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
-| `closing` | how posd shows it when the run is over: id, phase, result, attention; phase null: none |
 """
 
 import argparse
@@ -96,23 +95,6 @@ class Till:
         for item in items:
             if item["id"] not in closed:
                 await self._pay(item)
-
-    async def close(self, items: list[dict[str, Any]]) -> None:
-        """Ask for all ids once more, also for those that have ended."""
-        for item in items:
-            identity = item["id"]
-            status, document = await self._call("GET", f"/transactions/{identity}")
-            if status != 200:  # it does not know it
-                self._ledger.write("closing", id=identity, phase=None, result=None, attention=[])
-                continue
-            outcome = document["outcome"]
-            self._ledger.write(
-                "closing",
-                id=identity,
-                phase=document["phase"],
-                result=outcome and outcome["result"],
-                attention=[attention["code"] for attention in document["attention"]],
-            )
 
     async def _pay(self, item: dict[str, Any]) -> None:
         identity = item["id"]
@@ -239,11 +221,9 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--ledger", type=Path, required=True)
-    parser.add_argument("--close", action="store_true", help="ask once more for all, and end")
     options = parser.parse_args()
     till = Till(options.socket, Ledger(options.ledger))
-    items = json.loads(options.plan.read_text())
-    asyncio.run(till.close(items) if options.close else till.run(items))
+    asyncio.run(till.run(json.loads(options.plan.read_text())))
 
 
 if __name__ == "__main__":

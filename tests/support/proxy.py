@@ -35,8 +35,10 @@ class Lan:
         for connection in list(self.connections) if cut else ():
             connection.cut()
 
-    def up(self) -> None:
-        """Let everything through again; what froze goes on."""
+    def up(self, *, lost: bool = False) -> None:
+        """Let everything through again; what froze goes on, or was `lost` on the way."""
+        for connection in list(self.connections) if lost else ():
+            connection.cut()
         self.refusing = False
         self._up.set()
 

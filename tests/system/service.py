@@ -69,15 +69,6 @@ def charged(machine: Machine, check: Check) -> None:
     assert shop.result(document) == "approved"
 
 
-def found(machine: Machine, check: Check) -> None:
-    """A terminal that announces itself is found, under all that the unit forbids."""
-    options = ["--serial", "SN-0002", "--listen", "0.0.0.0:7868", "--mdns-interface", shop.ADDRESS, "--http"]
-    machine.run("systemd-run", "--unit=terminal2", "posd", "simulate", *options)
-    took = until(lambda: "SN-0002" in machine.out("posd", "terminals", "--all", "--json"), "found by mDNS", 60)
-    check.note(f"after {took:.1f} s")
-    machine.run("systemctl", "stop", "terminal2")
-
-
 #: Makes the stream, and says what the last message of the lane is.
 STREAM = """
 import asyncio, sys
@@ -356,7 +347,6 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     opened,
     charged,
     relayed,
-    found,
     reloaded,
     barked,
     restarted,

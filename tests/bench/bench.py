@@ -1,7 +1,5 @@
-"""What every measure gets: a directory, how long to take, a way to say how far it is, and the disk's own speed."""
+"""What every measure gets: a directory, how long to take, and a way to report progress."""
 
-import os
-import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,10 +10,6 @@ from tests.bench.table import Row
 
 #: Rounds in which everything is measured in turn.
 ROUNDS = 5
-#: Syncs of which the median is taken.
-_SYNCS = 200
-#: About what one commit of a small event writes, in bytes: a frame of the log for each page that it touched.
-_SYNCED_BYTES = 6 * 4096
 
 
 @dataclass(frozen=True)
@@ -24,7 +18,6 @@ class Bench:
 
     home: Path
     short: bool
-    sync_seconds: float
 
     def rounds(self, warm: bool = False) -> range:
         """Return the numbers of the rounds; `warm`: with a round 0 that only warms up."""
@@ -47,24 +40,9 @@ class Bench:
         return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
 
     def say(self, text: str) -> None:
-        """Tell how far it is."""
+        """Report progress."""
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 #: Measures one part of the table.
 Measure = Callable[[Bench], Awaitable[Sequence[Row]]]
-
-
-def sync_seconds(directory: Path) -> float:
-    """Return the median time of a write of some pages and its sync, as SQLite does them for a commit."""
-    times = []
-    descriptor = os.open(directory / "synced", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        for number in range(_SYNCS):
-            os.pwrite(descriptor, bytes(_SYNCED_BYTES), number % 16 * _SYNCED_BYTES)
-            begun = time.perf_counter()
-            os.fdatasync(descriptor)
-            times.append(time.perf_counter() - begun)
-    finally:
-        os.close(descriptor)
-    return statistics.median(times)

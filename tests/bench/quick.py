@@ -4,26 +4,25 @@ What is judged is processor time, memory and what is written to the disk: anothe
 and changes these little.
 """
 
+import platform
+import sqlite3
+import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from statistics import median
 
 from tests.bench import reference
 from tests.bench.bench import Bench
-from tests.bench.machine import versions
-from tests.bench.measures.acknowledgements import HYPERCORN, LISTENER, POSD, open_field, waves
-from tests.bench.measures.memory import open_shops
-from tests.bench.measures.starting import starts
-from tests.bench.paying import pay_each
+from tests.bench.memory import open_shops
+from tests.bench.paying import one_by_one
 from tests.bench.processes import quiet, resident_bytes
 from tests.bench.reference import Ratios
 from tests.bench.shop import open_shop
+from tests.bench.starting import starts
 from tests.bench.written import record
 
-#: Waves of events in a round, by connections.
-WAVES = {16: 4, 64: 4}
 #: Payments in a round: of those whose processor time is measured, and of those that are recorded.
 PAYMENTS, RECORDED = 30, 12
 
@@ -51,27 +50,21 @@ async def run(bench: Bench, *, keep: bool) -> int:
 
 
 async def measure(bench: Bench) -> Ratios:
-    """Return all ratios, of five rounds in which everything takes its turn."""
+    """Return all ratios, of five rounds."""
     begun = [pair for (pair,) in await starts(bench, 1)]
     syncs, kib = await record(bench, bench.pick(RECORDED, 2))
-    found: dict[str, list[float]] = {}
     async with AsyncExitStack() as stack:
         idle = await open_shops(bench, stack, "idle")
-        field = await stack.enter_async_context(open_field(bench, "field"))
-        paying = open_shop(bench.directory("paying"), bench.pick(PAYMENTS, 2), secure=True)
-        shop = await stack.enter_async_context(paying)
-        for number in bench.rounds(warm=True):
-            bench.say(f"quick: events and payments, round {number}")
-            tallies = {item: await waves(field, item, bench.pick(count, 1)) for item, count in WAVES.items()}
-            payment = await pay_each(shop)
-            if number:
-                for name, value in _of_round(tallies, payment).items():
-                    found.setdefault(name, []).append(value)
         for item in idle:
             await quiet(item.pid)
         sizes = [resident_bytes(item.pid) for item in idle]
+    count = bench.pick(PAYMENTS, 2)
+    async with open_shop(bench.directory("paying"), count, secure=True) as shop, one_by_one(shop) as payments:
+        seconds = [await payments.pay(count) for _ in bench.rounds(warm=True)][-len(begun) :]
     return {
-        **found,
+        "processor time of a whole payment, by the bare imports'": [
+            one / bare.processor for one, (_, bare) in zip(seconds, begun, strict=True)
+        ],
         "syncs of a payment": syncs,
         "KiB written for a payment": kib,
         "idle memory, by the bare imports'": [
@@ -83,21 +76,14 @@ async def measure(bench: Bench) -> Ratios:
     }
 
 
-def _of_round(tallies: Mapping[int, Mapping[str, Sequence[float]]], payment: float) -> Mapping[str, float]:
-    """Return the ratios of processor times; of waves that followed each other, so that one disturbance does not count.
-
-    `payment` is what one takes, in seconds.
-    """
-    found = {
-        f"processor time of an event over {connections} connections, by that of the {name}": median(
-            one / other for one, other in zip(tally[POSD], tally[name], strict=True)
-        )
-        for connections, tally in tallies.items()
-        for name in (HYPERCORN, LISTENER)
+def versions() -> dict[str, str]:
+    """Return what a figure depends on most."""
+    return {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "openssl": ssl.OPENSSL_VERSION,
+        "machine": platform.machine(),
     }
-    requests = tallies[64][HYPERCORN]
-    request = sum(requests) / len(requests)
-    return found | {f"processor time of a whole payment, by a request of the {HYPERCORN}": payment / request}
 
 
 def _show(measured: Ratios, stored: Mapping[str, float]) -> None:

@@ -1,12 +1,11 @@
 """A daemon with many terminals, of which all live in this process behind one port: they take every payment, at once.
 
-What they say afterwards is sent by the load, when a measure wants it.
+Their events are sent by `tests.bench.paying`.
 """
 
 import asyncio
 import json
 import os
-import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,24 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
-import httpx2
-import trustme
-
-from tests.bench.load import Server, post
 from tests.bench.processes import environment as variables
-from tests.support import events
 from tests.support.daemon import ANY_PORT, START_SECONDS, Daemon, living, toml
 from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
+from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
 
 #: What every payment here is of, as the till says it.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
-#: Calls of tills at one time while payments are started that are not measured.
-_AT_ONCE = 16
-
-
 #: How often a starting daemon's log is looked at, in seconds.
 _LOOK_SECONDS = 0.01
 
@@ -70,107 +60,20 @@ class Measured(Daemon):
         return code
 
 
-@dataclass(frozen=True)
-class Payment:
-    """A payment that a terminal has taken; `path` is that of its callback URL."""
-
-    identity: str
-    serial: str
-    path: str
-
-    def events(self, steps: Sequence[tuple[str, str | None]] = events.APPROVED) -> list[bytes]:
-        """Return its events as requests, in order; of an approved payment unless told otherwise."""
-        return [
-            post(self.path, events.body(self.identity, status, previous, self.serial)) for status, previous in steps
-        ]
-
-
-class Terminals:
-    """HTTP servers of terminals: each start is acknowledged at once, a search finds nothing (404)."""
-
-    def __init__(self) -> None:
-        #: The callback path of each start, by its payment's id.
-        self.arrived: dict[str, str] = {}
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request; posd opens a connection for each start."""
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            lines = head.decode().lower().split("\r\n")
-            length = next((int(line[15:]) for line in lines if line.startswith("content-length:")), 0)
-            body = await reader.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-            return
-        document = json.loads(body) if body else {}
-        if "events_webhook_url" in document:
-            identity = document["client_transaction_id"]
-            self.arrived[identity] = urlsplit(document["events_webhook_url"]).path
-            serial = lines[0].split(" ")[1].split("/")[1].upper()
-            answer = {
-                "event_id": str(uuid4()),
-                "status": "TERMINAL_ACKNOWLEDGED",
-                "previous_status": "",
-                "operation": {"type": "charge", "client_transaction_id": identity},
-                "terminal": {"serialNumber": serial, "model": "M", "terminal_id": "1"},
-            }
-            _answer(writer, "200 OK", json.dumps(answer).encode())
-        else:
-            _answer(writer, "404 Not Found", b"")
-        writer.close()
-
-
-def _answer(writer: asyncio.StreamWriter, status: str, body: bytes) -> None:
-    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    writer.write(head.encode() + body)
-
-
 @dataclass
 class Shop:
     """One daemon and its terminals."""
 
     daemon: Measured
-    terminals: Terminals
     serials: Sequence[str]
+    #: The callback path of each start, by its payment's id.
+    arrived: dict[str, str]
 
     @property
     def pid(self) -> int:
         """The daemon's process id."""
         assert self.daemon.process is not None
         return self.daemon.process.pid
-
-    @property
-    def server(self) -> Server:
-        """The listener for callbacks."""
-        return Server(self.pid, self.daemon.port, self.daemon.ca)
-
-    async def start_one(self, client: httpx2.AsyncClient, serial: str) -> Payment:
-        """Start a payment as a till does, over a connection that is kept."""
-        identity = str(uuid4())
-        response = await client.put(f"/transactions/{identity}", json={"terminal": serial, "amount": AMOUNT})
-        if response.status_code != 201:
-            raise RuntimeError(f"a start was answered {response.status_code}: {response.text}")
-        return Payment(identity, serial, self.terminals.arrived[identity])
-
-    async def start(self, count: int) -> list[Payment]:
-        """Start so many payments, each on a terminal of its own."""
-        waiting = list(self.serials[:count])
-        if len(waiting) < count:
-            raise ValueError(f"there are only {len(waiting)} terminals")
-        payments: list[Payment] = []
-
-        async def some() -> None:
-            async with self.till() as client:
-                while waiting:
-                    payments.append(await self.start_one(client, waiting.pop()))
-
-        await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
-        return payments
-
-    def till(self) -> httpx2.AsyncClient:
-        """Return a client of the till's socket."""
-        transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
-        return httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=120, trust_env=False)
 
 
 @asynccontextmanager
@@ -182,23 +85,22 @@ async def open_shop(
     *,
     secure: bool = False,
 ) -> AsyncIterator[Shop]:
-    """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS, under a CA of their own."""
-    terminals = Terminals()
+    """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS."""
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
+    arrived: dict[str, str] = {}
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
-    authority, ca_file = trustme.CA(), directory / "terminals.crt"
-    authority.cert_pem.write_to_path(str(ca_file))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    async with await asyncio.start_server(
-        terminals.serve, "127.0.0.1", 0, backlog=1024, ssl=context if secure else None
-    ) as server:
-        scheme, port = "https" if secure else "http", server.sockets[0].getsockname()[1]
-        trust = f'ca_file = "{ca_file}"\n' if secure else ""
+
+    async def acknowledge(request: Request, writer: asyncio.StreamWriter) -> None:
+        arrived[request.json["client_transaction_id"]] = urlsplit(request.callback).path
+        writer.write(http(200, acknowledgement(request, request.path.split("/")[1])))
+
+    async with scripted_terminal(directory, plain=not secure) as terminal:
+        terminal.start = acknowledge
+        trust = f'ca_file = "{terminal.ca_file}"\n' if secure else ""
         entries = "".join(
-            f'[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://127.0.0.1:{port}/{serial}"\n{trust}\n'
+            f'[[terminals]]\nserial = "{serial}"\nbase_url = "{terminal.base_url}/{serial}"\n{trust}\n'
             for serial in serials
         )
         daemon = Measured(directory, toml(directory, entries, discovery=discovery), environment or {})
         async with living(daemon):
-            yield Shop(daemon, terminals, serials)
+            yield Shop(daemon, serials, arrived)

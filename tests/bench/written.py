@@ -1,17 +1,12 @@
 """What payments write to the disk of a daemon under the shim (tests/support/shim.py): syncs and bytes."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 from tests.bench.bench import Bench
-from tests.bench.load import trusting
+from tests.bench.paying import one_by_one
 from tests.bench.processes import KIB
-from tests.bench.shop import AMOUNT, Payment, Shop, open_shop
-from tests.bench.wire import Wire, call, till
+from tests.bench.shop import open_shop
 from tests.support.shim import Kind, Operation, build
 
 #: A file system's block, and the least that a disk is given to write, in bytes.
@@ -61,38 +56,12 @@ async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
     directory = home / "posd"
     shim = build(home, directory / "state")
     rounds = bench.rounds()
-    async with open_shop(directory, 1, shim.environment()) as shop, _one_at_a_time(shop) as pay:
-        await pay(count)
+    async with open_shop(directory, 1, shim.environment()) as shop, one_by_one(shop) as payments:
+        await payments.pay(count)
         moments = [shim.position()]
         for _ in rounds:
-            await pay(count)
+            await payments.pay(count)
             moments.append(shim.position())
     taken = spans(shim.operations(), moments)
     shim.log.unlink()
     return [span.syncs / count for span in taken], [span.blocks / count / KIB for span in taken]
-
-
-@asynccontextmanager
-async def _one_at_a_time(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
-    """Give a function that runs payments one after the other, each from the till's PUT to the outcome that it reads."""
-    own = await till(shop.daemon.till_socket)
-    lan = Wire(await asyncio.open_connection("127.0.0.1", shop.daemon.port, ssl=trusting(shop.daemon.ca)))
-    serial = shop.serials[0]
-    order = json.dumps({"terminal": serial, "amount": AMOUNT}).encode()
-
-    async def pay(count: int) -> None:
-        for _ in range(count):
-            identity = str(uuid4())
-            own.send(call("PUT", identity, order))
-            await own.answer(201)
-            for event in Payment(identity, serial, shop.terminals.arrived.pop(identity)).events():
-                lan.send(event)
-                await lan.answer(200)
-            own.send(call("GET", f"{identity}/outcome"))
-            await own.answer(200)
-
-    try:
-        yield pay
-    finally:
-        own.close()
-        lan.close()

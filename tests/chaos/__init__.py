@@ -4,12 +4,10 @@
 daemon, simulated terminals and tills are processes of their own, each with a ledger; between daemon and terminals stand
 proxies that break connections.
 
-What a seed decides: ids, amounts, baskets, what the cardholders do, which bad days of the catalogue the terminals have,
-what the tills do (abort, call twice), which terminals are unruly; kinds, number, order, targets and lengths of the
-faults, and after which happening each comes; the fate of the n-th connection of each proxy; and, by its parity, whether
-search and abort are confirmed.
+What a seed decides: ids, amounts, baskets, what the cardholders and the tills do, which terminals are unruly; kinds,
+number, order, targets and lengths of the faults, and after which event each comes; and, by its parity, whether search
+and abort are confirmed.
 
-What it cannot decide: how quickly processes run. So which request is the n-th connection, which instruction a SIGKILL
-from outside hits, and which payments the person finds open, are not the same again. Kills at named points of the
-daemon's code are.
+What it cannot decide: how quickly processes run. So which instruction a SIGKILL from outside hits, and
+which payments the person finds open, are not the same again. Kills at named points of the daemon's code are.
 """

@@ -1,12 +1,11 @@
 """What all parts of the run have written down, collected by payment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.baddays import BadDay
 from tests.chaos.ledgers import Line
 
 #: The terminal's final -> posd's result (spec 3.1).
@@ -27,15 +26,6 @@ class Finding:
     what: str
 
 
-@dataclass(frozen=True)
-class Said:
-    """A final that a terminal told posd, in an event or in the answer of a search."""
-
-    status: str
-    reference: str | None
-    amount: Decimal | None
-
-
 @dataclass
 class Books:
     """What all parts of the run have written down."""
@@ -49,20 +39,12 @@ class Books:
     database: Path
     #: Id -> the key of its sale, of those that have one.
     sales: Mapping[str, str]
-    #: Ids that a person closed, with the word, the last one where it was closed again.
+    #: Ids that a person closed, with the word.
     resolved: Mapping[str, str] = field(default_factory=dict)
-    #: What the follower of the feed has read: seq -> id, reason, phase, result.
-    feed: Mapping[int, tuple[str, str, str, str | None]] = field(default_factory=dict)
-    #: Id -> what the terminal has told posd of its end, as posd holds it.
-    told: Mapping[str, Sequence[Said]] = field(default_factory=dict)
-    #: Id -> the bad day that its terminal had, of those that had one.
-    days: Mapping[str, BadDay] = field(default_factory=dict)
-    #: All words of the person on an id.
-    words: Mapping[str, Set[str]] = field(default_factory=dict)
 
     def by_person(self, case: "Case") -> bool:
         """Whether what its till heard was the word of a person."""
-        return case.heard is not None and case.heard["result"] in self.words.get(case.id, ())
+        return case.heard is not None and case.heard["result"] == self.resolved.get(case.id)
 
 
 @dataclass
@@ -75,8 +57,6 @@ class Case:
     #: The lines of its till.
     till: list[Line] = field(default_factory=list)
     shown: dict[str, Any] | None = None
-    told: Sequence[Said] = ()
-    day: BadDay | None = None
 
     @property
     def charges(self) -> list[Line]:
@@ -99,9 +79,7 @@ def cases(books: Books) -> dict[str, Case]:
     found: dict[str, Case] = {}
 
     def of(identity: str) -> Case:
-        return found.setdefault(
-            identity, Case(identity, told=books.told.get(identity, ()), day=books.days.get(identity))
-        )
+        return found.setdefault(identity, Case(identity))
 
     for ledger in books.terminals.values():
         for line in ledger:

@@ -31,7 +31,6 @@ DATABASE_TAMPERINGS = (
     ("INSERT INTO leases VALUES ('SN-9999', :id)", "wrong", "it has ended, and still holds its terminal"),
     (_CHANGED, "wrong", "it was approved, and then declined"),
     (_REMOVED, "lost", "retention has removed it"),
-    ("DELETE FROM changes WHERE id = :id", "lost", "which is not there"),
 )
 
 

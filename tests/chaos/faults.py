@@ -51,13 +51,6 @@ class Kind(StrEnum):
     UNREACHABLE = "terminal_unreachable"
 
 
-#: Those that end a life of the daemon, and those that bring it hundreds of events at once: the allocator keeps what the
-#: largest burst of a life needed, some 20 MB for a hundred connections.
-UNSTEADY = frozenset({Kind.DAEMON, Kind.DAEMON_AT_POINT, Kind.DAEMON_STOP, Kind.LAN, Kind.CALLBACKS})
-#: What can be switched off by name beside the kinds of faults: the fates of single connections, and terminals with bad
-#: days.
-NETWORK, BAD_DAYS = "network", "bad_days"
-SWITCHES = frozenset({*Kind, NETWORK, BAD_DAYS})
 #: One of these for so many payments; of each there is one at least.
 PAYMENTS_FOR_ONE = {
     Kind.DAEMON: 40,
@@ -72,12 +65,8 @@ PAYMENTS_FOR_ONE = {
 #: In runs of more payments than this the faults are rarer, by the square root: a street that is down all the time pays
 #: nothing, and the faults of one kind follow each other.
 DENSE = 1500
-#: A run of so many payments has the time for long outages and slow people.
+#: A run of so many payments has the time for long outages.
 MANY = 100
-#: A run of so many has two stretches without these, as parts of all payments: in lives that last, the daemon's memory
-#: can be seen to grow, or not to.
-LONG = 500
-STEADY = ((0.15, 0.25), (0.7, 0.88))
 #: No fault begins after this part of the payments.
 LAST = 0.9
 #: Outages of the callbacks: seconds, and what becomes of connections. In the first, terminals give events up: only a
@@ -118,11 +107,6 @@ def draw_faults(rng: Random, payments: int, terminals: int, tills: int) -> list[
     return sorted(_faults(rng, payments, terminals, tills), key=lambda fault: fault.after)
 
 
-def steady_stretches(payments: int) -> list[tuple[int, int]]:
-    """Return the steady stretches: from the first, and before the second payment begun."""
-    return [(int(begin * payments), int(end * payments)) for begin, end in STEADY if payments >= LONG]
-
-
 def _faults(rng: Random, payments: int, terminals: int, tills: int) -> Iterator[Fault]:
     points = _points(rng)
     outages = cycle(OUTAGES if payments >= MANY else OUTAGES[-1:])
@@ -137,20 +121,12 @@ def _faults(rng: Random, payments: int, terminals: int, tills: int) -> Iterator[
                 detail = next(points)
             yield Fault(
                 kind,
-                after=_after(rng, kind, payments),
+                after=rng.randrange(1, max(2, int(payments * LAST))),
                 target=rng.randrange(targets.get(kind, 1)),
                 moment=rng.choice(MOMENTS[kind]) if kind in MOMENTS else None,
                 seconds=seconds,
                 detail=detail,
             )
-
-
-def _after(rng: Random, kind: Kind, payments: int) -> int:
-    while True:
-        after = rng.randrange(1, max(2, int(payments * LAST)))
-        stretches = steady_stretches(payments) if kind in UNSTEADY else []
-        if not any(begin <= after < end for begin, end in stretches):
-            return after
 
 
 def _seconds(rng: Random, kind: Kind) -> float:

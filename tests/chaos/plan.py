@@ -1,19 +1,27 @@
 """The plan of a random run: which payments the tills make, and what goes wrong when. A seed gives always the same."""
 
 import json
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from tests.chaos.baddays import MOST_SECONDS_IN_A_HURRY, ORDINARY, BadDay, bad_days
-from tests.chaos.faults import BAD_DAYS, MANY, SWITCHES, Fault, draw_faults
+from tests.chaos.faults import Fault, draw_faults
 
-#: How many payments play a bad day of the catalogue.
-BAD_SHARE = 0.25
+#: Scenarios of the simulated terminal, and how often each is played. Terminals that mislead posd play in
+#: `tests.catalogue` and in the simulation.
+SCENARIOS = {
+    "approve-contactless": 34,
+    "approve-chip-pin": 14,
+    "approve-third-presentation": 10,
+    "decline": 12,
+    "reject-before-card": 6,
+    "reject-after-card": 6,
+    "cancel-by-cardholder": 8,
+    "wait-for-abort": 10,
+}
 #: How many payments are for a basket that another till charges at the same time on another terminal: so many pairs.
 SALE_SHARE = 0.08
 #: How many payments are on another terminal than the till's own.
@@ -22,10 +30,6 @@ ELSEWHERE_SHARE = 0.15
 TWICE_SHARE = 0.15
 #: How many payments are aborted by their till, those aside that wait for it.
 ABORT_SHARE = 0.12
-
-#: How much slower people are at the slow terminals; one of so many is slow.
-SLOWER = 5
-ONE_IS_SLOW = 6
 
 
 @dataclass(frozen=True)
@@ -61,26 +65,11 @@ class Plan:
     seed: int
     terminals: tuple[str, ...]
     unruly: frozenset[str]
-    #: Where people take their time: payments last for several of the daemon's time-outs.
-    slow: frozenset[str]
     tills: int
     payments: tuple[Payment, ...]
     faults: tuple[Fault, ...]
     #: Whether the configuration vouches for search and abort, so that not_started can be proved.
     confirmed: bool
-    #: What goes wrong in this run, of all that the plan has.
-    on: frozenset[str] = SWITCHES
-
-    def with_only(self, switches: Set[str]) -> "Plan":
-        """Return the same plan, in which nothing goes wrong but this."""
-        faults = tuple(fault for fault in self.faults if fault.kind in switches)
-        payments = self.payments if BAD_DAYS in switches else tuple(map(_ordinary, self.payments))
-        return replace(self, faults=faults, payments=payments, on=frozenset(switches))
-
-    @property
-    def days(self) -> dict[str, BadDay]:
-        """The bad days of the payments that have one, by their ids."""
-        return {item.id: bad_days()[item.scenario] for item in self.payments if item.scenario in bad_days()}
 
     def of_till(self, till: int) -> list[Payment]:
         """The payments of a till, in order."""
@@ -97,18 +86,13 @@ def make_plan(seed: int, payments: int, terminals: int, tills: int) -> Plan:
     rng = Random(f"plan/{seed}")
     serials = tuple(f"SN-{number:04}" for number in range(terminals))
     unruly = frozenset(rng.sample(serials, (terminals + 1) // 2))
-    slow = frozenset(rng.sample(serials, -(-terminals // ONE_IS_SLOW) if payments >= MANY else 0))
     confirmed = seed % 2 == 0
-    drawn = tuple(_payments(rng, payments, serials, slow, tills, confirmed=confirmed))
+    drawn = tuple(_payments(rng, payments, serials, tills))
     faults = draw_faults(rng, payments, terminals, tills)
-    return Plan(seed, serials, unruly, slow, tills, drawn, tuple(faults), confirmed)
+    return Plan(seed, serials, unruly, tills, drawn, tuple(faults), confirmed)
 
 
-def _payments(
-    rng: Random, count: int, serials: Sequence[str], slow: frozenset[str], tills: int, *, confirmed: bool
-) -> Iterator[Payment]:
-    # A till at a slow terminal makes fewer payments, so that all tills are done at about the same time.
-    weights = [1 / SLOWER if serials[till % len(serials)] in slow else 1 for till in range(tills)]
+def _payments(rng: Random, count: int, serials: Sequence[str], tills: int) -> Iterator[Payment]:
     sales = 0
     made = 0
     while made < count:
@@ -116,35 +100,21 @@ def _payments(
             sales += 1
             amount = _amount(rng)
             pair = zip(rng.sample(range(tills), 2), rng.sample(serials, 2), strict=True)
-            yield from (
-                _payment(rng, till, serial, amount, sales, _playable(serial in slow or count < MANY, True, confirmed))
-                for till, serial in pair
-            )
+            yield from (_payment(rng, till, serial, amount, sales) for till, serial in pair)
             made += 2
             continue
-        till = rng.choices(range(tills), weights)[0]
+        till = rng.randrange(tills)
         own = serials[till % len(serials)]
         serial = rng.choice(serials) if rng.random() < ELSEWHERE_SHARE else own
-        days = _playable(serial in slow or count < MANY, False, confirmed)
-        yield _payment(rng, till, serial, _amount(rng), None, days)
+        yield _payment(rng, till, serial, _amount(rng), None)
         made += 1
 
 
-def _ordinary(payment: Payment) -> Payment:
-    """Return a payment with an ordinary day in place of its bad one."""
-    if payment.scenario in ORDINARY:
-        return payment
-    return replace(payment, scenario="approve-contactless", abort=None)
-
-
-def _payment(rng: Random, till: int, serial: str, amount: str, sale: int | None, days: Sequence[str]) -> Payment:
-    scenario = rng.choices(list(ORDINARY), list(ORDINARY.values()))[0]
+def _payment(rng: Random, till: int, serial: str, amount: str, sale: int | None) -> Payment:
+    scenario = rng.choices(list(SCENARIOS), list(SCENARIOS.values()))[0]
     abort = rng.choice(("started", "card")) if rng.random() < ABORT_SHARE else None
     if scenario == "wait-for-abort":
         abort = "started"
-    if rng.random() < BAD_SHARE and days:
-        scenario = rng.choice(days)
-        abort = bad_days()[scenario].abort or abort
     return Payment(
         id=str(UUID(int=rng.getrandbits(128), version=4)),
         till=till,
@@ -156,22 +126,6 @@ def _payment(rng: Random, till: int, serial: str, amount: str, sale: int | None,
         twice=rng.random() < TWICE_SHARE,
         abort=abort,
     )
-
-
-@cache
-def _playable(hurried: bool, sale: bool, confirmed: bool) -> list[str]:
-    """Return the bad days that a payment can have.
-
-    No long ones where people are slow, or the run is short; none that misleads where two tills are at one basket; none
-    of a terminal that denies what it does where the configuration vouches for its word.
-    """
-    return [
-        name
-        for name, day in bad_days().items()
-        if not (hurried and day.seconds > MOST_SECONDS_IN_A_HURRY)
-        and not (sale and day.misleads)
-        and not (confirmed and day.denies)
-    ]
 
 
 def _amount(rng: Random) -> str:

@@ -22,8 +22,6 @@ class Happenings:
     begun: int = 0
     #: Lines of tills that tell of a step forward.
     steps: int = 0
-    #: Events that terminals have made.
-    events: int = 0
     #: All tills are done.
     over: bool = False
     _waiting: list[tuple[Callable[[str, Line], bool], asyncio.Future[None]]] = field(default_factory=list)
@@ -32,7 +30,6 @@ class Happenings:
         """Take a line of a terminal's or a till's ledger."""
         self.begun += line["kind"] == "intent"
         self.steps += who.startswith("till") and line["kind"] != "problem"
-        self.events += line["kind"] == "event"
         self._wake(who, line)
 
     def end(self) -> None:

@@ -14,11 +14,10 @@ from uuid import UUID
 import httpx2
 
 from tests.chaos.faults import Fault, Kind
-from tests.chaos.follower import Follower
 from tests.chaos.person import Person
 from tests.chaos.processes import Line
-from tests.chaos.proxy import Lan
 from tests.chaos.street import Away, Street
+from tests.support.proxy import Lan
 
 #: Nothing has happened anywhere for so long while tills are at work: the run is stuck. Seconds.
 STUCK_SECONDS = 90.0
@@ -26,7 +25,7 @@ STUCK_SECONDS = 90.0
 MOST_WAITED = 100
 #: posd has changed nothing for so long: it is quiet. More than it waits between two rounds of its proof. Seconds.
 QUIET_SECONDS = 2.5
-#: Longest that the end may take until it is quiet, in seconds: a slow terminal's ten attempts, the person's patience.
+#: Longest that the end may take until it is quiet, in seconds: a terminal's ten attempts, the person's patience.
 SETTLED_SECONDS = 150.0
 #: How often the last payment on a terminal is tried.
 LAST_TRIES = 3
@@ -44,11 +43,7 @@ class Run:
         self.plan = street.plan
         #: How often each kind of fault was injected.
         self.injected: Counter[str] = Counter()
-        #: Events that terminals made while nothing got through, for each outage of the LAN.
-        self.bursts: list[int] = []
-        silent = {identity for identity, day in self.plan.days.items() if day.silent or day.falsified}
-        self.person = Person(street, silent)
-        self.follower = Follower(street.daemon.till_socket)
+        self.person = Person(street)
         #: What posd said at the end: every transaction.
         self.transactions: list[dict[str, Any]] = []
         self._lan_lock = asyncio.Lock()
@@ -60,19 +55,16 @@ class Run:
         for till in street.tills:
             await till.start()
         person = asyncio.create_task(self.person.help(), name="person")
-        follower = asyncio.create_task(self.follower.follow(), name="follower")
-        memory = asyncio.create_task(street.memory.watch(street.look), name="memory")
         faults = asyncio.create_task(self._go_wrong_in_turn(), name="faults")
         tills = [asyncio.create_task(till.done.wait(), name=till.name) for till in street.tills]
         try:
-            beside = [person, follower, memory]
-            await self._watch(tills, beside=[*beside, faults])
+            await self._watch(tills, beside=[person, faults])
             street.happenings.end()
-            await self._watch([faults], beside=beside)
+            await self._watch([faults], beside=[person])
             await self._settle()
             await self._close()
         finally:
-            tasks = (person, follower, memory, faults, *tills)
+            tasks = (person, faults, *tills)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,14 +185,11 @@ class Run:
             await self._cut_off(terminal.lan, fault)
 
     async def _cut_off(self, lan: Lan, fault: Fault) -> None:
-        before = self.street.happenings.events
         open_ones, new_ones = fault.detail.split()
         lan.down(cut=open_ones == "cut", refuse=new_ones == "refuse")
         await asyncio.sleep(fault.seconds)
         lan.up()
         self.injected[fault.kind] += 1
-        if fault.kind is not Kind.UNREACHABLE:
-            self.bursts.append(self.street.happenings.events - before)
 
     _deeds: Mapping[Kind, Callable[["Run", Fault], Awaitable[None]]] = {
         Kind.DAEMON: _kill_daemon,
@@ -218,16 +207,13 @@ class Run:
     async def _settle(self) -> None:
         """Let nothing go wrong any more, and wait until all has come that can come."""
         street = self.street
-        self.person.patient = True
-        for proxy in street.proxies.values():
-            proxy.faulty = False
         try:
             async with asyncio.timeout(SETTLED_SECONDS):
                 # Their files can only be looked at.
                 while any(item.waiting() or item.running for item in street.terminals.values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
                 async for _ in street.daemon.changes():  # the person is at work
-                    if not await self.person.unattended():
+                    if not await street.list("open=true&"):
                         break
         except TimeoutError:
             street.faults.append(f"it was not quiet {SETTLED_SECONDS:g} s after the last fault")
@@ -250,14 +236,9 @@ class Run:
         """Pay once more on each terminal, ask for everything, and end all processes in order."""
         street = self.street
         await asyncio.gather(*(self._pay_once_more(serial) for serial in self.plan.terminals))
-        for till in street.tills:
-            await till.start("--close")
-        await self._watch([asyncio.create_task(till.ended(), name=till.name) for till in street.tills], beside=[])
         self.transactions = await self.street.list("")
         (street.directory / "transactions.json").write_text(json.dumps(self.transactions, indent=1, default=str))
         await street.reprocess()
-        async with asyncio.timeout(STUCK_SECONDS):
-            await self.follower.reach(await street.newest_change(self.follower.newest))
         for terminal in street.terminals.values():
             await terminal.kill(signal.SIGTERM)
         await street.end_daemon(signal.SIGTERM)

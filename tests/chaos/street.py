@@ -3,20 +3,17 @@
 import asyncio
 import json
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import trustme
 
 from posd import tls
-from tests.chaos.faults import NETWORK
-from tests.chaos.memory import Memory, Sample, resident_kilobytes
-from tests.chaos.plan import SLOWER, Plan
+from tests.chaos.plan import Plan
 from tests.chaos.processes import Happenings, Line, Process
-from tests.chaos.proxy import Lan, Proxy
 from tests.support.certificates import issued
 from tests.support.daemon import Daemon, Reply
+from tests.support.proxy import Lan, Proxy
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
@@ -71,7 +68,7 @@ class TerminalProcess(Process):
         self.lan = Lan()
         #: Held by the fault that cuts it off.
         self.cut_off = asyncio.Lock()
-        self.proxy = Proxy(serial, street.plan.seed, (street.lan, self.lan))
+        self.proxy = Proxy(street.lan, self.lan)
         #: The payment that runs on it now.
         self.running: str | None = None
         self._street = street
@@ -80,13 +77,19 @@ class TerminalProcess(Process):
     async def start(self) -> None:
         """Start it, with all that it remembers, and wait until it can be called."""
         plan, made = self._street.plan, self._street.terminal_leaf
-        speed = self._street.speed / (SLOWER if self.serial in plan.slow else 1)
         self._ready.clear()
         await self.spawn(
             *("posd", "simulate", "--json", "--serial", self.serial, "--listen", "127.0.0.1:0"),
             *("--cert", str(made.certificate), "--key", str(made.private_key)),
             *("--state", str(self.state), "--ledger", str(self.ledger), "--seed", str(plan.seed)),
-            *("--trust", str(self._street.daemon.ca), "--speed", str(speed), "--set", "delivery-timeout=3"),
+            *(
+                "--trust",
+                str(self._street.daemon.ca),
+                "--speed",
+                str(self._street.speed),
+                "--set",
+                "delivery-timeout=3",
+            ),
             *(("--set", "unruly=true") if self.serial in plan.unruly else ()),
         )
         async with asyncio.timeout(READY_SECONDS):
@@ -135,11 +138,11 @@ class TillProcess(Process):
         self.done = asyncio.Event()
         street.plan.write_till(number, self._plan)
 
-    async def start(self, *options: str) -> None:
+    async def start(self) -> None:
         """Start it, with all that it remembers."""
         await self.spawn(
             *("tests.chaos.till", "--socket", str(self._street.daemon.till_socket)),
-            *("--plan", str(self._plan), "--ledger", str(self.ledger), *options),
+            *("--plan", str(self._plan), "--ledger", str(self.ledger)),
         )
 
     def _ended(self) -> None:
@@ -175,40 +178,29 @@ class Street:
         self.daemon = Daemon(directory, environment=self._environment)
         self.daemon_lock = asyncio.Lock()
         self.callbacks_lan = Lan()
-        self.callbacks = Proxy("callbacks", plan.seed, (self.lan, self.callbacks_lan))
+        self.callbacks = Proxy(self.lan, self.callbacks_lan)
         tls.init(directory / "state" / "tls", names=["localhost"], addresses=[ADVERTISED_HOST, DAEMON_HOST])
         authority = trustme.CA()
         self.terminal_ca = directory / "terminal-ca.pem"
         authority.cert_pem.write_to_path(str(self.terminal_ca))
         #: All terminals have the same certificate, which does not name them.
-        self.terminal_leaf = issued(
-            directory,
-            authority,
-            "127.0.0.1",
-        )
+        self.terminal_leaf = issued(directory, authority, "127.0.0.1")
         #: What went wrong that should not: of all lives of all processes.
         self.faults: list[str] = []
         self.terminals = {serial: TerminalProcess(self, serial) for serial in plan.terminals}
         self.tills = [TillProcess(self, number) for number in range(plan.tills)]
-        #: What the daemon needed, in all its lives, and how many these were.
-        self.memory = Memory(len(plan.payments))
-        self.lives = 0
-        #: How often everything was derived again.
-        self.reprocessed = 0
         self._log = directory / "posd.log"
         self._meetings: dict[int, set[int]] = {}
 
     @property
-    def proxies(self) -> Mapping[str, Proxy]:
-        """All proxies by name."""
-        return {"callbacks": self.callbacks, **{serial: item.proxy for serial, item in self.terminals.items()}}
+    def proxies(self) -> list[Proxy]:
+        """All proxies."""
+        return [self.callbacks, *(item.proxy for item in self.terminals.values())]
 
     async def open(self) -> None:
         """Start everything but the tills."""
         for terminal in self.terminals.values():
             await terminal.proxy.listen("127.0.0.1")
-        for proxy in self.proxies.values():
-            proxy.fateful = NETWORK in self.plan.on
         config = CONFIGURATION.format(
             directory=self.directory,
             daemon=DAEMON_HOST,
@@ -229,12 +221,10 @@ class Street:
 
     async def start_daemon(self) -> None:
         """Start the daemon, on the port that it had; return when it serves. Raise AssertionError where it ends."""
-        self.lives += 1
         await self.daemon.start()
 
     async def start_dying_daemon(self, point: str) -> bool:
         """Start the daemon so that it dies by itself at a point of its code; tell whether it came there in time."""
-        self.lives += 1
         self.daemon.environment = self._environment | {"POSD_CRASH": point}
         try:
             await self.daemon.start(wait=False)
@@ -270,14 +260,6 @@ class Street:
                 if line["event"] in ("posd.internal_error", "not json") or line.get("level") == "critical":
                     self.faults.append(f"the daemon's log: {json.dumps(line)}")
 
-    def look(self) -> Sample | None:
-        """Look at what the daemon needs; None where it is not there."""
-        process = self.daemon.process
-        kilobytes = 0 if process is None else resident_kilobytes(process.pid)
-        if not kilobytes:
-            return None
-        return Sample(self.happenings.begun, self.lives, kilobytes)
-
     async def list(self, query: str) -> list[dict[str, Any]]:
         """Return all pages of a list of transactions; `query` is empty or ends with "&". Raise Away."""
         found: list[dict[str, Any]] = []
@@ -292,12 +274,6 @@ class Street:
                 return found
             cursor = f"&cursor={page['next_cursor']}"
 
-    async def newest_change(self, after: int) -> int:
-        """Return the number of the newest change of the feed; it is read from `after` on."""
-        while (page := (await self.daemon.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
-            after = page["next_after"]
-        return after
-
     async def admin(self, method: str, path: str, body: Any = None) -> Reply:
         """Call the local API as an operator."""
         return await self.daemon.call(method, path, body, socket=self.daemon.admin_socket)
@@ -305,7 +281,6 @@ class Street:
     async def reprocess(self) -> None:
         """Have everything derived again: no difference may come of it."""
         reply = await self.admin("POST", "/reprocess")
-        self.reprocessed += 1
         if reply.status != 503 and (reply.status != 200 or reply.json["differing"] or reply.json["applied"]):
             self.faults.append(f"reprocess answered {reply.status}: {reply.body.decode()}")
 
@@ -323,5 +298,5 @@ class Street:
             await process.kill()
         if self.daemon.process is not None:
             await self.end_daemon(signal.SIGKILL)
-        for proxy in self.proxies.values():
+        for proxy in self.proxies:
             await proxy.stop()

@@ -1,15 +1,11 @@
 """Books that are falsified in one place, and what the comparison has to find there."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.baddays import BadDay
-from tests.chaos.books import Books, Case, Said, cases
-from tests.chaos.stored import may_be_aborted
+from tests.chaos.books import Books, Case, cases
 
 
 def charged(books: Books) -> Iterator[Case]:
@@ -102,11 +98,6 @@ def open_unseen(books: Books, case: Case) -> None:
     case.shown.update(phase="active", outcome=None, attention=[])
 
 
-def strange_attention(books: Books, case: Case) -> None:
-    """posd tells of something that has not happened."""
-    case.shown["attention"] = [{"code": "conflicting_final"}]
-
-
 def sent_and_unknown(books: Books, case: Case) -> None:
     """It was sent, and posd does not have it."""
     for ledger, line in lines(books, "final", case.id):
@@ -122,12 +113,6 @@ def open_and_charged(books: Books, case: Case) -> None:
 def still_starting(books: Books, case: Case) -> None:
     """posd has left it in the middle of its start."""
     case.shown.update(phase="starting", outcome=None, attention=[{"code": "in_doubt"}])
-
-
-def refused_for_nothing(books: Books, case: Case) -> None:
-    """It was refused with a code that nothing in a run can raise."""
-    ledger, _ = lines(books, "outcome", case.id)[-1]
-    ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "invalid_request"})
 
 
 def heard_another_reference(books: Books, case: Case) -> None:
@@ -148,128 +133,15 @@ def changed_without_a_word(books: Books, case: Case) -> None:
     case.shown["attention"] = []
 
 
-def told_and_gone(books: Books, case: Case) -> None:
-    """The feed told of a change of it that is not there."""
-    books.feed[max(books.feed) + 1] = (case.id, "event:APPROVAL", "final", "approved")
-
-
-def never_told(books: Books, case: Case) -> None:
-    """The feed did not tell of a change of it."""
-    del books.feed[next(seq for seq, change in books.feed.items() if change[0] == case.id)]
-
-
-HONEST = BadDay(None, 0.0, frozenset(), falsified=False, two_ends=False, silent=False, misleads=False, denies=False)
-
-
-def bad_day(books: Books, case: Case, **traits: bool) -> None:
-    """Its terminal had a bad day, on which it told all the same how it ended."""
-    final = case.charges[-1]
-    books.days[case.id] = replace(HONEST, **traits)
-    books.told[case.id] = [Said(final["status"], final["transaction_reference"], final["amount"])]
-
-
-def said_otherwise(books: Books, case: Case) -> None:
-    """Its terminal said that it was declined, and posd says approved."""
-    bad_day(books, case, falsified=True)
-    books.told[case.id] = [Said("DECLINED", None, None)]
-
-
-def followed_a_lie(books: Books, case: Case) -> None:
-    """posd holds an end of which the ledger has nothing, and the scenario does not falsify."""
-    bad_day(books, case)
-    books.told[case.id] = [Said("DECLINED", None, None)]
-    case.shown["outcome"]["result"] = "declined"
-
-
-def said_twice(books: Books, case: Case) -> None:
-    """Its terminal said two ends, and posd does not tell."""
-    bad_day(books, case, falsified=True, two_ends=True)
-    books.told[case.id].append(Said("APPROVAL", "another", case.charges[-1]["amount"]))
-
-
-def bad_day_charged_twice(books: Books, case: Case) -> None:
-    """Its terminal charged it twice, and the scenario has one end."""
-    bad_day(books, case)
-    charged_twice(books, case)
-
-
-def bad_day_another_reference(books: Books, case: Case) -> None:
-    """posd has another reference than its terminal said."""
-    bad_day(books, case)
-    another_reference(books, case)
-
-
-def denied_for_no_reason(books: Books, case: Case) -> None:
-    """posd says that it did not start, and its terminal has charged it and hides nothing."""
-    bad_day(books, case)
-    books.told[case.id] = []
-    case.shown["outcome"]["result"] = "not_started"
-
-
-def made_up(books: Books, case: Case) -> None:
-    """posd says that it was approved, and its terminal did not say so."""
-    bad_day(books, case, silent=True)
-    books.told[case.id] = []
-
-
-def open_and_not_hidden(books: Books, case: Case) -> None:
-    """posd has it open, and its terminal would have told."""
-    bad_day(books, case)
-    books.told[case.id] = []
-    case.shown.update(phase="active", outcome=None, attention=[{"code": "stalled"}])
-
-
-def told_and_open(books: Books, case: Case) -> None:
-    """posd has it open, and was told of its end."""
-    bad_day(books, case, silent=True)
-    case.shown.update(phase="active", outcome=None, attention=[{"code": "stalled"}])
-
-
-def heard_what_was_not_said(books: Books, case: Case) -> None:
-    """Its till heard that it was canceled, and its terminal said approved."""
-    bad_day(books, case)
-    heard_canceled(books, case)
-
-
-def heard_not_started(books: Books, case: Case) -> None:
-    """Its till heard that it did not start, and it was charged."""
-    bad_day(books, case)
-    for _, line in lines(books, "outcome", case.id):
-        line["result"] = "not_started"
-    case.shown["outcome"]["result"] = "not_started"
-    books.told[case.id] = []
-
-
-def never_charged_on_a_bad_day(books: Books, case: Case) -> None:
-    """posd and its till say approved, and its terminal has not charged it."""
-    bad_day(books, case)
-    for _, line in lines(books, "final", case.id):
-        line["charged"] = False
-
-
-def aborted_for_another(books: Books, case: Case) -> None:
-    """An abort hit it that was not asked for."""
-    ledger, _ = lines(books, "final", case.id)[0]
-    ledger.append(
-        {"at": "", "kind": "abort", "client_transaction_id": case.id, "http_status": 200, "effect": "cancels"}
-    )
-
-
 def copied(books: Books) -> Books:
     """Books that can be falsified."""
-    names = ("terminals", "tills", "sales", "feed", "transactions", "told", "days")
+    names = ("terminals", "tills", "sales", "transactions")
     return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
 
 
 def undisturbed(books: Books) -> Case:
-    """A payment of an ordinary day that was charged, and to which no person, abort or fault did anything."""
-    with closing(sqlite3.connect(books.database)) as db:
-        touched = may_be_aborted(db)
-    return next(
-        case
-        for case in charged(books)
-        if not (case.day or lines(books, "abort", case.id)) and case.id not in touched | books.words.keys()
-    )
+    """A payment that was charged, and to which no person, abort or fault did anything."""
+    return next(case for case in charged(books) if not lines(books, "abort", case.id) and case.id not in books.resolved)
 
 
 #: What is done to a payment, the kind of the finding, and a part of its words.
@@ -285,33 +157,14 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (never_charged, "wrong", "its terminal knows of no end of it"),
     (another_reference, "wrong", "it is approved with"),
     (another_amount, "wrong", "was asked for, and"),
-    (refused_and_sent, "wrong", "nothing of it should be recorded"),
+    (refused_and_sent, "wrong", "nothing should be recorded"),
     (open_unseen, "lost", "and not in attention"),
     (open_and_charged, "wrong", "it is open after the last search"),
     (still_starting, "wrong", "it is still starting"),
     (sent_and_unknown, "lost", "it was sent, and posd does not know it"),
     (unknown, "lost", "posd has shown it to its till, and does not know it"),
     (unknown, "wrong", "it stands in one of database and list"),
-    (refused_for_nothing, "wrong", "for which there was no reason"),
     (heard_another_reference, "wrong", "its till heard another reference than the terminal's"),
     (heard_approved, "wrong", "it was not charged, and its till heard approved"),
     (changed_without_a_word, "wrong", "without a word of a correction"),
-    (strange_attention, "wrong", "of which nothing has happened"),
-    (told_and_gone, "lost", "which is not there"),
-    (never_told, "wrong", "and the feed said None"),
-    (aborted_for_another, "wrong", "an abort hit it that was not for it"),
-    (said_otherwise, "lost", "it is approved, and its terminal said DECLINED"),
-    (followed_a_lie, "wrong", "of which its terminal's ledger has nothing"),
-    (followed_a_lie, "lost", "it is declined, and its terminal has charged it"),
-    (said_twice, "wrong", "posd does not tell that they differ"),
-    (bad_day_charged_twice, "doubled", "it was charged 2 times"),
-    (bad_day_another_reference, "wrong", "it is approved with another"),
-    (denied_for_no_reason, "lost", "it is not_started, and its terminal has charged it"),
-    (made_up, "wrong", "its terminal said nothing of the kind"),
-    (open_and_not_hidden, "wrong", "it is open after the last search"),
-    (told_and_open, "lost", "it is open, and its terminal said APPROVAL"),
-    (heard_what_was_not_said, "wrong", "its till heard canceled, and its terminal said APPROVAL"),
-    (heard_not_started, "lost", "it was charged, and its till heard not_started"),
-    (never_charged_on_a_bad_day, "wrong", "it is approved, and its terminal has not charged it"),
-    (never_charged_on_a_bad_day, "wrong", "it was not charged, and its till heard approved"),
 )

@@ -12,9 +12,7 @@ it begins with `at`, the moment.
 | `problem` | a start was refused, and nothing of it is recorded: id, status, code                   |
 | `abort`   | an abort was answered: id, status, code                                                |
 | `outcome` | how it ended: id, result, reference, ticket, amount, corrected                         |
-| `left`    | a person has taken it in hand; the till goes on with the next: id, phase               |
 | `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
-| `closing` | how posd shows it when the run is over: id, phase, result, attention; phase null: none |
 """
 
 import argparse
@@ -31,7 +29,7 @@ from tests.support.streams import stream
 
 #: Until a daemon that cannot be reached is called again, in seconds.
 AGAIN_SECONDS = 0.05
-#: How long one call waits for an outcome, in seconds: then the till looks whether a person has taken it in hand.
+#: How long one call waits for an outcome, in seconds.
 LOOK_SECONDS = 1.0
 #: What a person needs before the next payment is tried after one that did not start, in seconds; twice as long after
 #: the next of them, and so on.
@@ -43,7 +41,7 @@ CARD_SECONDS = 2.0
 CONFLICTS = 5
 
 #: Lines after which a payment is done with.
-CLOSED = ("outcome", "left", "refused")
+CLOSED = ("outcome", "refused")
 
 
 class Ledger:
@@ -97,23 +95,6 @@ class Till:
         for item in items:
             if item["id"] not in closed:
                 await self._pay(item)
-
-    async def close(self, items: list[dict[str, Any]]) -> None:
-        """Ask for all ids once more, also for those that have ended."""
-        for item in items:
-            identity = item["id"]
-            status, document = await self._call("GET", f"/transactions/{identity}")
-            if status != 200:  # it does not know it
-                self._ledger.write("closing", id=identity, phase=None, result=None, attention=[])
-                continue
-            outcome = document["outcome"]
-            self._ledger.write(
-                "closing",
-                id=identity,
-                phase=document["phase"],
-                result=outcome and outcome["result"],
-                attention=[attention["code"] for attention in document["attention"]],
-            )
 
     async def _pay(self, item: dict[str, Any]) -> None:
         identity = item["id"]
@@ -186,7 +167,7 @@ class Till:
         self._ledger.write("abort", id=identity, status=status, code=document.get("code"))
 
     async def _await_outcome(self, identity: str) -> None:
-        """Wait for the outcome, or for a person to take it in hand."""
+        """Wait for the outcome."""
         while True:
             status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
             if status == 200:
@@ -204,9 +185,6 @@ class Till:
                     self._patience = min(MAX_PERSON_SECONDS, 2 * self._patience)
                 else:
                     self._patience = PERSON_SECONDS
-                return
-            if status == 202 and document["released"]:
-                self._ledger.write("left", id=identity, phase=document["phase"])
                 return
             if status not in (202, 503):
                 raise AssertionError(f"the outcome of {identity} was answered {status}: {document}")
@@ -243,11 +221,9 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--ledger", type=Path, required=True)
-    parser.add_argument("--close", action="store_true", help="ask once more for all, and end")
     options = parser.parse_args()
     till = Till(options.socket, Ledger(options.ledger))
-    items = json.loads(options.plan.read_text())
-    asyncio.run(till.close(items) if options.close else till.run(items))
+    asyncio.run(till.run(json.loads(options.plan.read_text())))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from tests.collect.postgres import Postgres, postgres
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, Process, with_feed
-from tests.relay.link import Link, link_to
 from tests.relay.nats_server import NatsServer, nats_server
 from tests.support import forks
 from tests.support.daemon import running
 from tests.support.events import APPROVED
 from tests.support.leftovers import OWNER, owner
+from tests.support.proxy import Lan, Proxy
 from tests.support.shop import Payment, Shop, answering
 from tests.support.terminal import scripted_terminal
 
@@ -45,7 +45,7 @@ class Post:
 
     shop: Shop
     lane: Lane
-    link: Link
+    network: Lan
     relays: list[Process] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     paying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -157,17 +157,17 @@ class Fleet:
 
     async def _cut_link(self) -> None:
         post = self.random.choice(self.posts)
-        post.link.cut()
+        post.network.down(cut=True, refuse=True)
         await self._pay(post)
-        post.link.mend()
+        post.network.up()
 
     async def _swallow(self) -> None:
         """What a lane sends is lost on the way, and nobody is told."""
         post = self.random.choice(self.posts)
-        post.link.swallow()
+        post.network.down(cut=False, refuse=False)
         for _ in range(3):
             await self._pay(post)
-        post.link.mend()
+        post.network.up(lost=True)
 
     async def _kill_collector(self) -> None:
         number = self.random.randrange(len(self.collectors))
@@ -290,8 +290,13 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
             terminal = await stack.enter_async_context(scripted_terminal(home, f"SN-{number}"))
             daemon = await stack.enter_async_context(running(home, terminal.toml))
             shop = Shop(daemon, terminal, repeat(terminal.serial), repeat(terminal.serial))
-            link = await stack.enter_async_context(link_to(server.port))
-            posts.append(Post(shop, Lane(daemon, server, name=f"lane-{number}", urls=[link.url]), link))
+            network = Lan()
+            proxy = Proxy(network)
+            proxy.upstream = ("127.0.0.1", server.port)
+            await proxy.listen("127.0.0.1")
+            stack.push_async_callback(proxy.stop)
+            lane = Lane(daemon, server, name=f"lane-{number}", urls=[f"nats://127.0.0.1:{proxy.port}"])
+            posts.append(Post(shop, lane, network))
         yield Fleet(Random(seed), directory, server, database, posts)
 
 

@@ -1,19 +1,11 @@
-"""Running a target: one batch of cases, whose failure is shrunk; and batch after batch, guided by coverage."""
+"""Running a target: a batch of cases, whose failure is shrunk."""
 
-import time
 import warnings
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from tests.fuzz.guide import Arcs
 from tests.fuzz.target import Case, Target
-
-#: Cases of one batch: the corpus grows after it.
-BATCH = 250
-#: Bodies of the corpus; the newest ones, where there are more.
-MAX_CORPUS = 1000
 
 
 class Failure(NamedTuple):
@@ -23,30 +15,12 @@ class Failure(NamedTuple):
     error: BaseException
 
 
-class Report(NamedTuple):
-    """What running a target for some time came to."""
-
-    target: str
-    cases: int
-    batches: int
-    corpus: int
-    lines: tuple[int, int]
-    arcs: int
-    failure: Failure | None
-
-
-def batch(
-    target: Target,
-    count: int,
-    corpus: Sequence[bytes] = (),
-    number: int | None = None,
-    watch: Callable[[Case], None] | None = None,
-) -> tuple[int, Failure | None]:
+def batch(target: Target, count: int, number: int | None = None) -> Failure | None:
     """Check `count` cases, the same ones for the same seed `number` (None: for the same version of everything).
 
-    `watch` is called instead of the target's check. Returns how many were checked, and the failure, shrunk.
+    Return the failure, shrunk.
     """
-    check, checked, last = watch or target.check, 0, Case(b"")
+    last = Case(b"")
 
     @settings(
         max_examples=count,
@@ -58,11 +32,11 @@ def batch(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(target.cases(corpus))
+    @given(target.cases)
     def run(case: Case) -> None:
-        nonlocal checked, last
-        checked, last = checked + 1, case
-        check(case)
+        nonlocal last
+        last = case
+        target.check(case)
 
     if number is not None:
         run = seed(number)(run)
@@ -71,28 +45,5 @@ def batch(
         try:
             run()
         except Exception as error:  # noqa: BLE001 - any exception that escapes is a finding
-            return checked, Failure(last, error)
-    return checked, None
-
-
-def search(target: Target, seconds: float, number: int) -> Report:
-    """Run batches for some time, each from the bodies that reached something new in those before; stop at a failure."""
-    arcs, corpus, cases, batches = Arcs(target.modules), list[bytes](), 0, 0
-    failure: Failure | None = None
-    end = time.monotonic() + seconds
-    while failure is None and time.monotonic() < end:
-        fresh: list[bytes] = []
-
-        def watched(case: Case, fresh: list[bytes] = fresh) -> None:
-            if not target.modules:
-                target.check(case)
-                return
-            with arcs.watching():
-                target.check(case)
-            if arcs.reached_new():
-                fresh.append(case.body)
-
-        checked, failure = batch(target, BATCH, tuple(corpus), number + batches, watched)
-        cases, batches = cases + checked, batches + 1
-        corpus = [*corpus, *fresh][-MAX_CORPUS:]
-    return Report(target.name, cases, batches, len(corpus), arcs.lines(), len(arcs.seen), failure)
+            return Failure(last, error)
+    return None

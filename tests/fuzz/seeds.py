@@ -3,7 +3,6 @@
 from decimal import Decimal
 from typing import Any
 
-from tests.fuzz.trees import Literal
 from tests.support.events import APPROVED, event
 
 IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
@@ -90,107 +89,4 @@ PRINT_WEBHOOKS: tuple[dict[str, Any], ...] = (
     },
     {"printJobId": TERMINAL_JOB, "status": "COMPLETED", "externalReference": ""},
 )
-PRINT_REPLIES: tuple[Any, ...] = (
-    *PRINT_WEBHOOKS,
-    {"printJobId": PRINT_JOB, "status": "PENDING"},
-    {"id": TERMINAL_JOB, "status": "IN_PROGRESS"},
-    {"print_job_id": PRINT_JOB, "id": TERMINAL_JOB, "status": "FAILED", "errorCode": 7},
-    [{"id": "another", "status": "COMPLETED"}, {"id": PRINT_JOB, "status": "PENDING"}],
-    {"status": "COMPLETED"},
-)
 PRINT_WORDS = (*PRINT_STATUSES, "PAUSED", PRINT_JOB, TERMINAL_JOB, "another", "printJobId", "id", "errorCode")
-
-#: Bodies of `PUT /transactions/{id}`. The terminal is filled in by who sends them.
-START_REQUESTS: tuple[dict[str, Any], ...] = (
-    {"terminal": SERIAL, "amount": {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00"), "subtotal_iva0": 0}},
-    {
-        "terminal": SERIAL,
-        "type": "charge",
-        "amount": {
-            "iva": "1.20",
-            "subtotal_iva": Decimal("10.10"),
-            "extra_taxes": {"ice": Decimal("0.0100"), "iac": 0},
-            "tip": 1,
-        },
-        "sale": "2026-11-20/till-3/1042",
-        "metadata": {"reference": "ticket 1042", "price": Decimal("10.10"), "list": [1, {"a": None}]},
-        "transaction_reference": None,
-        "original": None,
-        "options": {"is_deferred": False, "installments": 3},
-        "repeat": True,
-    },
-    {
-        "terminal": SERIAL,
-        "type": "capture",
-        "amount": {"subtotal_iva0": 5},
-        "transaction_reference": OTHER_IDENTITY,
-        "additional": True,
-    },
-    {"terminal": SERIAL, "amount": {"iva": Literal("12e-1"), "subtotal_iva": Literal("1E+1"), "tip": Literal("0e3")}},
-    {"terminal": SERIAL, "type": "void", "transaction_reference": OTHER_IDENTITY.upper()},
-)
-START_WORDS = (
-    "charge",
-    "pre-auth",
-    "re-auth",
-    "capture",
-    "post-tip",
-    "void",
-    "metadata",
-    "options",
-    "amount",
-    "original",
-    "events_webhook_url",
-    "client_transaction_id",
-    "extra_taxes",
-    OTHER_IDENTITY,
-)
-
-PRINT_REQUESTS: tuple[dict[str, Any], ...] = (
-    {"terminal": SERIAL, "external_reference": "1042", "document": {"text": "a receipt", "lines": [["a", 1], []]}},
-    {"terminal": SERIAL, "document": {}, "reprint_of": None},
-    {
-        "document": {
-            "commands": [
-                {"type": "text", "text": "a shop\n", "align": "CENTER", "size": 28, "bold": True},
-                {"type": "columns", "columns": [{"text": "a", "weight": 3}, {"text": "2.50", "align": "RIGHT"}]},
-                {"type": "divider", "dividerType": "SOLID", "offset": 0},
-                {"type": "feed", "lines": 2},
-                {"type": "space", "pixels": 8},
-                {"type": "qr", "content": "x", "dotSize": 6, "errorLevel": "M"},
-                {"type": "cut"},
-            ]
-        }
-    },
-)
-PRINT_REQUEST_WORDS = ("document", "reprint_of", "external_reference", "commands", "LEFT", PRINT_JOB)
-
-DECISIONS: tuple[dict[str, Any], ...] = (
-    {"operator": "Ana", "note": "seen on the slip", "result": "approved", "transaction_reference": OTHER_IDENTITY},
-    {"operator": "Ana", "note": "seen on the slip"},
-    {"operator": "Ana", "note": "looked at it", "code": "gap"},
-    {"operator": "Ana", "note": "looked at the paper", "result": "COMPLETED"},
-    {
-        "operator": "Ana",
-        "note": "a restore lost it",
-        "result": "approved",
-        "terminal": "SN-0001",
-        "type": "refund",
-        "amount": {"subtotal_iva0": 11.2, "extra_taxes": {"ice": "0.10"}},
-        "sale": "s",
-        "original": OTHER_IDENTITY,
-    },
-)
-DECISION_WORDS = (
-    "approved",
-    "declined",
-    "not_started",
-    "gap",
-    "in_doubt",
-    "FAILED",
-    "result",
-    "code",
-    "amount",
-    "type",
-    "terminal",
-)

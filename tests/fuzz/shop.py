@@ -1,24 +1,30 @@
 """A daemon process for fuzzing, asked by threads that block."""
 
-import asyncio
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from threading import Thread
 from uuid import UUID, uuid5
+
+import httpx2
 
 from posd.base import ids
 from posd.base.ids import Channel
 from tests.fuzz.seeds import SERIAL
-from tests.fuzz.wire import Answer, Message, ask_local, ask_tls
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
+from tests.support.threaded import in_thread
 from tests.support.webhooks import faults, key_file
 
 #: In the fleet; nothing listens at its address.
 GONE = "SN-GONE"
+
+#: Longest that an answer may take before it counts as stuck, in seconds.
+PATIENCE_SECONDS = 60.0
+#: How long until a connection that was turned away is tried again, in seconds.
+AGAIN_SECONDS = 0.1
 
 _NAMESPACE = UUID("7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
 
@@ -29,19 +35,33 @@ class Shop:
     def __init__(self, posd: Daemon) -> None:
         self.posd = posd
         self._numbers = count()
-        self._tls = ssl.create_default_context(cafile=str(posd.ca))
+        own = httpx2.Limits(max_keepalive_connections=0)  # a connection for each request
+        tls = ssl.create_default_context(cafile=str(posd.ca))
+        self._outside = httpx2.Client(verify=tls, limits=own, timeout=PATIENCE_SECONDS, trust_env=False)
+        socket = httpx2.HTTPTransport(uds=str(posd.till_socket), limits=own)
+        #: The local API.
+        self.local = httpx2.Client(transport=socket, base_url="http://posd/v1", timeout=PATIENCE_SECONDS)
 
     def fresh(self) -> str:
         """Return an id that was not used yet."""
         return str(uuid5(_NAMESPACE, str(next(self._numbers))))
 
-    def ask(self, message: Message) -> Answer:
-        """Ask the local API."""
-        return ask_local(self.posd.till_socket, message.encode(), message.method)
+    def deliver(self, path: str, body: bytes | Iterable[bytes], method: str = "POST") -> int:
+        """Call the webhook listener, in pieces where the body is several; return the HTTP status, 0 where none came.
 
-    def deliver(self, data: bytes, method: str = "POST") -> Answer:
-        """Send bytes to the webhook listener."""
-        return ask_tls(self.posd.port, self._tls, data, method)
+        Who has shown no valid token too often is turned away before TLS, and comes again as a terminal does.
+        """
+        url, headers = f"https://127.0.0.1:{self.posd.port}{path}", {"content-type": "application/json"}
+        latest = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return self._outside.request(method, url, content=body, headers=headers).status_code
+            except httpx2.ConnectError:
+                if time.monotonic() > latest:
+                    raise
+                time.sleep(AGAIN_SECONDS)
+            except (httpx2.NetworkError, httpx2.ProtocolError):
+                return 0
 
     def address(self, channel: Channel, identity: str) -> str:
         """Return the path of the callback address of an id."""
@@ -53,7 +73,7 @@ class Shop:
         assert self.posd.process is not None
         assert self.posd.process.returncode is None, "the daemon has ended"
         assert faults(self.posd) == []
-        assert self.ask(Message("GET", "/v1/version")).status == 200
+        assert self.local.get("/version").status_code == 200
 
 
 @contextmanager
@@ -62,17 +82,7 @@ def open_shop(directory: Path) -> Iterator[Shop]:
     terminals = "".join(
         f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://127.0.0.1:{reserve()}"\n' for serial in (SERIAL, GONE)
     )
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_forever)
-    thread.start()
-    daemon = running(directory, terminals, "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.2\n")
-    try:
-        posd = asyncio.run_coroutine_threadsafe(daemon.__aenter__(), loop).result()
-        try:
-            yield Shop(posd)
-        finally:
-            asyncio.run_coroutine_threadsafe(daemon.__aexit__(None, None, None), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with in_thread(
+        running(directory, terminals, "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.2\n")
+    ) as posd:
+        yield Shop(posd)

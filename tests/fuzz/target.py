@@ -1,6 +1,6 @@
 """What is fuzzed: a target is a way to make cases and the invariants that hold for each of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -8,22 +8,18 @@ from hypothesis.strategies import SearchStrategy
 
 
 class Case(NamedTuple):
-    """One input. `body` is what the corpus keeps; `given` are the few words that stand beside it."""
+    """One input; `given` are the few words that stand beside the body."""
 
     body: bytes
     given: tuple[Any, ...] = ()
 
 
 class Target(NamedTuple):
-    """`cases(corpus)` makes cases; `check` raises AssertionError where an invariant does not hold, and anything else
-    that escapes is a fault too. `modules` are the files of posd whose arcs guide the search, none where they run in
-    another process.
-    """
+    """`check` raises AssertionError where an invariant does not hold; anything else that escapes is a fault too."""
 
     name: str
-    cases: Callable[[Sequence[bytes]], SearchStrategy[Case]]
+    cases: SearchStrategy[Case]
     check: Callable[[Case], None]
-    modules: tuple[str, ...] = ()
 
 
 def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:

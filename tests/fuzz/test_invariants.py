@@ -1,13 +1,11 @@
 """The short run: the same cases each time (derandomised), so that the suite never meets a new one by chance."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.found import Found, kept, save
-from tests.fuzz.running import batch, search
+from tests.fuzz.running import batch
 from tests.fuzz.seeds import EVENTS
 from tests.fuzz.target import Case, Target
 from tests.fuzz.targets import PURE, SERVED
@@ -21,10 +19,8 @@ BY_NAME = {target.name: target for target in PURE}
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("target", PURE, ids=lambda target: target.name)
 def test_invariants_hold(target: Target) -> None:
-    checked, failure = batch(target, CASES)
-    if failure is not None:
-        pytest.fail(f"{failure.case!r}: {failure.error!r}")
-    assert checked >= CASES
+    failure = batch(target, CASES)
+    assert failure is None, failure
 
 
 @pytest.mark.parametrize("item", [item for item in FOUND if item.target not in SERVED], ids=lambda item: item.name)
@@ -38,51 +34,10 @@ def test_a_failure_is_found_shrunk_and_kept(tmp_path: Path) -> None:
     def check(case: Case) -> None:
         assert b"brand" not in case.body, "it has a brand"
 
-    broken = BY_NAME["event"]._replace(check=check)
-    report = search(broken, 60, 1)
-    assert report.failure is not None
-    assert b"brand" in report.failure.case.body
-    assert len(report.failure.case.body) <= len(write(tree(EVENTS[0]))), "it was not shrunk"
-    save("event", report.failure.case, str(report.failure.error), tmp_path)
+    failure = batch(BY_NAME["event"]._replace(check=check), CASES)
+    assert failure is not None
+    assert b"brand" in failure.case.body
+    assert len(failure.case.body) <= len(write(tree(EVENTS[0]))), "it was not shrunk"
+    save("event", failure.case, str(failure.error), tmp_path)
     (again,) = kept(tmp_path)
-    assert (again.target, again.case) == ("event", report.failure.case)
-
-
-@pytest.mark.slow
-def test_the_search_is_guided_by_what_was_reached() -> None:
-    report = search(BY_NAME["event"], 1.0, 1)
-    reached, there = report.lines
-    assert report.failure is None
-    assert report.corpus > 0
-    assert 0 < reached <= there
-    assert report.arcs > 0
-
-
-#: Configurations for the command: right, wrong in a value, and what a parser does not expect.
-TEXTS = {
-    "right": (b'[[terminals]]\nserial = "SN-1"\n', 0),
-    "wrong value": (b'[[terminals]]\nserial = "SN-1"\nscheme = "ftp"\n', 2),
-    "a number of 5000 digits": (b"[database]\nretention_days = " + b"9" * 5000, 2),
-    "a hexadecimal one": (b"[database]\nretention_days = 0x" + b"f" * 5000, 2),
-    "brackets": (b"terminals = " + b"[" * 5000, 2),
-    "NUL in a path": (b'[terminal_defaults.headers]\nX = {file = "a\\u0000b"}\n', 2),
-    "NUL in an address": (b'[webhooks]\nlisten = "[fe80::1%a\\u0000b]:80"\n', 2),
-    "a key with a line in it": (b'"a\\nb" = 1\n', 2),
-    "not UTF-8": (b"\xff\xfe[merchant]", 2),
-}
-
-
-@pytest.mark.slow
-def test_the_command_tells_what_is_wrong_and_never_a_traceback(tmp_path: Path) -> None:
-    """`posd config check` as a process, all at once."""
-    running = {}
-    for number, (name, (text, _)) in enumerate(TEXTS.items()):
-        file = tmp_path / f"{number}.toml"
-        file.write_bytes(text)
-        command = [sys.executable, "-m", "posd", "--config", str(file), "config", "check", "--file-only"]
-        running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for number, (name, process) in enumerate(running.items()):
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == TEXTS[name][1], (name, said)
-        assert "Traceback" not in said, name
-        assert process.returncode == 0 or f"{number}.toml:" in said, (name, said)
+    assert (again.target, again.case) == ("event", failure.case)

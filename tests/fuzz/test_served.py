@@ -1,6 +1,5 @@
 """The short run against a real daemon: the same cases each time, and those that were found before."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +8,6 @@ from tests.fuzz.running import batch
 from tests.fuzz.shop import Shop, open_shop
 from tests.fuzz.target import Target
 from tests.fuzz.targets import SERVED, served
-from tests.fuzz.wire import Message, query
 
 CASES = 100
 
@@ -28,33 +26,30 @@ def targets(shop: Shop) -> dict[str, Target]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_invariants_hold(targets: dict[str, Target], name: str) -> None:
-    checked, failure = batch(targets[name], CASES)
-    if failure is not None:
-        pytest.fail(f"{failure.case!r}: {failure.error!r}")
-    assert checked >= CASES
+    failure = batch(targets[name], CASES)
+    assert failure is None, failure
 
 
 @pytest.mark.parametrize("key", ["a\x00b", 'a"b', "a\\b", "\x00", "", "a=b&c", "n\u00famero", "\U0001f4b3", "k" * 3000])
 def test_any_key_can_be_searched(shop: Shop, key: str) -> None:
     identity = shop.fresh()
-    body = json.dumps({"terminal": "SN-GONE", "amount": {"iva": 1}, "metadata": {key: identity}}).encode()
-    assert shop.ask(Message("PUT", f"/v1/transactions/{identity}", body=body)).status == 201
+    request = {"terminal": "SN-GONE", "amount": {"iva": 1}, "metadata": {key: identity}}
+    assert shop.local.put(f"/transactions/{identity}", json=request).status_code == 201
     for value, found in ((identity, [identity]), (f"{identity}x", [])):
-        answer = shop.ask(Message("GET", "/v1/transactions" + query([(f"metadata.{key}", value)])))
-        assert [row["client_transaction_id"] for row in answer.json["transactions"]] == found
+        answer = shop.local.get("/transactions", params={f"metadata.{key}": value}).json()
+        assert [row["client_transaction_id"] for row in answer["transactions"]] == found
 
 
 def test_more_keys_than_the_database_takes_are_refused(shop: Shop) -> None:
     for count, status in ((16, 200), (17, 422), (1100, 422)):
-        pairs = [(f"metadata.{number}", "") for number in range(count)]
-        assert shop.ask(Message("GET", "/v1/transactions" + query(pairs))).status == status
+        filters = {f"metadata.{number}": "" for number in range(count)}
+        assert shop.local.get("/transactions", params=filters).status_code == status
 
 
 @pytest.mark.parametrize("filters", [{"terminal": "\x00"}, {"sale": "a\x00b"}, {"metadata.reference": "\x00"}])
 def test_nul_in_a_filter_finds_nothing(shop: Shop, filters: dict[str, str]) -> None:
-    answer = shop.ask(Message("GET", "/v1/transactions" + query(list(filters.items()))))
-    assert answer.status == 200
-    assert answer.json["transactions"] == []
+    answer = shop.local.get("/transactions", params=filters)
+    assert (answer.status_code, answer.json()["transactions"]) == (200, [])
 
 
 @pytest.mark.parametrize("channel", ["transactions", "print-jobs"])
@@ -65,11 +60,11 @@ def test_nesting_is_bounded(shop: Shop, channel: str, levels: int) -> None:
     amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""
     body = f'{{"terminal": "SN-GONE", {amount}"{member}": {nest(levels)}}}'.encode()
     identity = shop.fresh()
-    answer = shop.ask(Message("PUT", f"/v1/{channel}/{identity}", body=body))
-    assert answer.status == (201 if levels <= 64 else 422), answer
+    answer = shop.local.put(f"/{channel}/{identity}", content=body)
+    assert answer.status_code == (201 if levels <= 64 else 422), answer
     if levels > 64:
-        assert [error["path"] for error in answer.json["errors"]] == [f"/{member}" if levels == 65 else ""]
-        assert shop.ask(Message("GET", f"/v1/{channel}/{identity}")).status == 404
+        assert [error["path"] for error in answer.json()["errors"]] == [f"/{member}" if levels == 65 else ""]
+        assert shop.local.get(f"/{channel}/{identity}").status_code == 404
 
 
 def nest(levels: int) -> str:

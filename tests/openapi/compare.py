@@ -7,7 +7,7 @@ rules out. Who asks knows the old one too: everything that it lets him say has t
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Schema = dict[str, Any]
+from tests.support.described import OPEN_WORDS, Schema
 
 #: Limits: by how a limit can be drawn closer. A new limit is a closer one.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
@@ -18,7 +18,6 @@ EXACT = ("pattern", "format", "contentEncoding")
 #: Patterns that another has replaced which takes all that they took, and more.
 WIDENED = {(r"^metadata\.[^\u0000\u0022\u005c]+$", r"^metadata\.")}
 
-OPEN_WORDS = "x-extensible-enum"
 #: The name of a schema, where it has one.
 NAME = "x-name"
 #: Of a union in an answer: there may be more kinds one day.

@@ -10,11 +10,11 @@ import pytest
 from posd.api import routes
 from posd.base.problems import NOT_OF_UNKNOWN_ID, PROBLEMS, UNKNOWN_ID
 from tests.openapi import released
-from tests.openapi.described import Described
+from tests.support.described import described
 from tests.support.tables import every
 
 DOCUMENT = released.today()
-DESCRIBED = Described(DOCUMENT)
+DESCRIBED = described()
 
 
 def contents() -> list[Any]:

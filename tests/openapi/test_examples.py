@@ -3,29 +3,25 @@
 That each is as its type describes it, with every field and no other: tests/openapi/test_document.py.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-import httpx2
 import pytest
 
 from posd.api import routes
 from posd.api.openapi import EVERY_CALL, Examples
 from posd.base.problems import PROBLEMS
 from tests.openapi import released
-from tests.openapi.gateway import SERIAL, Gateway, opened
+from tests.openapi.simulated import SERIAL, calling, opened
 from tests.openapi.texts import is_written
+from tests.support.daemon import Daemon
 
 DOCUMENT = released.today()
 EXAMPLES = Examples.read()
 #: The id that examples of others name.
 ORIGINAL = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
-#: Longest that an answer may take, in seconds: then it is stuck.
-STUCK_SECONDS = 30.0
 
 
 def examples() -> list[Any]:
@@ -40,36 +36,32 @@ def examples() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Gateway]:
+def daemon() -> Iterator[Daemon]:
     """A daemon that knows the payment that examples name: it is approved."""
-    with TemporaryDirectory(prefix="posd-") as directory, opened(Path(directory)) as gateway:
-        at = f"{gateway.till}/v1/transactions/{ORIGINAL}"
-        charge = {"terminal": SERIAL, "amount": {"subtotal_iva0": 1}}
-        with httpx2.Client(timeout=STUCK_SECONDS) as client:
-            assert client.put(at, json=charge).status_code == 201
-            assert client.get(f"{at}/outcome").json()["result"] == "approved"
-        yield gateway
+    with opened() as daemon, calling(daemon) as client:
+        at = f"/v1/transactions/{ORIGINAL}"
+        assert client.put(at, json={"terminal": SERIAL, "amount": {"subtotal_iva0": 1}}).status_code == 201
+        assert client.get(f"{at}/outcome").json()["result"] == "approved"
+        yield daemon
 
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize(("method", "path", "operation", "body"), examples())
-def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation: Any, body: Any) -> None:
-    admin = operation["x-posd-socket"] == ["admin"]
+def test_an_example_is_taken(daemon: Daemon, method: str, path: str, operation: Any, body: Any) -> None:
     where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}", serial=SERIAL)
-    body = body | {name: f"{gateway.home}{body[name]}" for name in ("path", "into") if name in body}
-    if "base_url" in body:  # one of those that claim to be the terminal: here it is the one in the configuration
-        known = httpx2.get(f"{gateway.till}/v1/terminals/{SERIAL}", timeout=STUCK_SECONDS).json()
-        body |= {"base_url": known["base_url"]}
+    body = body | {name: f"{daemon.directory}{body[name]}" for name in ("path", "into") if name in body}
     body |= dict.fromkeys({"after", "up_to"} & body.keys(), 0)  # this feed has not come so far
     if "path" in body:
         Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made it
-    with httpx2.Client(timeout=STUCK_SECONDS) as client:
-        reply = client.request(method.upper(), f"{gateway.admin if admin else gateway.till}{where}", json=body)
+    with calling(daemon, admin=operation["x-posd-socket"] == ["admin"]) as client:
+        if "base_url" in body:  # one of those that claim to be the terminal: here it is the one in the configuration
+            body |= {"base_url": client.get(f"/v1/terminals/{SERIAL}").json()["base_url"]}
+        reply = client.request(method.upper(), where, json=body)
         if method == "put" and path.startswith("/v1/transactions"):
             assert reply.status_code == 201, reply.text
-            assert client.get(f"{gateway.till}{where}/outcome").json()["result"] == "approved"
+            assert client.get(f"{where}/outcome").json()["result"] == "approved"
     if reply.status_code >= 400:  # there is no such payment, or no such restore: the body was taken
-        assert json.loads(reply.text)["code"] == "not_found"
+        assert reply.json()["code"] == "not_found"
     else:
         assert str(reply.status_code) in operation["responses"]
 
@@ -103,7 +95,7 @@ def test_every_example_of_a_problem_is_of_a_call_that_has_it() -> None:
 
 
 def test_the_example_of_a_problem_is_a_text_of_the_code() -> None:
-    # The texts of invalid_request are put together; test_served.py compares them with the daemon's.
+    # The texts of invalid_request are put together; test_refusals.py compares them with the daemon's.
     invented = [
         f"{code} ({calls}): {fields['detail']}"
         for code, found in EXAMPLES.problems.items()

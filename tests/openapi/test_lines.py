@@ -16,10 +16,9 @@ from posd.printing.wire import NoAnswer as NoPollAnswer
 from posd.printing.wire import PollAnswered
 from posd.records.model import Phase
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
-from tests.openapi import released
-from tests.openapi.described import Described
+from tests.support.described import described
 
-DESCRIBED = Described(released.today())
+DESCRIBED = described()
 AT = "2026-11-20T10:42:03.120Z"
 ID = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 TRANSACTION = Transaction(

@@ -12,12 +12,11 @@ import pytest_asyncio
 import posd
 from posd.api import routes
 from posd.calls.route import Route
-from tests.openapi import released
-from tests.openapi.described import Described
 from tests.support.daemon import Daemon, running
+from tests.support.described import described
 from tests.support.tables import try_each
 
-DESCRIBED = Described(released.today())
+DESCRIBED = described()
 SERIAL = "SN-0001"
 #: What stands in paths.
 PATH = {

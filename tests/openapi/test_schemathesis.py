@@ -1,17 +1,17 @@
-"""schemathesis over the running daemon; the long run of it is `python -m tests.openapi.cases`."""
+"""schemathesis over the running daemon."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from requests import Session
 
 from tests.openapi import released
-from tests.openapi.checks import faults
-from tests.openapi.gateway import Gateway, opened
+from tests.openapi.checks import faults, session
+from tests.openapi.simulated import opened
 
 #: Generated requests of each call, beside those that schemathesis derives from the description.
 EXAMPLES = 8
@@ -27,9 +27,10 @@ BOUNDED = settings(
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Gateway]:
-    with TemporaryDirectory(prefix="posd-") as directory, opened(Path(directory)) as gateway:
-        yield gateway
+def called() -> Iterator[tuple[Session, Path]]:
+    """What calls a daemon, and its directory."""
+    with opened() as daemon, session(daemon) as calling:
+        yield calling, daemon.directory
 
 
 schema = schemathesis.openapi.from_dict(released.today())
@@ -37,6 +38,6 @@ schema = schemathesis.openapi.from_dict(released.today())
 
 @schema.parametrize()
 @BOUNDED
-def test_no_failure_but_listed_refusals(case: Any, gateway: Gateway) -> None:
-    _, fault = faults(case, gateway)
+def test_no_failure_but_listed_refusals(case: Any, called: tuple[Session, Path]) -> None:
+    _, fault = faults(case, *called)
     assert not fault, fault

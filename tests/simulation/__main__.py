@@ -4,30 +4,28 @@ Exit code 0: all promises held; 1: one did not; 2: the command is wrong; 130: it
 """
 
 import argparse
-import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.simulation import coverage, hunt, runs, shrink, story, vfs
 from tests.simulation.breaks import BREAKS
 from tests.simulation.plan import FAULTS
-from tests.simulation.runs import Job, Played
-from tests.simulation.tally import Tally, failure
+from tests.simulation.runs import Job, Played, said
+from tests.simulation.tally import Tally
 from tests.simulation.world import World
 
-#: How often the progress is told, in seconds: on a terminal, and elsewhere.
-TERMINAL_SECONDS, LOG_SECONDS = 0.5, 60.0
+#: How often the progress is told, in seconds.
+PROGRESS_SECONDS = 60.0
+#: Kinds of failures that are made small.
+SHRUNK = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     options = _parser().parse_args(arguments)
-    if options.list_faults:
-        print("\n".join(FAULTS))
-        return 0
     if options.list_breaks:
         print("\n".join(f"{item.name:30} {item.part:12} {item.says}" for item in BREAKS.values()))
         return 0
@@ -37,8 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cannot simulate here: {error}\n")
         return 2
     if options.replay is not None:
-        job = Job(options.replay, options.size or runs.size_of(options.replay), options.faults, options.mistake)
-        return _replay(job, whole=options.story, shrinks=options.shrink)
+        size, unrest = options.size or runs.size_of(options.replay), 1.0 if options.mistake else 0.0
+        job = Job(options.replay, size, options.faults, options.mistake, unrest)
+        return _replay(job, whole=options.story)
     if options.mistake is not None or options.breaks:
         return _hunt([options.mistake] if options.mistake is not None else [*BREAKS], options.payments, options.table)
     return _many(options)
@@ -48,19 +47,18 @@ def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
     """Look for deliberate faults; tell after how many payments each was found. Return 1 where one was not."""
     results = []
     for name in names:
-        results.append(hunt.hunt(name, payments))
-        sys.stderr.write(f"{name}: {results[-1].failure or 'NOT FOUND'} ({results[-1].payments:,} payments)\n")
+        found = hunt.hunt(name, payments)
+        results.append(found)
+        run = f"--replay {found.seed} --size {found.size}, " if found.failure is not None else ""
+        print(f"{name}: {found.failure or 'NOT FOUND'} ({run}{found.payments:,} payments)", flush=True)
         if file is not None:
             file.write_text(hunt.markdown(results))
-    print(hunt.table(results))
     return 1 if any(found.failure is None for found in results) else 0
 
 
 def _many(options: argparse.Namespace) -> int:
     """Play runs until so many payments were made."""
-    tally = Tally(options.jobs)
-    progress = Progress(lambda: tally.progress(options.payments))
-    stopped = False
+    tally, told, stopped = Tally(), time.monotonic(), False
 
     def jobs() -> Iterator[Job]:
         number = 0
@@ -71,36 +69,27 @@ def _many(options: argparse.Namespace) -> int:
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for played in runs.play_all(jobs(), options.jobs):
+        for played in runs.play_all(jobs(), runs.processors()):
             if played is not None:
                 tally.add(played)
-                if played.failed or options.story:
-                    progress.clear()
                 if played.failed:
-                    _tell_failure(played, options.failures)
-                if options.story:
-                    _tell_story(played)
-            progress.tell()
+                    sys.stderr.write(f"seed {played.job.seed} failed; {command(played.job)}\n")
+                    sys.stderr.write("".join(f"  - {what}\n" for what in said(played)[:8]))
+            if time.monotonic() - told >= PROGRESS_SECONDS:
+                told = time.monotonic()
+                sys.stderr.write(f"{tally.line()}\n")
     except KeyboardInterrupt:
         stopped = True
     finally:
         signal.signal(signal.SIGTERM, before)
-    progress.clear()
-    print(json.dumps(tally.as_json()) if options.json else f"{tally.words()}\n{coverage.words(tally.seen)}")
-    if options.coverage is not None:
-        options.coverage.write_text(coverage.markdown(tally.seen))
+    print(f"{tally.line()}\n{coverage.words(tally.seen)}")
     if stopped:
         sys.stderr.write("stopped; the above is what there was so far\n")
-    if not stopped:
-        for played in _one_of_each_kind(tally.failed)[: options.shrink]:
-            print(f"\nseed {played.job.seed}; {command(played.job)}")
-            print(_shrunk(played.job, said(played)))
-    return 1 if tally.failed else 130 if stopped else 0
-
-
-def said(played: Played) -> list[str]:
-    """Return what was wrong with a run: the promises that did not hold, and where the simulation itself failed."""
-    return [*played.failures, *([played.broken.splitlines()[-1]] if played.broken else [])]
+        return 1 if tally.failed else 130
+    for played in _one_of_each_kind(tally.failed)[:SHRUNK]:
+        print(f"\nseed {played.job.seed}; {command(played.job)}")
+        print(_shrunk(played.job, said(played)))
+    return 1 if tally.failed else 0
 
 
 def _one_of_each_kind(failed: Sequence[Played]) -> list[Played]:
@@ -131,15 +120,6 @@ def _tell_story(played: Played) -> None:
             print(story.tell(World(played.job.plan(), story=True).run(), everything=True))
 
 
-def _tell_failure(played: Played, file: Path | None) -> None:
-    """Tell of a run that failed, and write it down."""
-    if file is not None:
-        with file.open("a") as out:
-            out.write(json.dumps(failure(played)) + "\n")
-    sys.stderr.write(f"seed {played.job.seed} failed; {command(played.job)}\n")
-    sys.stderr.write("".join(f"  - {what}\n" for what in said(played)[:8]))
-
-
 def command(job: Job) -> str:
     """Return the command that plays a run again."""
     size = f" --size {job.size}" if job.size != runs.size_of(job.seed) else ""
@@ -148,43 +128,21 @@ def command(job: Job) -> str:
     return f"python -m tests.simulation --replay {job.seed}{size}{faults}{mistake}"
 
 
-def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
+def _replay(job: Job, *, whole: bool) -> int:
     """Play one run in this process, and tell what was wrong with it; `whole`: and all that happened."""
-    tally = Tally(1)
+    tally = Tally()
     played, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
     tally.add(played)
-    print(tally.words())
+    print(tally.line())
     print(f"digest    {played.digest}")
     if played.failed:
         print("\n".join((*played.failures, played.broken)))
     if whole:
         _tell_story(played)
-    elif played.failed and shrinks:
+    elif played.failed:
         print(_shrunk(job, said(played)))
     return 1 if played.failed else 0
-
-
-class Progress:
-    """A line about how far it is: renewed on a terminal, written now and then elsewhere."""
-
-    def __init__(self, line: Callable[[], str]) -> None:
-        self._line = line
-        self._terminal = sys.stderr.isatty()
-        self._last = time.monotonic()
-
-    def tell(self) -> None:
-        """Tell it, where it is time."""
-        now = time.monotonic()
-        if now - self._last >= (TERMINAL_SECONDS if self._terminal else LOG_SECONDS):
-            self._last = now
-            sys.stderr.write(f"\r\x1b[K{self._line()}" if self._terminal else f"{self._line()}\n")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Make place for other lines."""
-        if self._terminal:
-            sys.stderr.write("\r\x1b[K")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -194,11 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--payments", type=_count, default=5000, metavar="N", help="play until so many were made")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of which the seeds of the runs follow")
     parser.add_argument("--size", type=_count, metavar="N", help="sales of each run; default: by its seed")
-    parser.add_argument("--faults", type=_faults, default=tuple(FAULTS), metavar="LIST", help="kinds that may come")
-    parser.add_argument("--jobs", type=_count, default=runs.processors(), metavar="J", help="worker processes")
-    parser.add_argument("--failures", type=Path, metavar="FILE", help="append each run that fails, as a line of JSON")
-    parser.add_argument("--coverage", type=Path, metavar="FILE", help="write what was met as tables of Markdown")
-    parser.add_argument("--json", action="store_true", help="write the sum as JSON")
+    kinds = f"kinds that may come, of {', '.join(FAULTS)}, or none"
+    parser.add_argument("--faults", type=_faults, default=tuple(FAULTS), metavar="LIST", help=kinds)
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one run again")
     parser.add_argument(
         "--break", dest="mistake", choices=BREAKS, metavar="NAME", help="put a deliberate fault into posd, look for it"
@@ -206,11 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--breaks", action="store_true", help="the same with each of them, one after the other")
     parser.add_argument("--table", type=Path, metavar="FILE", help="with --breaks: write it as a table of Markdown")
     parser.add_argument("--list-breaks", action="store_true", help="list the deliberate faults")
-    parser.add_argument("--story", action="store_true", help="tell all that happened in each run")
-    parser.add_argument(
-        "--shrink", type=_number, default=3, metavar="N", help="kinds of failures that are made small; 0: none"
-    )
-    parser.add_argument("--list-faults", action="store_true", help="list the kinds of faults")
+    parser.add_argument("--story", action="store_true", help="with --replay: tell all that happened")
     return parser
 
 
@@ -218,10 +169,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
-
-
-def _number(text: str) -> int:
-    return _count(text) if text != "0" else 0
 
 
 def _faults(text: str) -> tuple[str, ...]:

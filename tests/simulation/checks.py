@@ -62,10 +62,6 @@ SHOWN_SECONDS: Final = 2400.0
 PRINT_SECONDS: Final = 90.0
 
 
-class Wrong(AssertionError):
-    """A promise does not hold; the message says which, of what, and how."""
-
-
 class Checks:
     """The promises."""
 

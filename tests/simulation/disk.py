@@ -76,15 +76,6 @@ class Disk(Recorded):
         if error is None:
             self._tell_raised()
 
-    def flip(self, name: str, offset: int, bit: int) -> None:
-        """Let SQLite read one bit of a file (0 to 7 of the byte at `offset`) wrong, until faults are cleared."""
-        self._vfs.flip(name, offset, bit)
-
-    def clear_faults(self) -> None:
-        """Let all operations do what they should."""
-        super().clear_faults()
-        self._vfs.flip_nothing()
-
     def open_files(self) -> list[str]:
         """Return the names of the files that SQLite has open."""
         return sorted(file.name for file in self._vfs.files.values())
@@ -135,7 +126,6 @@ class Disk(Recorded):
         written = _write(descriptor, content)
         file.write(offset, content[:written])
         file.recorded = True
-        self.written_bytes += written
         return written
 
     def _reserves(self, descriptor: int, size: int) -> bool:

@@ -111,9 +111,6 @@ MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
 
-#: What says something that is not so, of the end of a payment.
-LIES: Final = frozenset({"refused-runs", "contradicted", "contradicts", "nothing"})
-
 
 @dataclass(frozen=True, slots=True)
 class Habit:
@@ -130,11 +127,6 @@ class Habit:
     def runs(self) -> bool:
         """Whether the payment runs, however the start is answered."""
         return self.reply in ("ack", "slow", "late-ack", "wrong-serial") or self.reply.endswith("-runs")
-
-    @property
-    def lies(self) -> bool:
-        """Whether the terminal may say something of the end that is not so."""
-        return not LIES.isdisjoint((self.reply, self.events, self.search))
 
 
 def draw(random: Random, *, bad: float, followed: bool = False, mute: float = MUTE) -> Habit:

@@ -2,7 +2,6 @@
 
 What is assumed of disk and file system stands at the top of tests/power/platter.py. Besides:
 
-- A sync that lies reports success and makes nothing certain.
 - Of what a sync that failed was to write, some sectors are on the disk, and no later sync writes the others: the kernel
   takes them for written. A process still reads them.
 - A process that is killed leaves all as it is for processes. What was not synced can still be lost by a power cut.
@@ -132,16 +131,12 @@ class Recorded:
         #: An operation that makes a file longer, or a new one, fails; statvfs tells that nothing is free.
         self.full = False
         self.free_bytes = FREE_BYTES
-        self.lying_syncs = False
-        #: What was written, in bytes, and how often something was synced.
-        self.written_bytes = 0
-        self.syncs = 0
         #: What `on_operation` raised inside SQLite, through which it cannot pass: `crash` and the end raise it.
         self.raised: BaseException | None = None
 
         self._random = random
         self._prefix = f"{directory}/"
-        self._failures: dict[Kind, tuple[int, bool]] = {}
+        self._failures: dict[Kind, int] = {}
         #: Called when an operation is refused that was to fail.
         self.on_failure: Callable[[], None] | None = None
         self._dead = False
@@ -167,25 +162,25 @@ class Recorded:
 
     # Faults
 
-    def fail_after(self, count: int, kind: Kind, *, until_cleared: bool = False) -> None:
+    def fail_after(self, count: int, kind: Kind) -> None:
         """Let the `count`-th operation of a kind from now on give an I/O error: 1 is the next one."""
-        self._failures[kind] = (count, until_cleared)
+        self._failures[kind] = count
 
     def clear_faults(self) -> None:
         """Let all operations do what they should."""
         self._failures.clear()
         self.on_failure = None
-        self.full = self.lying_syncs = False
+        self.full = False
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:
         """Let all operations do what they should, for who looks at the files from outside."""
-        before = self._failures, self.full, self.lying_syncs
-        self._failures, self.full, self.lying_syncs = {}, False, False
+        before = self._failures, self.full
+        self._failures, self.full = {}, False
         try:
             yield
         finally:
-            self._failures, self.full, self.lying_syncs = before
+            self._failures, self.full = before
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
         """Return the `errno` with which an operation is refused, 0 if it is to be done. It is told of before."""
@@ -196,12 +191,9 @@ class Recorded:
             if self.dead:
                 return _EIO
         if kind in self._failures:
-            left, until_cleared = self._failures[kind]
-            if left > 1:
-                self._failures[kind] = (left - 1, until_cleared)
-            else:
-                if not until_cleared:
-                    del self._failures[kind]
+            self._failures[kind] -= 1
+            if not self._failures[kind]:
+                del self._failures[kind]
                 if self.on_failure is not None:
                     self.on_failure()
                 return _EIO
@@ -306,9 +298,7 @@ class Recorded:
                 file.unsynced.clear()
                 file.whole = False
             return refused
-        self.syncs += 1
-        if not self.lying_syncs:
-            file.sync()
+        file.sync()
         return 0
 
     def sync_names(self, folder: str) -> int:
@@ -316,10 +306,8 @@ class Recorded:
         refused = self.refusal("sync", folder)
         if refused:
             return refused
-        self.syncs += 1
-        if not self.lying_syncs:
-            for names in self._names.pop(folder, ()):
-                _rename(self._certain, names)
+        for names in self._names.pop(folder, ()):
+            _rename(self._certain, names)
         return 0
 
     # Crashes

@@ -54,6 +54,10 @@ class Job:
     faults: tuple[str, ...] = tuple(FAULTS)
     #: The name of a deliberate fault of the product that it has.
     mistake: str | None = None
+    #: How often faults come, times what their table says; 0: as follows from the seed.
+    unrest: float = 0.0
+    #: It ends at the first check that fails, and leaves much behind in its process.
+    until_failure: bool = False
 
     def changed(self) -> AbstractContextManager[None]:
         """Have the product with that fault, for as long as the context is open."""
@@ -61,13 +65,13 @@ class Job:
 
     def plan(self) -> Plan:
         """Return its plan."""
-        return make_plan(self.seed, self.size, self.faults, unrest_of(self.seed))
+        return make_plan(self.seed, self.size, self.faults, self.unrest or unrest_of(self.seed))
 
 
 @dataclass(slots=True)
 class Played:
     """The result of a run, without the run. `failures`: the promises that did not hold; `broken`: how the simulation
-    itself failed, empty where it did not. `cpu`: seconds of a processor."""
+    itself failed, empty where it did not."""
 
     job: Job
     failures: list[str] = field(default_factory=list)
@@ -76,7 +80,6 @@ class Played:
     payments: int = 0
     lives: int = 0
     virtual_seconds: float = 0.0
-    cpu: float = 0.0
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
@@ -85,14 +88,18 @@ class Played:
         return bool(self.failures or self.broken)
 
 
+def said(played: Played) -> list[str]:
+    """Return what was wrong with a run: the promises that did not hold, and where the simulation itself failed."""
+    return [*played.failures, *([played.broken.splitlines()[-1]] if played.broken else [])]
+
+
 def play(job: Job) -> Played:
     """Play a run in this process."""
-    began = time.process_time()
     try:
         with job.changed():
-            result = World(job.plan()).run()
+            result = World(job.plan(), until_failure=job.until_failure).run()
     except Exception:  # noqa: BLE001 - it is told as the run's
-        return Played(job, broken=traceback.format_exc(limit=-6), cpu=time.process_time() - began)
+        return Played(job, broken=traceback.format_exc(limit=-6))
     return Played(
         job,
         result.failures,
@@ -101,7 +108,6 @@ def play(job: Job) -> Played:
         result.payments,
         result.lives,
         result.virtual_seconds,
-        time.process_time() - began,
         result.seen,
     )
 

@@ -1,10 +1,8 @@
 """The story of a run in plain words: what happened when, of the payments that a broken promise is about.
 
-Its material are the notes of the world: a moment, who, what, and the particulars. A note of a kind that is not known
-here is told as it stands.
+Its material are the notes of the world: a moment, who, what, and the particulars.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -18,11 +16,6 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
 #: Notes that are told before a broken promise that names no payment.
 BEFORE: Final = 25
-#: Members of a document that are told of it.
-TOLD: Final = (
-    *("client_transaction_id", "event_id", "status", "phase", "result", "next_step", "code", "detail"),
-    *("printJobId", "sale", "errorCode", "supersedes"),
-)
 #: Lists that the person reads: each names many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Longest line, in characters.
@@ -95,57 +88,12 @@ def _line(note: Note, began: datetime) -> str:
 
 def _words(what: Sequence[object]) -> str:
     match what:
-        case ("log", level, event, identity):
-            return f"posd logs {event} ({level})" + (f" of {identity}" if identity else "")
         case ("CHECK", problem):
             return f"*** A PROMISE DOES NOT HOLD: {problem}"
-        case ("fault", kind, target, seconds):
-            return f"--- fault begins: {kind}, target {target}, for {seconds} s"
-        case ("fault ends", kind):
-            return f"--- fault ends: {kind}"
-        case ("killed", power):
-            return "--- the power of the machine is cut" if power else "--- posd is killed"
-        case ("stopped",):
-            return "--- posd has stopped in order"
-        case ("cannot start", error):
-            return f"--- posd cannot start: {error}"
-        case (serial, "called", method, path, body):
-            return f"posd -> {serial}: {method} {path} {_said(body)}"
-        case (serial, "answers", identity, how):
-            return f"{serial} -> posd: answers the start of {identity}: {how}"
-        case (serial, "finds", identity, how):
-            return f"{serial} -> posd: answers the search for {identity}: {how}"
-        case (serial, "stops", identity, how):
-            return f"{serial} -> posd: answers the abort while {identity} runs: {how}"
-        case (serial, "state", identity, status):
-            return f"{serial}: {identity} is {status}"
-        case (serial, "posted", status, body):
-            return f"{serial} -> posd: {_said(body)}: answered {status}"
-        case (serial, "no answer", error, body):
-            return f"{serial} -> posd: {_said(body)}: NOT ANSWERED ({error})"
-        case (till, "step", identity, step):
-            return f"{till}: {identity} ended; next_step {step}"
-        case (till, "aside", method, path, status, body):
-            return f"{till} -> posd, on a connection of its own: {method} {path}: {status} {_said(body)}"
-        case (who, method, path, status, body):
-            return f"{who} -> posd: {method} {path}: {status} {_said(body)}"
+        case ("fault" | "fault ends" | "killed" | "stopped" | "cannot start", *particulars):
+            return f"--- {what[0]} {' '.join(map(_text, particulars))}"
     return " ".join(map(_text, what))
 
 
 def _text(what: object) -> str:
     return what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
-
-
-def _said(what: object) -> str:
-    """Return what a body says, in short: the members of `TOLD` that it has, or all of what is no such document."""
-    text = _text(what)
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return text
-    if not isinstance(document, dict):
-        return text
-    said = [f"{name} {document[name]}" for name in TOLD if document.get(name) is not None]
-    if isinstance(attention := document.get("attention"), list):  # the end of the feed counts them
-        said += [f"attention {item['code']}" for item in attention]
-    return ", ".join(said) if said else text

@@ -178,13 +178,6 @@ def test_shrinking_keeps_what_is_needed() -> None:
         assert set(smallest) == needed
 
 
-def test_messages_that_differ_in_ids_and_numbers_only_are_of_one_kind() -> None:
-    one = "11a0c0de-0000-4000-8000-000000000001 was sent 2 times to SN-001"
-    other = "f1a0c0de-0000-4000-8000-000000000009 was sent 13 times to SN-007"
-    assert shrink.kinds([one, other]) == {"# was sent # times to #"}
-    assert shrink.kind_of("the log has a") != shrink.kind_of("the log has b")
-
-
 def test_a_plan_with_fewer_sales_and_faults_has_the_rest_as_it_was() -> None:
     plan = make_plan(4, 100)
     kept = plan.with_only([3, 50], [plan.faults[0].number])
@@ -194,17 +187,8 @@ def test_a_plan_with_fewer_sales_and_faults_has_the_rest_as_it_was() -> None:
 
 def test_what_was_never_met_is_told() -> None:
     result = World(make_plan(1, 4, ()), story=True).run()
-    seen = result.seen
-    for kind, (_, values) in coverage.KNOWN.items():
-        met = {value for value in values if any(seen[f"{kind}: {value}", fault] for fault in ("none", ""))}
-        assert met.isdisjoint(coverage.never(seen).get(kind, ())), kind
-    assert "final" not in coverage.never(seen)["phase"]
-    assert "storage_unavailable" in coverage.never(seen)["problem"]
-    assert "| `approve` |" in coverage.markdown(seen)
-
-
-def test_the_whole_story_has_a_line_for_each_note() -> None:
-    result = World(make_plan(2, 3, ()), story=True).run()
+    assert "final" not in coverage.never(result.seen)["phase"]
+    assert "storage_unavailable" in coverage.never(result.seen)["problem"]
     assert story.tell(result, everything=True).count("\n") == len(result.notes) > 20
 
 
@@ -216,8 +200,3 @@ def test_seeds_are_read_and_a_wrong_line_is_named() -> None:
     ]
     with pytest.raises(ValueError, match="line 1 is not"):
         list(seeds.read("7 20 sunshine"))
-
-
-def test_what_cannot_be_met_is_known() -> None:
-    known = {f"{kind}: {value}" for kind, (_, values) in coverage.KNOWN.items() for value in values}
-    assert coverage.WHY.keys() <= known

@@ -2,7 +2,7 @@
 
 It is a copy of the default VFS under another name, as the new default. Opening, deleting, randomness, sleep and time
 are functions of this file. Of a file that is opened in the disk's directory, writing, truncating, syncing, closing and
-growing the shared memory are replaced, and reading while reads are to be damaged; each calls the original. All else
+growing the shared memory are replaced; each calls the original. All else
 goes straight to it.
 
 Connections keep pointers to what is here. So there is one VFS in a process, and it is never freed.
@@ -132,10 +132,7 @@ class Vfs:
         self._now: Callable[[], float] | None = None
         #: The files of the disk that SQLite has open, by SQLite's address of each.
         self.files: dict[int, File] = {}
-        #: Bits that a read gives wrong: (offset in the file, mask) by its name.
-        self.flips: dict[str, list[tuple[int, int]]] = {}
-        self._methods: dict[int, tuple[_Methods, int, int]] = {}  # copy, original and damaging `xRead`; by the original
-        self._copies: set[int] = set()
+        self._methods: dict[int, _Methods] = {}  # the copy, by the original
         self._names_to_sync: set[int] = set()
         self._keep: list[Any] = []  # what SQLite has pointers to
         self._open_original: _Function = _Open(original.open)
@@ -169,19 +166,6 @@ class Vfs:
         self._disk = self._now = None
         self.files.clear()
         self._names_to_sync.clear()
-        self.flip_nothing()
-
-    def flip(self, name: str, offset: int, bit: int) -> None:
-        """Let SQLite read one bit of a file wrong."""
-        self.flips.setdefault(name, []).append((offset, 1 << bit))
-        for methods, _, damaging in self._methods.values():
-            methods.read = damaging
-
-    def flip_nothing(self) -> None:
-        """Let SQLite read what is there."""
-        self.flips.clear()
-        for methods, original, _ in self._methods.values():
-            methods.read = original
 
     def _pointer(self, prototype: Any, function: _Function) -> int:
         """Return the address of a function for SQLite. What it raises is kept by the disk; SQLite sees an I/O error."""
@@ -216,7 +200,7 @@ class Vfs:
         if flags & _CREATE and flags & _SYNCS_FOLDER:
             self._names_to_sync.add(file)
         cell = c_void_p.from_address(file)
-        cell.value = addressof(self._copied(cell.value or 0)[0])
+        cell.value = addressof(self._copied(cell.value or 0))
         assert found.name == name
         return _OK
 
@@ -255,7 +239,7 @@ class Vfs:
 
     # Open files: what SQLite calls with the address of one
 
-    def _copied(self, original: int) -> tuple[_Methods, int, int]:
+    def _copied(self, original: int) -> _Methods:
         """Return a file's methods with ours among them."""
         if original not in self._methods:
             found = _Methods.from_address(original)
@@ -266,10 +250,7 @@ class Vfs:
             copy.sync = self._pointer(_Number, self._syncing(_Number(found.sync)))
             if found.map:
                 copy.map = self._pointer(_Map, self._mapping(_Map(found.map)))
-            damaging = self._pointer(_Transfer, self._damaging(_Transfer(found.read)))
-            if self.flips:
-                copy.read = damaging
-            self._methods[original] = copy, found.read, damaging
+            self._methods[original] = copy
         return self._methods[original]
 
     def _closing(self, original: _Function) -> _Function:
@@ -295,7 +276,6 @@ class Vfs:
             file.unsynced.append((offset, _bytes_at(data, length)))
             if end > file.size:
                 file.size = end
-            disk.written_bytes += length
             return _OK
 
         return write
@@ -338,17 +318,6 @@ class Vfs:
             return original(pointer, region, size, extend, out)
 
         return map_
-
-    def _damaging(self, original: _Function) -> _Function:
-        def read(pointer: int, data: int, length: int, offset: int) -> int:
-            code = original(pointer, data, length, offset)
-            file = self.files.get(pointer)
-            for at, mask in self.flips.get(file.name, ()) if file is not None else ():
-                if offset <= at < offset + length:
-                    ctypes.c_ubyte.from_address(data + at - offset).value ^= mask
-            return code
-
-        return read
 
 
 def _code(kind: Kind, refused: int) -> int:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 A, C, Q = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"
-OK, NO, REJECTED, CANCELED = "APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"
+OK, CANCELED = "APPROVAL", "TERMINAL_CANCELED"
 
 #: What every file has, and no test here reads.
 HEAD = """
@@ -26,8 +26,6 @@ def steps(*statuses: str) -> str:
 
 
 APPROVED = steps(A, C, Q, OK)
-#: Waits for a card for ever.
-WAITS = steps(A) + step(after='"for-ever"')
 
 
 def write(directory: Path, text: str, name: str = "own") -> Path:

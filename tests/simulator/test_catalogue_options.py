@@ -16,20 +16,6 @@ from tests.simulator.conftest import CHARGE, PATIENCE, request
 from tests.simulator.processes import simulate, until
 from tests.support.signing import Signer
 
-OWN = """\
-summary = "The card is tapped at once, and the acquirer declines."
-when = "Never."
-
-[[steps]]
-status = "TERMINAL_ACKNOWLEDGED"
-
-[[steps]]
-status = "DECLINED"
-
-[expect]
-result = "declined"
-"""
-
 
 @pytest.fixture(autouse=True)
 def kept_signals() -> Iterator[None]:
@@ -46,44 +32,6 @@ def test_the_list_in_a_pipe_is_a_line_for_each_scenario() -> None:
     row = next(line for line in lines if line.startswith("lost-acknowledgement\t")).split("\t")
     scenario = payments()["lost-acknowledgement"]
     assert row == ["lost-acknowledgement", scenario.amount, "metadata", scenario.summary, scenario.when]
-    by = {row[0]: row[2] for row in (line.split("\t") for line in lines[1:])}
-    assert (by["search-stale"], by["print:stuck"], by["terminal-away"]) == ("metadata", "reference", "live")
-
-
-def test_the_list_as_json() -> None:
-    listed = json.loads(CliRunner().invoke(command, ["--list", "--json"]).output)
-    assert len(listed) == len(payments()) + len(prints())
-    assert {item["kind"] for item in listed} == {"payment", "print"}
-    chosen = {item["name"]: (item["amount"], item["metadata"], item["external_reference"]) for item in listed}
-    assert chosen["decline"] == ("9000.04", {"scenario": "decline"}, None)
-    assert chosen["stuck"] == (None, None, "print:stuck")
-    assert chosen["certificate-expired"] == (None, None, None)
-
-
-@pytest.mark.parametrize(("name", "file"), [("decline", "payment/decline.toml"), ("print:stuck", "print/stuck.toml")])
-def test_show_prints_the_file(name: str, file: str) -> None:
-    shipped = Path(command.callback.__code__.co_filename).parents[2] / "simulator" / "scenarios" / file  # type: ignore[union-attr]
-    assert CliRunner().invoke(command, ["--show", name]).output == shipped.read_text()
-
-
-@pytest.mark.parametrize("name", ["declime", "print:declined", "../payment/decline"])
-def test_show_of_what_is_not_there_is_exit_2(name: str) -> None:
-    result = CliRunner().invoke(command, ["--show", name])
-    assert result.exit_code == 2
-    assert "--list" in result.stderr
-
-
-async def test_a_scenario_of_the_users_own(tmp_path: Path) -> None:
-    own = tmp_path / "at-once.toml"
-    own.write_text(OWN)
-    async with (
-        simulate("--http", "--scenario", str(own), tmp=tmp_path) as (process, ready),
-        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
-    ):
-        assert (await client.post(ready["base_url"] + CHARGE, json=request())).status_code == 200
-        start = await until(process, "start")
-        assert (start["scenario"], start["chosen_by"]) == ("at-once", "option")
-        assert (await until(process, "final"))["status"] == "DECLINED"
 
 
 @pytest.mark.parametrize(

@@ -116,21 +116,6 @@ async def test_the_switches(developer: Developer) -> None:
     }
 
 
-async def test_virtual_time(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> None:
-    async with controlled(settings(serial=SERIAL, virtual=True), client) as developer:
-        identity = request()["client_transaction_id"]
-        await developer.till.charge(client_transaction_id=identity)
-        before = await developer.get("/clock")
-        assert before["virtual"] is True
-        after = (await developer.post("/clock", {"advance": 60})).json()
-        assert after["now"] == before["now"] + 60
-        assert developer.terminal.ledger.of("final", client_transaction_id=identity) != []
-        await developer.do("power-cycle", seconds=60)
-        assert developer.terminal.powered is False
-        await developer.post("/clock", {"advance": 60})
-        assert developer.terminal.powered is True
-
-
 WRONG: list[tuple[str, object, int, str]] = [
     ("/terminals/SN%2F1/scenario", {"name": "aprove"}, 404, "UNKNOWN_SCENARIO"),
     ("/terminals/SN%2F1/scenario", {}, 422, "WRONG_BODY"),

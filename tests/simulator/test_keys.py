@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import select
-import signal
 import subprocess
 import sys
 import termios
@@ -14,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from posd.cli.simulate.keys import KEYS, SCENARIO_KEY
 from posd.simulator.control import DEEDS, HELP
@@ -68,14 +66,6 @@ class Screen:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def ready(self, typing: bool) -> None:
-        """Wait until it takes keys, or, after one of them, the name of a scenario."""
-        self.read_until("Ctrl-C ends\r\n")
-        self.settled(cooked=False)
-        if typing:
-            self.press("s")
-            self.settled(cooked=True)
-
 
 @contextmanager
 def screen(*options: str, tmp: Path, before: tuple[str, ...] = OWN_TERMINAL) -> Iterator[Screen]:
@@ -112,73 +102,17 @@ def test_a_payment_and_the_switches_by_keys_and_the_terminal_is_as_it_was(tmp_pa
         shown.read_until("hand: present-card, not now")
         charge(base_url)
         shown.read_until("answered 200, scenario by-hand")
-        shown.press("x")
-        shown.read_until("Keys: p present card")  # any other key, `?` too
         shown.press("u")
         shown.read_until("off the network")
-        shown.press("u")
-        shown.read_until("on the network again")
-        shown.press("y")
-        shown.read_until("forgotten in ")
-        shown.read_until("power is back")
-        shown.press("o")
-        shown.read_until("without power")
-        shown.press("o")
-        shown.read_until("power is back")
-        shown.press("m")
-        shown.read_until("moved to http://")
-        shown.press("e")
-        shown.read_until("shows no certificate")
         shown.press("s")
         shown.settled(cooked=True)
         shown.press("declime\x7f\x7fne\n")
         shown.read_until("The next payment: decline.")
         shown.settled(cooked=False)
-        shown.press("s")
-        shown.settled(cooked=True)
-        shown.press("nothing\n")
-        shown.read_until("There is no scenario nothing")
-        shown.press("w")  # nothing waits for paper
         shown.press("\x03")
         assert shown.process.wait(PATIENCE) == 0
         assert shown.modes == shown.before
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("typing", [False, True])
-def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, typing: bool) -> None:
-    with screen(tmp=tmp_path) as shown:
-        shown.ready(typing)
-        shown.process.send_signal(signal.SIGTERM)
-        assert shown.process.wait(PATIENCE) == 0
-        assert shown.modes == shown.before
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("typing", [False, True])
-def test_ctrl_c_right_after_a_key_ends_it(tmp_path: Path, typing: bool) -> None:
-    """By itself a terminal throws away what was typed when Ctrl-C comes: a read of it would wait for ever."""
-    with screen(tmp=tmp_path) as shown:
-        shown.ready(typing)
-        assert shown.modes[LOCAL_MODES] & termios.NOFLSH
-        shown.press("decline\n\x03")
-        assert shown.process.wait(PATIENCE) == 0
-        assert shown.modes == shown.before
-
-
-def test_stopped_it_leaves_the_terminal_to_the_shell_and_takes_it_again(tmp_path: Path) -> None:
-    with screen(tmp=tmp_path) as shown:
-        shown.read_until("Ctrl-C ends\r\n")
-        shown.settled(cooked=False)
-        shown.press("\x1a")
-        os.waitid(os.P_PID, shown.process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert shown.modes == shown.before
-        shown.process.send_signal(signal.SIGCONT)
-        shown.settled(cooked=False)
-        shown.press("u")
-        shown.read_until("off the network")
 
 
 def test_the_manual_has_every_key_and_every_call() -> None:

@@ -2,24 +2,16 @@
 
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import httpx2
 import pytest
 
-from posd.simulator import Settings, Simulator
 from posd.simulator.operations import OPERATIONS
-from tests.simulator.conftest import LOCAL, QUICK_SPEED, Receiver, Till, request
+from tests.simulator.conftest import LOCAL, Receiver, Till, request
 
-MakeSettings = Callable[..., Settings]
 SERIAL = "SN-0001"
 CLOUD = {name: path.replace("/async/", f"/{SERIAL}/async/") for name, path in LOCAL.items()}
-CLOUD_ABORT = f"/terminal/v1/{SERIAL}/sync/abort"
-CLOUD_SEARCH = f"/terminal/v1/{SERIAL}/sync/transaction_search_online"
 WAYS = [(mode, name, path) for mode, paths in (("local", LOCAL), ("cloud", CLOUD)) for name, path in paths.items()]
 
 
@@ -30,7 +22,6 @@ class Row:
     event_type: str
     original: str | None
     reports_reference: bool = False
-    needs_amount: bool = True
 
 
 ROWS = {
@@ -39,11 +30,10 @@ ROWS = {
     "re-auth": Row("REAUTHORIZATION", "pre-auth", reports_reference=True),
     "capture": Row("CAPTURE", "pre-auth", reports_reference=True),
     "post-tip": Row("POST_TIP", "charge"),
-    "void": Row("VOID", "charge", needs_amount=False),
-    "refund": Row("REFUND", "charge", needs_amount=False),
+    "void": Row("VOID", "charge"),
+    "refund": Row("REFUND", "charge"),
 }
 WITH_ORIGINAL = [name for name, row in ROWS.items() if row.original]
-ON_THEIR_OWN = [name for name, row in ROWS.items() if not row.original]
 
 
 def test_every_operation_is_tested() -> None:
@@ -97,82 +87,13 @@ async def test_it_is_acknowledged_run_and_reported_by_its_words(
     assert (final["charged"], final["transaction_reference"]) == (True, raw["transaction_reference"])
 
 
-@pytest.mark.parametrize("name", ON_THEIR_OWN)
-async def test_a_reference_is_refused_where_none_belongs(till: Till, name: str) -> None:
-    reference = str(uuid.uuid4())
-    answer = await till.start(name, transaction_reference=reference)
-    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
-    assert "transaction_reference" in answer.json()["message"]
-    (start,) = till.terminal.ledger.of("start")
-    assert (start["operation"], start["transaction_reference"]) == (name, reference)
-    assert (await till.start(name, transaction_reference=None)).status_code == 200
-
-
-@pytest.mark.quick(8)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", WITH_ORIGINAL)
-@pytest.mark.parametrize("reference", [..., None, 7, "", "7f3c", ["x"]])
+@pytest.mark.parametrize("reference", [None, "7f3c"])
 async def test_a_reference_is_required_where_one_belongs(till: Till, name: str, reference: Any) -> None:
-    fields = {} if reference is ... else {"transaction_reference": reference}
-    answer = await till.post(json.dumps(request(**fields)).encode(), LOCAL[name])
+    answer = await till.post(json.dumps(request(transaction_reference=reference)).encode(), LOCAL[name])
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
     assert "transaction_reference" in answer.json()["message"]
     (start,) = till.terminal.ledger.of("start")
-    assert start["transaction_reference"] == (reference if isinstance(reference, str) else None)
+    assert start["transaction_reference"] == reference
     assert (start["http_status"], start["code"], start["scenario"]) == (422, "INVALID_REQUEST", None)
-
-
-@pytest.mark.quick(7)
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("amount", [..., None, {}])
-async def test_an_amount_is_needed_but_for_a_void(quick_till: Till, name: str, amount: Any) -> None:
-    body = request(transaction_reference=await original(quick_till, name), amount=amount)
-    if amount is ...:
-        del body["amount"]
-    answer = await quick_till.post(json.dumps(body).encode(), LOCAL[name])
-    taken = amount == {} or not ROWS[name].needs_amount
-    assert answer.status_code == (200 if taken else 422)
-    assert taken or "amount" in answer.json()["message"]
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("name", ROWS)
-async def test_every_operation_is_the_only_one_and_can_be_aborted(slow_till: Till, name: str) -> None:
-    reference = await original(slow_till, name)
-    started = await slow_till.start(name, transaction_reference=reference, metadata={"scenario": "wait-for-abort"})
-    assert started.status_code == 200
-    for other in ROWS:
-        fields = {"transaction_reference": reference or str(uuid.uuid4())} if ROWS[other].original else {}
-        answer = await slow_till.start(other, **fields)
-        assert (answer.status_code, answer.json()["code"]) == (409, "TERMINAL_BUSY")
-    assert (await slow_till.abort()).status_code == 200
-    final = await slow_till.terminal.ledger.wait_for("final", status="TERMINAL_CANCELED")
-    assert (final["operation"], final["charged"]) == (name, False)
-
-
-@pytest.mark.quick(10)
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [*(("POST", path) for path in CLOUD.values()), ("POST", CLOUD_ABORT), ("POST", CLOUD_SEARCH)],
-)
-@pytest.mark.parametrize("serial", ["SN-0002", "sn-0001", "SN-0001/x", "async", "%20", ""])
-async def test_a_cloud_path_of_another_terminal_leads_nowhere(
-    slow_till: Till, client: httpx2.AsyncClient, method: str, path: str, serial: str
-) -> None:
-    await slow_till.charge(metadata={"scenario": "wait-for-abort"})
-    url = slow_till.terminal.base_url + path.replace(SERIAL, serial)
-    answer = await client.request(method, url, json=request())
-    assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_TERMINAL")
-    assert (len(slow_till.terminal.requests), slow_till.terminal.searches) == (1, [])
-    kinds = [entry["kind"] for entry in slow_till.terminal.ledger if entry["kind"] != "event"]
-    assert kinds == ["start"]  # neither aborted nor searched
-
-
-@pytest.mark.parametrize("serial", ["a/b", "ñ 1", "100%", "?#", "sync", "a/async"])
-async def test_the_serial_in_the_path_can_have_any_character(
-    settings: MakeSettings, client: httpx2.AsyncClient, tmp_path: Path, serial: str
-) -> None:
-    async with Simulator(settings(serial=serial, speed=QUICK_SPEED)) as terminal:
-        url = f"{terminal.base_url}/terminal/v1/{quote(serial, safe='')}/async/charge"
-        assert (await client.post(url, json=request())).status_code == 200
-        final = await terminal.ledger.wait_for("final")
-        assert final["charged"]

@@ -1,17 +1,12 @@
 """`posd simulate` as a process: start, use, stop, kill, start again."""
 
 import asyncio
-import json
-import os
 import signal
 import ssl
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import httpx2
-import pytest
 from click import unstyle
 
 from posd.cli.simulate.words import as_words
@@ -67,25 +62,6 @@ async def test_killed_and_started_again_it_keeps_its_certificate_and_delivers_wh
         assert (tmp_path / "state" / "tls" / "server.crt").read_bytes() == pinned
         await receiver.wait_for(4)
     assert receiver.statuses[:4] == ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
-
-
-@pytest.mark.slow
-def test_a_reader_that_reads_only_the_first_line_does_not_stop_it(tmp_path: Path) -> None:
-    """Sixty refused starts make more than the 64 KiB of lines that the pipe holds."""
-    options = ("--listen", "127.0.0.1:0", "--http")
-    command = [sys.executable, "-m", "posd", "simulate", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
-        try:
-            assert process.stdout is not None
-            base_url = json.loads(process.stdout.readline())["base_url"]
-            with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
-                for _ in range(60):
-                    client.post(base_url + CHARGE, json={"client_transaction_id": "x" * 2000})
-                assert len(client.get(base_url + "/simulator/ledger").json()) == 60
-            process.terminate()
-            assert process.wait(PATIENCE) == 0
-        finally:
-            process.kill()
 
 
 CREATED = {"kind": "print", "access_mode": "local", "http_status": 202, "code": None, "scenario": "completes"}

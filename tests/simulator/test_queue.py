@@ -30,22 +30,6 @@ def reopened(queue: Queue, path: Path) -> Queue:
     return Queue(path)
 
 
-def test_items_come_back_in_order_after_a_restart(path: Path) -> None:
-    queue = Queue(path)
-    assert path.stat().st_mode & 0o777 == 0o600
-    waiting = [queue.put(item(transaction, number)) for number in range(4) for transaction in "ab"]
-    queue.done(waiting[0])
-    queue.done(waiting[4])  # a-2, out of its order
-    queue = reopened(queue, path)
-    assert sorted(queue.transactions()) == ["a", "b"]
-    assert queue.put(item("c", 0)).number not in {one.number for one in waiting[1:]}
-    assert drain(queue, "a") == ["a-1", "a-3"]
-    assert drain(queue, "b") == ["b-0", "b-1", "b-2", "b-3"]
-    assert drain(queue, "c") == ["c-0"]
-    queue.close()
-    assert path.read_bytes() == b""
-
-
 def test_how_an_item_goes_is_known_after_a_restart(path: Path) -> None:
     queue = Queue(path)
     late = item("a", 0)

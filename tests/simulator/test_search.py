@@ -1,11 +1,8 @@
 """The online search: what the terminal knows, at every moment, over restarts."""
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import httpx2
-import pytest
 
 from posd.simulator import Settings, Simulator
 from tests.simulator.conftest import Till
@@ -22,51 +19,12 @@ ENDINGS = {
 }
 
 
-async def pay(till: Till, scenario: str = "approve-contactless", **fields: Any) -> str:
+async def pay(till: Till, scenario: str) -> str:
     """Run a payment to its end, return its id."""
-    answer = await till.charge(metadata={"scenario": scenario}, **fields)
+    answer = await till.charge(metadata={"scenario": scenario})
     transaction = str(answer.json()["operation"]["client_transaction_id"])
     await till.terminal.ledger.wait_for("final", client_transaction_id=transaction)
     return transaction
-
-
-async def test_what_was_never_started_is_an_explicit_none(till: Till) -> None:
-    answer = await till.search(UUID)
-    assert (answer.status_code, answer.content) == (200, b"[]")
-    (line,) = till.terminal.ledger.of("search")
-    assert (line["client_transaction_id"], line["http_status"], line["found"]) == (UUID, 200, 0)
-
-
-REFUSED: list[tuple[bytes, int, str, str | None]] = [
-    (b"", 400, "not JSON", None),
-    (b"{", 400, "not JSON", None),
-    (b"[]", 400, "not a JSON object", None),
-    (b"{}", 422, "client_transaction_id", None),
-    (b'{"client_transaction_id": 7}', 422, "client_transaction_id", None),
-    (b'{"client_transaction_id": "7f3c"}', 422, "client_transaction_id", "7f3c"),
-]
-
-
-@pytest.mark.parametrize(("body", "status", "named", "claimed"), REFUSED)
-async def test_a_search_that_cannot_be_is_refused(
-    till: Till, body: bytes, status: int, named: str, claimed: str | None
-) -> None:
-    answer = await till.search_for(body)
-    assert answer.status_code == status
-    assert named in answer.json()["message"]
-    (line,) = till.terminal.ledger.of("search")
-    assert (line["client_transaction_id"], line["http_status"], line["found"]) == (claimed, status, 0)
-
-
-async def test_starts_and_searches_are_kept_apart(till: Till) -> None:
-    transaction = await pay(till)
-    await till.search(transaction)
-    await till.search_for(b"{")
-    (start,) = (await till.get("/simulator/requests")).json()
-    assert json.loads(start)["client_transaction_id"] == transaction
-    assert (await till.get("/simulator/searches")).json() == [json.dumps({"client_transaction_id": transaction}), "{"]
-    assert (till.terminal.requests, len(till.terminal.searches)) == ([start], 2)
-    assert (await till.get("/simulator/nothing")).status_code == 404
 
 
 async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_not(

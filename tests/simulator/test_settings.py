@@ -12,30 +12,16 @@ from tests.support.tables import every
 
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"serial": ""}, "serial"),
     ({"serial": "x" * 64}, "serial"),
-    ({"private_key": None}, "key"),
     ({"ca_certificate": Path("ca.crt")}, "CA key"),
     ({"move_ports": (6869, 70000)}, "port 70000"),
-    ({"scenario": "aprove"}, "--list"),
     ({"speed": 0}, "speed"),
-    ({"wait_seconds": -1}, "wait-seconds"),
-    ({"delivery_timeout": 0}, "delivery-timeout"),
     ({"tip": Decimal("-0.01")}, "tip -0.01 must not be negative"),
-    ({"tip": Decimal("0.00001")}, "tip"),
-    ({"tip": Decimal(10**12)}, "tip"),
-    ({"tip": Decimal("NaN")}, "tip"),
-    ({"tip": 1.5}, "tip"),
-    ({"port": 70000}, "port"),
     ({"host": "localhost"}, "IP address"),
-    ({"mdns_interfaces": ("eth0",)}, "IP address"),
     ({"auth": "hmac"}, "needs a business-code"),
     ({"business_code": CODE}, "no use without auth"),
     ({"auth": "hmac", "business_code": CODE, "encrypt_replies": True}, "goes with auth hash-encrypt"),
-    ({"window_seconds": 0}, "window-seconds"),
-    ({"window_seconds": float("nan")}, "window-seconds"),
     ({"minute_utc_offset": 1440}, "minute-utc-offset"),
-    ({"clock_offset": 1e12}, "clock-offset"),
     ({"amount_unit": "whole", "tip": Decimal("0.5")}, "tip 0.5 must be a whole number"),
 ]
 
@@ -52,10 +38,7 @@ def test_a_wrong_setting_is_named(settings: Callable[..., Settings], changes: di
     "changes",
     [
         {"certificate": Path("/nonexistent")},
-        {"trust": Path("/nonexistent")},
-        {"state": Path("/nonexistent")},
         {"scenario_file": Path("/nonexistent.toml")},
-        {"ledger_file": Path("/nonexistent/ledger")},
         {"host": "192.0.2.1"},
     ],
 )

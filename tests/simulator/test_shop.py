@@ -1,58 +1,13 @@
 """Several terminals in one process."""
 
 import json
-import socket
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
-import pytest
 
-from posd.simulator import Settings, SettingsError, TerminalGroup
 from tests.simulator.processes import lines_of, simulate
 from tests.support.ports import reserve
-
-Make = Callable[..., Settings]
-
-
-@pytest.fixture
-def several(settings: Make, tmp_path: Path) -> Callable[..., list[Settings]]:
-    """Make settings for terminals with these serials, each with a directory and a ledger of its own."""
-
-    def make(*serials: str, **changes: object) -> list[Settings]:
-        made = []
-        for number, serial in enumerate(serials):
-            state = tmp_path / str(number)
-            state.mkdir(exist_ok=True)
-            made.append(settings(serial=serial, state=state, ledger_file=state / "ledger.jsonl", **changes))
-        return made
-
-    return make
-
-
-def test_a_serial_is_there_once_and_time_is_one_for_all(several: Callable[..., list[Settings]], settings: Make) -> None:
-    with pytest.raises(SettingsError, match="serial A is there twice"):
-        TerminalGroup(several("A", "B", "A"))
-    with pytest.raises(SettingsError, match="one time"):
-        TerminalGroup([settings(serial="A"), settings(serial="B", virtual=True)])
-    with pytest.raises(SettingsError):
-        TerminalGroup([])
-
-
-async def test_where_one_cannot_start_none_does(several: Callable[..., list[Settings]], settings: Make) -> None:
-    port = reserve()
-    first, second = several("A", "B")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        wanted = [
-            settings(serial="A", state=first.state, port=port),
-            settings(serial="B", state=second.state, port=taken.getsockname()[1]),
-        ]
-        with pytest.raises(SettingsError, match="--listen"):
-            async with TerminalGroup(wanted):
-                pytest.fail("started")
-    with socket.create_server(("127.0.0.1", port)):
-        pass  # the first one is gone
 
 
 async def test_as_a_process_with_directories_and_ledgers_by_serial(tmp_path: Path) -> None:

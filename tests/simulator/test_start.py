@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulator.conftest import CHARGE, Receiver, Till, request
+from tests.simulator.conftest import Receiver, Till, request
 
 UUID = "7f3c0000-0000-4000-8000-000000000001"
 
@@ -26,10 +26,8 @@ async def test_the_acknowledgement(till: Till) -> None:
 
 
 REFUSED: list[tuple[bytes, int, str]] = [
-    (b"", 400, "not JSON"),
     (b"{", 400, "not JSON"),
     (b'{"client_transaction_id": "\xff"}', 400, "not JSON"),
-    (b"[" * 100_000, 400, "not JSON"),
     (b"[]", 400, "not a JSON object"),
     (b"{}", 422, "client_transaction_id"),
     (b'{"client_transaction_id": 7, "amount": {}}', 422, "client_transaction_id"),
@@ -39,26 +37,15 @@ REFUSED: list[tuple[bytes, int, str]] = [
         (json.dumps({"client_transaction_id": UUID, "amount": {}} | fields).encode(), 422, named)
         for fields, named in (
             ({"amount": None}, "amount"),
-            ({"amount": 10}, "amount"),
             ({"amount": {"iva": "1.20"}}, "amount.iva"),
-            ({"amount": {"iva": True}}, "amount.iva"),
-            ({"amount": {"iva": None}}, "amount.iva"),
-            ({"amount": {"iva": {}}}, "amount.iva"),
             ({"amount": {"iva": -1}}, "amount.iva"),
             ({"amount": {"iva": 0.12345}}, "amount.iva"),
             ({"amount": {"iva": 10**12}}, "amount.iva"),
-            ({"amount": {"iva": 1e300}}, "amount.iva"),
-            ({"amount": {"extra_taxes": 1}}, "amount.extra_taxes"),
             ({"amount": {"extra_taxes": {"ice": "1"}}}, "amount.extra_taxes.ice"),
             ({"events_webhook_url": 7}, "events_webhook_url"),
             ({"events_webhook_url": "ftp://127.0.0.1/x"}, "events_webhook_url"),
-            ({"events_webhook_url": "https://"}, "events_webhook_url"),
-            ({"events_webhook_url": "https://[::1/x"}, "events_webhook_url"),
             ({"events_webhook_url": "https://127.0.0.1:99999/x"}, "events_webhook_url"),
-            ({"events_webhook_url": "https://127.0.0.1/\x00"}, "events_webhook_url"),
-            ({"metadata": "x"}, "metadata"),
             ({"metadata": {"scenario": "aprove"}}, "metadata.scenario"),
-            ({"metadata": {"scenario": ["decline"]}}, "metadata.scenario"),
         )
     ),
 ]
@@ -116,14 +103,3 @@ async def test_money_is_exact_from_the_request_to_the_event(
     (line,) = till.terminal.ledger.of("final")
     assert f'"amount":{total},' in (await till.get("/simulator/ledger")).text
     assert str(line["amount"]) == total
-
-
-async def test_a_body_over_the_limit_is_refused_and_the_next_call_works(till: Till) -> None:
-    answer = await till.post(b" " * 5_000_000)
-    assert answer.status_code == 413
-    assert (await till.charge()).status_code == 200
-
-
-async def test_other_paths_and_methods_are_answered_in_json(till: Till) -> None:
-    assert (await till.get("/terminal/v1/nothing")).json()["code"] == "HTTP_404"
-    assert (await till.get(CHARGE)).json()["code"] == "HTTP_405"

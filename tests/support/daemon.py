@@ -18,6 +18,7 @@ import httpx2
 
 from posd import tls
 from tests.support import forks
+from tests.support.described import described
 from tests.support.faketime import remove_shared_memory
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
@@ -198,13 +199,18 @@ class Daemon:
     async def call(
         self, method: str, path: str, body: Any = None, *, socket: Path | None = None, headers: Any = None
     ) -> Reply:
-        """Call the local API (`path` below /v1); a body that is not bytes is sent as JSON."""
+        """Call the local API (`path` below /v1); a body that is not bytes is sent as JSON.
+
+        Raise AssertionError where the answer is not as the description of the API has it.
+        """
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         transport = httpx2.AsyncHTTPTransport(uds=str(socket or self.till_socket), verify=NO_TLS)
         async with httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client:
             sent = {"content-type": "application/json", **(headers or {})} if content is not None else headers
             response = await client.request(method, path, content=content, headers=sent)
-            return Reply(response.status_code, response.headers, response.content)
+        media = response.headers.get("content-type", "")
+        described().hold(method, f"/v1{path}", response.status_code, media, response.content)
+        return Reply(response.status_code, response.headers, response.content)
 
     async def transaction(self, identity: str) -> Any:
         """Return a transaction as the local API shows it."""

@@ -41,7 +41,6 @@ def run(report: Report, scratch: Path) -> None:
     if package is None:
         return
     if report.suite == "bookworm":
-        _former(report, package, scratch)
         _next_debian(report, package, scratch)
     if packages.GIVEN not in os.environ:
         _source(report, scratch)
@@ -290,59 +289,6 @@ def _removed(report: Report, machine: Machine, package: Path) -> None:
             "no unit",
             30,
         )
-
-
-def _former(report: Report, package: Path, scratch: Path) -> None:
-    """Upgrade the package of the version before, in which the configuration was a conffile, and which was changed."""
-    machine = Machine(scratch / "former-machine", f"posd-former-{os.getpid()}", report.suite)
-    try:
-        with report.check(PART, "the package of the version before is installed, configured, and charges"):
-            former = packages.former(scratch)
-            machine.make()
-            for file in (former, package):
-                machine.put(file, "/root/")
-            machine.run("apt-get", "update", "-q")
-            install = ("apt-get", "install", "-y", "--no-install-recommends")
-            machine.run(*install, f"/root/{former.name}", seconds=600)
-            # Booted it has no network; what the upgrade needs besides (python3 for python3.11) is fetched before.
-            machine.run(*install, "--download-only", f"/root/{package.name}", seconds=600)
-            machine.boot()
-            text = (machine.root / "etc/posd/config.toml").read_text()
-            machine.write(shop.CONFIG, text[: text.index("# Your terminals:")] + shop.TERMINAL)
-            shop.open_shop(machine)
-            machine.run("systemctl", "restart", "posd")
-            assert shop.result(shop.charge(machine)) == "approved"
-        if report.checks[-1].result != "passed":
-            return
-        with report.check(
-            PART, "upgraded from it unattended, over a changed configuration: no question, it runs"
-        ) as check:
-            kept = machine.out("cat", shop.CONFIG)
-            with shop.paying(machine, "python3.11") as told:
-                check.note(machine.out(*install, f"/root/{package.name}"))
-            check.note(str(told))
-            assert told["refused"] == 0
-            assert set(told["outcomes"]) == {"approved"}
-            assert machine.out("cat", shop.CONFIG) == kept
-            assert machine.out("sh", "-c", "ls /etc/posd") == "config.toml"
-            assert machine.out("posd", "--version")
-            assert not machine.out("sh", "-c", "find /opt/posd -xtype l")
-            assert _states(machine) == ("active", "active")
-            assert shop.result(shop.charge(machine)) == "approved"
-            assert not machine.out("dpkg", "--verify", "posd").replace("??5?????? c /etc/posd/config.toml", "").strip()
-            _compiled(machine)
-        with report.check(PART, "after it the socket follows the service: disabled, it stays so over the next boot"):
-            machine.run("systemctl", "disable", "--now", "posd")
-            machine.power_off()
-            machine.boot()
-            assert _states(machine) == ("inactive", "inactive")
-            machine.run("systemctl", "enable", "--now", "posd")
-            assert _states(machine) == ("active", "active")
-        with report.check(PART, "purged after it, the configuration is gone too"):
-            machine.run("apt-get", "purge", "-y", "posd")
-            assert not (machine.root / "etc/posd").exists()
-    finally:
-        machine.close()
 
 
 def _next_debian(report: Report, package: Path, scratch: Path) -> None:

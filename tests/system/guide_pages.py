@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.system import packages, shop
-from tests.system.machine import Machine
+from tests.system.machine import Machine, need
 from tests.system.report import Check
 
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
 #: What a bare Debian lacks.
 NEEDED = ("python3", "ca-certificates", "sudo")
 #: The variables of the reader's terminal.
-TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80")
+TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=24")
 #: How a terminal is told to go to a place, and to draw; what turns while a command works.
 PLACE = re.compile(r"\x1b\[[0-9;]*H")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
@@ -45,6 +45,8 @@ class Shops:
 
     def open(self, package: Path) -> None:
         """Install the package on the first machine, boot it, and charge there."""
+        need("mmdebstrap", "mmdebstrap")
+        need("systemd-nspawn", "systemd-container")
         self.package = package.name
         self.here = self.machine(package)
         self.here.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
@@ -148,13 +150,9 @@ class Page:
         words = command
         for name, value in {**self.given, **given}.items():
             words = re.sub(rf"\b{re.escape(name)}\b", lambda _, value=value: value, words)
-        typed = ("script", "-qec", f"cd ~{self.user} && {words}", "/dev/null")
-        done = self.machine.run("env", *TERMINAL, *typed, user=self.user, text=answer, check=False, seconds=600)
-        shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
-        shown = re.sub(r"\n\n+", "\n\n", shown)
-        code = f"\n[exit code {done.returncode}]" if done.returncode else ""
-        self.check.note(f"{self.user}$ {words}\n{shown.strip()}{code}")
-        assert done.returncode in (codes or (0,)), f"exit code {done.returncode} of {words}\n{shown}"
+        code, shown = typed(self.machine, words, self.user, answer)
+        self.check.note(f"{self.user}$ {words}\n{shown}\n[exit code {code}]")
+        assert code in (codes or (0,)), f"exit code {code} of {words}\n{shown}"
         return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown).split())
 
     def end(self, untyped: dict[str, str] | None = None) -> None:
@@ -166,6 +164,15 @@ class Page:
             self.check.note(f"not typed: {command}: {reason}")
 
 
+def typed(machine: Machine, words: str, user: str = READER, answer: str = "") -> tuple[int, str]:
+    """Type a command on a terminal of 80 columns, and answers into its questions; return its code and its screen."""
+    home = (f"HOME=/home/{user}", f"USER={user}", f"LOGNAME={user}")
+    script = ("script", "-qec", f"cd ~{user} && {words}", "/dev/null")
+    done = machine.run("env", *TERMINAL, *home, *script, user=user, text=answer, check=False, seconds=600)
+    shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
+    return done.returncode, re.sub(r"\n\n+", "\n\n", shown).strip()
+
+
 def again(machine: Machine) -> None:
     """Switch it off and on; its network comes up."""
     machine.power_off()
@@ -175,8 +182,3 @@ def again(machine: Machine) -> None:
 
 def states(machine: Machine) -> tuple[str, ...]:
     return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
-
-
-def refused(machine: Machine) -> None:
-    done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
-    assert done.returncode == 3, done

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from tests.system import packages, shop
+from tests.system.guide_pages import typed
 from tests.system.machine import Machine, host, need, until
 from tests.system.report import Report, Skipped
 
@@ -49,10 +49,6 @@ printf '%+d\\n' $(( $(/usr/bin/date -d "$2" +%s) - $(/usr/bin/date +%s) )) > {CL
 """
 #: An editor that does what a file says.
 EDITOR = '#!/bin/sh\nfor file; do :; done\nexec sed -i -E -f /root/edit.sed "$file"\n'
-#: How a terminal is told to go to a place, and to draw; what turns while a command works.
-PLACE = re.compile(r"\x1b\[[0-9;]*H")
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]")
-TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 
 
 def _faked(file: str) -> dict[str, str]:
@@ -73,8 +69,6 @@ class Scene:
     name: str
     suite: str
     session: list[str] = field(default_factory=list)
-    #: Of what was typed: the command and its exit code.
-    typed: list[tuple[str, int]] = field(default_factory=list)
     #: The payments: what they are -> id.
     ids: dict[str, str] = field(default_factory=dict)
 
@@ -259,18 +253,10 @@ class Scene:
 
         `answer` is typed into its questions. It has to end with one of `codes`, without any with what it likes.
         """
-        terminal = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=24")
-        began = time.monotonic()
-        script = ("script", "-qec", f"cd; {words}", "/dev/null")
-        home = (f"HOME=/home/{PERSON}", f"USER={PERSON}", f"LOGNAME={PERSON}")
-        done = self.machine.run("env", *terminal, *home, *script, user=PERSON, text=answer, check=False, seconds=600)
-        took = time.monotonic() - began
-        shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
-        shown = re.sub(r"\n\n+", "\n\n", shown.replace("^@\n", "").replace("^@", "")).strip()
-        self.typed.append((words, done.returncode))
-        self.session.append(f"{PERSON}$ {words}\n{shown}\n[exit code {done.returncode}, {took:.1f} s]")
+        code, shown = typed(self.machine, words, PERSON, answer)
+        self.session.append(f"{PERSON}$ {words}\n{shown}\n[exit code {code}]")
         if codes:
-            assert done.returncode in codes, f"exit code {done.returncode} of {words}\n{shown}"
+            assert code in codes, f"exit code {code} of {words}\n{shown}"
         return shown
 
 
@@ -293,12 +279,10 @@ def run(report: Report, scratch: Path) -> None:
         if report.checks[-1].result != "passed":
             return
         with report.check(PART, "a person mends it by posd status and what it says") as check:
-            began = time.monotonic()
             try:
                 _mend(scene)
             finally:
                 check.note("\n".join(scene.session))
-                check.note(f"{len(scene.typed)} commands, {time.monotonic() - began:.0f} s of the machine")
         with report.check(PART, "each payment has its true outcome, nobody was charged twice, and cards are taken"):
             _true(scene)
     finally:

@@ -1,4 +1,4 @@
-"""The Debian packages that are tested: of this checkout, of the version before, and of later ones, made from a copy."""
+"""The Debian packages that are tested: of this checkout, and of later versions, made from a copy."""
 
 import os
 import re
@@ -7,14 +7,9 @@ import subprocess
 from pathlib import Path
 
 from tests.system.machine import host
-from tests.system.report import Skipped
 
 #: Names a package that is there already: it is tested in place of this checkout's.
 GIVEN = "POSD_SYSTEM_PACKAGE"
-#: The same for the version before.
-FORMER = "POSD_SYSTEM_FORMER"
-#: The last commit whose package ran on Debian 12 alone and had the configuration as a conffile.
-FORMER_COMMIT = "d445057"
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -42,25 +37,6 @@ def source(scratch: Path) -> list[Path]:
     if not output.exists():
         host(str(CHECKOUT / "packaging" / "build-deb"), "--source", "--output", str(output), seconds=900)
     return sorted(output.iterdir())
-
-
-def former(scratch: Path) -> Path:
-    """Return the package of the version before, built once by its own build-deb (with Python 3.11). Raise Skipped."""
-    output = scratch / "former"
-    if there := os.environ.get(FORMER):
-        return Path(there)
-    if not output.exists():
-        source = scratch / "former-source"
-        source.mkdir()
-        git = ("git", "-C", str(CHECKOUT))
-        try:
-            time = host(*git, "log", "-1", "--format=%ct", FORMER_COMMIT).stdout.strip()
-        except AssertionError as error:
-            raise Skipped(f"this checkout has no commit {FORMER_COMMIT}; {FORMER} names a package") from error
-        host("sh", "-c", f"git -C {CHECKOUT} archive {FORMER_COMMIT} | tar -x -C {source}")
-        built = ("--output", str(output), "--revision", "0")  # before the 1 of this checkout's
-        host("env", f"SOURCE_DATE_EPOCH={time}", str(source / "packaging" / "build-deb"), *built, seconds=900)
-    return next(output.glob("posd_*.deb"))
 
 
 def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) -> Path:

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from tests.system import packages, shop
 from tests.system.guide_pages import Page, Shops
-from tests.system.machine import Machine, need, until
+from tests.system.machine import Machine, until
 from tests.system.report import Report
 
 PART = "payments"
@@ -44,8 +44,6 @@ def run(report: Report, scratch: Path) -> None:
     begun: dict[str, str] = {}
     try:
         with report.check(PART, "a machine with eight terminals is laid out") as check:
-            need("mmdebstrap", "mmdebstrap")
-            need("systemd-nspawn", "systemd-container")
             shops.open(packages.given(scratch))
             begun = lay_out(shops.here)
             check.note(shops.package)

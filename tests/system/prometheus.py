@@ -17,6 +17,8 @@ from tests.e2e.test_metrics import scrape
 from tests.support.exposition import read
 from tests.support.outcomes import every_outcome
 from tests.support.shop import open_shop
+from tests.system.machine import need
+from tests.system.report import Report
 
 #: Nothing that promtool is asked here takes longer. Seconds.
 SECONDS = 120
@@ -27,6 +29,14 @@ DASHBOARDS = [MONITORING / name for name in ("grafana-dashboard.json", "grafana-
 
 #: What Grafana puts in place of its variables.
 VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
+
+
+def run(report: Report, scratch: Path) -> None:
+    """Run the part."""
+    for look in (check_metrics, check_rules, test_rules, check_dashboard):
+        with report.check("prometheus", str(look.__doc__)) as check:
+            need("promtool", "prometheus")
+            check.note(look(scratch))
 
 
 def check_metrics(directory: Path) -> str:

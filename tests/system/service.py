@@ -8,24 +8,15 @@ from pathlib import Path
 
 from tests.system import packages, shop
 from tests.system.machine import Machine, need, until
-from tests.system.report import Check, Report, Skipped
+from tests.system.report import Check, Report
 
 PART = "systemd"
-#: The largest exposure by systemd-analyze security.
-EXPOSURE = 1.5
 RESTARTS = 20
 #: So short that the test does not wait a minute; the unit's own is WatchdogSec=60.
 WATCHDOG = "[Service]\nWatchdogSec=6\n"
 #: A start that fails until something is mended, in fast motion: as many as in the first minutes of a long night.
 FAILING = "[Service]\nRestartSec=50ms\nExecStartPre=/bin/sh -c 'test -e /run/mended'\n"
 FAILED_STARTS = 200
-UNITS = (
-    "posd.service",
-    "posd-tls-init.service",
-    "posd-backup.service",
-    "posd-copy.service",
-    "posd-relay.service",
-)
 
 
 def run(report: Report, scratch: Path) -> None:
@@ -64,22 +55,6 @@ def boots(machine: Machine, check: Check) -> None:
     )
 
 
-def verified(machine: Machine, check: Check) -> None:
-    """systemd-analyze verify finds nothing."""
-    done = machine.run("systemd-analyze", "verify", "--recursive-errors=no", "--man=no", *UNITS, "posd.socket",
-                       "posd-backup.timer", "posd-copy.timer", check=False)  # fmt: skip
-    check.note(done.stdout + done.stderr)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-def exposed(machine: Machine, check: Check) -> None:
-    """The exposure of each service is at most 1.5."""
-    for unit in UNITS:
-        told = machine.out("systemd-analyze", "security", "--no-pager", unit).splitlines()[-1]
-        check.note(told)
-        assert float(told.split(": ")[1].split()[0]) <= EXPOSURE, told
-
-
 def opened(machine: Machine, check: Check) -> None:
     """An address that comes later gets into the certificate, which posd makes anew by itself."""
     shop.configure(machine)
@@ -92,15 +67,6 @@ def charged(machine: Machine, check: Check) -> None:
     document = shop.charge(machine)
     check.note(f"{document['client_transaction_id']}: {shop.result(document)}")
     assert shop.result(document) == "approved"
-
-
-def found(machine: Machine, check: Check) -> None:
-    """A terminal that announces itself is found, under all that the unit forbids."""
-    options = ["--serial", "SN-0002", "--listen", "0.0.0.0:7868", "--mdns-interface", shop.ADDRESS, "--http"]
-    machine.run("systemd-run", "--unit=terminal2", "posd", "simulate", *options)
-    took = until(lambda: "SN-0002" in machine.out("posd", "terminals", "--all", "--json"), "found by mDNS", 60)
-    check.note(f"after {took:.1f} s")
-    machine.run("systemctl", "stop", "terminal2")
 
 
 #: Makes the stream, and says what the last message of the lane is.
@@ -137,17 +103,6 @@ def relayed(machine: Machine, check: Check) -> None:
     assert machine.show("posd-relay.service", "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
     machine.run("systemctl", "stop", "posd-relay", "nats")
     machine.run("rm", file)  # before posd reads it: the simulated terminals name another merchant
-
-
-def logged(machine: Machine, check: Check) -> None:
-    """Lines in the journal carry their priority, and posd logs shows them in words."""
-    lines = [json.loads(line) for line in machine.out("journalctl", "-u", "posd", "-o", "json").splitlines()]
-    priorities = {line["PRIORITY"] for line in lines if line.get("_COMM") == "posd"}
-    check.note(f"priorities: {sorted(priorities)}")
-    if machine.run("posd", "logs", "--help", check=False).returncode:
-        raise Skipped("not there: this posd has no command logs")
-    check.note("\n".join(machine.out("posd", "logs").splitlines()[-5:]))
-    assert all(line["PRIORITY"] == "6" for line in lines if '"posd.started"' in str(line["MESSAGE"]))
 
 
 def reloaded(machine: Machine, check: Check) -> None:
@@ -372,18 +327,6 @@ def restored(machine: Machine, check: Check) -> None:
     assert shop.result(shop.charge(machine)) == "approved"
 
 
-def powered(machine: Machine, check: Check) -> None:
-    """Powered off and on, it knows every payment, and takes the next one."""
-    before = _known(machine)
-    machine.power_off()
-    check.note(f"booted in {machine.boot():.1f} s")
-    _active(machine)
-    after = _known(machine)
-    assert after == before, {key: (before.get(key), value) for key, value in after.items() if before.get(key) != value}
-    shop.open_shop(machine)
-    assert shop.result(shop.charge(machine)) == "approved"
-
-
 def cut(machine: Machine, check: Check) -> None:
     """The power is cut under a payment, of the terminal too, which forgets it: posd starts and does not guess."""
     document = shop.charge(machine, "8.00", "--no-wait", "--metadata", "scenario=by-hand")
@@ -401,13 +344,9 @@ def cut(machine: Machine, check: Check) -> None:
 
 LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     boots,
-    verified,
-    exposed,
     opened,
     charged,
     relayed,
-    found,
-    logged,
     reloaded,
     barked,
     restarted,
@@ -420,7 +359,6 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     backed_up,
     copied,
     restored,
-    powered,
     cut,
 )
 

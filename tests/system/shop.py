@@ -95,13 +95,13 @@ def result(document: dict[str, Any]) -> str:
 
 
 @contextmanager
-def paying(machine: Machine, python: str = "python3", price: str = "1.00") -> Iterator[dict[str, Any]]:
+def paying(machine: Machine) -> Iterator[dict[str, Any]]:
     """Let a till pay without a pause for the block; afterwards the dictionary says what happened."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)
     unit = ("systemd-run", "--quiet", "--pipe", "--wait", "--unit=till", "--uid=till", "-p", "TimeoutStopSec=150")
-    process = machine.start(*unit, python, "/root/till.py", price)
+    process = machine.start(*unit, "python3", "/root/till.py")
     told: dict[str, Any] = {}
     try:
         yield told

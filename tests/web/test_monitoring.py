@@ -118,24 +118,3 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(al
     cases = re.findall(rf"alertname: {alert}\n +exp_alerts:(.*)", tests)
     assert " []" in cases
     assert "" in cases
-
-
-@pytest.mark.parametrize(
-    ("what", "rows"),
-    [
-        (DAEMON, {"Payments", "Doubt and attention", "Terminals", "Webhooks", "Storage", "Process"}),
-        (FLEET, {"Lanes", "Money", "Collectors", "Relays"}),
-    ],
-    ids=["daemon", "fleet"],
-)
-def test_panels_stand_side_by_side(what: Watched, rows: set[str]) -> None:
-    panels = what.dashboard["panels"]
-    taken: dict[tuple[int, int], str] = {}
-    for panel in panels:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                assert taken.setdefault((x, y), panel["title"]) == panel["title"], panel["title"]
-    assert rows <= {panel["title"] for panel in panels if panel["type"] == "row"}
-    assert len({panel["id"] for panel in panels}) == len(panels)

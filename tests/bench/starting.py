@@ -2,11 +2,10 @@
 
 import asyncio
 import signal
-import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -14,8 +13,9 @@ from statistics import median
 from posd import tls
 from tests.bench.bench import Bench
 from tests.bench.processes import ROOT, environment, processor_seconds, resident_bytes
-from tests.bench.table import Row, ratios
+from tests.bench.table import Row
 from tests.support.daemon import ANY_PORT, START_SECONDS, toml
+from tests.support.manager import Manager, manager
 from tests.support.ports import reserve
 
 #: Times the bare imports.
@@ -32,28 +32,19 @@ async def measure(bench: Bench) -> Sequence[Row]:
     """Measure with everything in the page cache and the bytecode kept, the database there from the first start on."""
     found = await starts(bench, bench.pick(STARTS, 1))
     ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
-    return [
-        Row(
-            figure="start to ready (READY=1), empty, warm cache, by the bare imports",
-            rounds=ratios(ready, bare),
-            limit=LIMIT,
-            unit="×",
-            at_least=False,
-            ours=f"{median(ready) * 1000:.0f} ms",
-            reference=f"{median(bare) * 1000:.0f} ms",
-        )
-    ]
+    ratios = [one / other for one, other in zip(ready, bare, strict=True)]
+    return [Row("start to ready (READY=1), empty, warm cache, by the bare imports", ratios, LIMIT, "×")]
 
 
 async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:
     """Return so many starts of the daemon and of the bare imports for each round."""
     directory = bench.directory("starting")
     config, found = prepare(directory, FLEET), []
-    with service_manager(directory) as manager:
+    with manager(directory) as told:
         for number in bench.rounds(warm=True):  # the first of each writes the bytecode
             bench.say(f"start to ready, round {number}")
             pairs = [
-                (await start(config, bench.as_installed(), manager), await bare_imports(bench.as_installed()))
+                (await start(config, bench.as_installed(), told), await bare_imports(bench.as_installed()))
                 for _ in range(count)
             ]
             if number:
@@ -84,41 +75,24 @@ def prepare(directory: Path, terminals: str) -> Path:
     return config
 
 
-@contextmanager
-def service_manager(directory: Path) -> Iterator[socket.socket]:
-    """Give the socket at which daemons say that they are ready."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
-        address = directory / "notify.sock"
-        manager.bind(str(address))
-        try:
-            yield manager
-        finally:
-            address.unlink()
-
-
-async def start(config: Path, others: Mapping[str, str], manager: socket.socket) -> Start:
+async def start(config: Path, others: Mapping[str, str], told: Manager) -> Start:
     """Start the daemon; return what it took until it said that it is ready. Stop it again."""
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "posd", "--config", str(config), "run"),
         stdout=asyncio.subprocess.DEVNULL,
-        env=environment(others) | {"NOTIFY_SOCKET": manager.getsockname()},
+        env=environment(others) | told.environment,
         cwd=config.parent,
     )
     try:
         async with asyncio.timeout(START_SECONDS):
-            await _hear(manager, b"READY=1")
+            await told.heard_of("READY")
         found = Start.since(begun, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         await process.wait()
-    await _hear(manager, b"STOPPING=1")
+    await told.heard_of("STOPPING")
     return found
-
-
-async def _hear(manager: socket.socket, word: bytes) -> None:
-    while word not in (await asyncio.get_running_loop().sock_recv(manager, 4096)).splitlines():
-        pass
 
 
 async def bare_imports(others: Mapping[str, str]) -> Start:

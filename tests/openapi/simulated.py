@@ -1,0 +1,29 @@
+"""A daemon with a simulated terminal, for tests that block: generated clients and schemathesis."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx2
+
+from tests.support.daemon import Daemon
+from tests.support.simulated import simulated
+from tests.support.threaded import in_thread
+
+SERIAL = "SN-0001"
+#: Longest that an answer may take, in seconds: then it is stuck.
+STUCK_SECONDS = 30.0
+
+
+@contextmanager
+def opened() -> Iterator[Daemon]:
+    """Run it for the block."""
+    with TemporaryDirectory(prefix="posd-") as home, in_thread(simulated(Path(home), {SERIAL: ""})) as (daemon, _):
+        yield daemon
+
+
+def calling(daemon: Daemon, *, admin: bool = False) -> httpx2.Client:
+    """Return what calls one of its sockets."""
+    socket = daemon.admin_socket if admin else daemon.till_socket
+    return httpx2.Client(transport=httpx2.HTTPTransport(uds=str(socket)), base_url="http://posd", timeout=STUCK_SECONDS)

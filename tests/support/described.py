@@ -1,0 +1,86 @@
+"""The description of the API, as a test looks at it: strictly, so that what is not described is a fault.
+
+Each answer that a test gets by `Daemon.call` is held against it.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker
+
+from posd.api.openapi import document
+
+Schema = dict[str, Any]
+
+#: Where the description says that there may be more words one day.
+OPEN_WORDS = "x-extensible-enum"
+
+
+def strict(schema: Any) -> Any:
+    """Return a schema that takes nothing but what it names: no further fields, no further words."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {("enum" if name == OPEN_WORDS else name): strict(value) for name, value in schema.items()}
+    if found.get("type") == "object" and "properties" in found:
+        found.setdefault("additionalProperties", False)
+    if "enum" in found and isinstance(found.get("type"), list):
+        found["enum"] = [*found["enum"], None]
+    return found
+
+
+class Described:
+    """A description."""
+
+    def __init__(self, document: Schema) -> None:
+        self.document = document
+        self._components = strict(document["components"])
+        self._paths = [
+            (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), methods) for path, methods in document["paths"].items()
+        ]
+
+    def operations(self) -> Iterator[Schema]:
+        """Yield the operations."""
+        for methods in self.document["paths"].values():
+            yield from methods.values()
+
+    def operation(self, method: str, path: str) -> Schema | None:
+        """Return what is described of a request."""
+        for pattern, methods in self._paths:
+            if pattern.fullmatch(path.partition("?")[0]):
+                found: Schema | None = methods.get(method.lower())
+                return found
+        return None
+
+    def errors(self, schema: Schema, value: Any) -> list[str]:
+        """Return what is wrong with a value, looked at strictly."""
+        whole = strict(schema) | {"components": self._components}
+        validator = Draft202012Validator(whole, format_checker=FormatChecker())
+        return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
+
+    def hold(self, method: str, path: str, status: int, media: str, body: bytes) -> None:
+        """Hold an answer against the description. Raise AssertionError.
+
+        Of amounts as texts it says itself that they are not as described; that there is no such call is no answer of
+        one.
+        """
+        operation = self.operation(method, path)
+        if operation is None or "amounts=text" in path or (status == 404 and b'"there is nothing at ' in body):
+            return
+        name = operation["operationId"]
+        assert str(status) in operation["responses"], f"{name} answered {status}: {body[:500]!r}"
+        content = {kind.partition(";")[0]: of for kind, of in operation["responses"][str(status)]["content"].items()}
+        kind = media.partition(";")[0]
+        assert kind in content, f"{name} answered {status} as {media}"
+        if "json" in kind:
+            assert self.errors(content[kind]["schema"], json.loads(body)) == [], (method, path, status, body[:2000])
+
+
+@cache
+def described() -> Described:
+    """Return that of this posd."""
+    return Described(json.loads(document()))

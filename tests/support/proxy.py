@@ -1,0 +1,132 @@
+"""A network that breaks: TCP proxies that let nothing through for a while. TLS goes through untouched.
+
+What becomes of a connection in the middle of a request or a reply is played by `tests/terminals/test_exchange.py` and
+by the simulation.
+"""
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+
+from tests.support.connections import shut
+
+#: struct linger: closing such a socket resets the connection.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Lan:
+    """Whether anything gets through. `cut` and `refuse` are for an outage: what becomes of connections, old and new."""
+
+    def __init__(self) -> None:
+        self.refusing = False
+        self._up = asyncio.Event()
+        self._up.set()
+        self.connections: set[Connection] = set()
+
+    async def open(self) -> None:
+        """Wait until something gets through."""
+        await self._up.wait()
+
+    def down(self, *, cut: bool, refuse: bool) -> None:
+        """Let nothing through. Open connections are cut, or freeze; new ones are refused, or freeze."""
+        self._up.clear()
+        self.refusing = refuse
+        for connection in list(self.connections) if cut else ():
+            connection.cut()
+
+    def up(self, *, lost: bool = False) -> None:
+        """Let everything through again; what froze goes on, or was `lost` on the way."""
+        for connection in list(self.connections) if lost else ():
+            connection.cut()
+        self.refusing = False
+        self._up.set()
+
+
+class Connection:
+    """The two ends of one connection."""
+
+    def __init__(self, client: asyncio.StreamWriter) -> None:
+        self.ends = [client]
+
+    def cut(self) -> None:
+        """Reset both ends."""
+        for writer in self.ends:
+            with suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
+
+    def close(self) -> None:
+        """Close both ends in order."""
+        for writer in self.ends:
+            writer.close()
+
+
+class Proxy:
+    """Listens on one address and connects to another that can change: `upstream`, None while nothing listens there."""
+
+    def __init__(self, *lans: Lan) -> None:
+        self.upstream: tuple[str, int] | None = None
+        self.port = 0
+        self._lans = lans
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, host: str, port: int = 0) -> None:
+        """Listen. Raise OSError."""
+        self._server = await asyncio.start_server(self._accept, host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._server is not None:
+            await shut(self._server)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        connection = Connection(writer)
+        for lan in self._lans:
+            lan.connections.add(connection)
+        try:
+            await self._serve(connection, reader, writer)
+        except (OSError, asyncio.CancelledError):
+            connection.cut()  # an end is gone, or `stop`: a server would tell of a task that ends as cancelled
+        finally:
+            connection.close()
+            for lan in self._lans:
+                lan.connections.discard(connection)
+            self._tasks.discard(task)
+
+    async def _serve(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if any(lan.refusing for lan in self._lans):
+            raise ConnectionRefusedError
+        await self._open()
+        if self.upstream is None:
+            raise ConnectionRefusedError
+        far, near = await asyncio.open_connection(*self.upstream)
+        connection.ends.append(near)
+        pumps = [asyncio.create_task(self._pump(*ends)) for ends in ((reader, near), (far, writer))]
+        try:
+            await asyncio.gather(*pumps)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        """Carry bytes from one end to the other, until this end closes."""
+        while data := await source.read(65_536):
+            await self._open()
+            target.write(data)
+            await target.drain()
+        await self._open()
+        target.write_eof()
+
+    async def _open(self) -> None:
+        for lan in self._lans:
+            await lan.open()

@@ -1,0 +1,31 @@
+"""What is opened on a loop, for tests that block: the loop runs in a thread of its own."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@contextmanager
+def in_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Have it open for the block."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+
+    def run(step: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(step, loop).result()
+
+    thread.start()
+    try:
+        value = run(opened.__aenter__())
+        try:
+            yield value
+        finally:
+            run(opened.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -18,8 +18,9 @@ from posd.printing.wire import (
     read_status,
     read_webhook,
 )
-from posd.terminals.attempt import Replied
+from posd.terminals.attempt import Attempt, Replied, ReplyLost
 from tests.core.test_printing import starting
+from tests.support.tables import every
 
 JOB = starting()
 
@@ -75,3 +76,24 @@ def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
 def test_a_reply_that_was_cut_is_no_answer_and_a_status_that_cannot_be_read_reports_nothing() -> None:
     assert isinstance(read_poll(Replied(200, b'{"status": "COMPLETED"}', complete=False), JOB), NoAnswer)
     assert judge(Replied(202, b'{"id": "T-9", "status": "COMPLETED\xff"}')) == JobAccepted("T-9")
+
+
+@every(
+    ("attempt", "reason"),
+    [
+        (ReplyLost("reset"), "reset"),
+        (Replied(300, b""), "the terminal answered HTTP 300"),
+        (Replied(200, b"[]"), "does not have this print job"),
+        (Replied(200, b'{"printJobId": "job-1"}'), "but not its status"),
+    ],
+)
+def test_why_a_poll_is_no_answer_is_said(attempt: Attempt, reason: str) -> None:
+    answer = read_poll(attempt, JOB)
+    assert isinstance(answer, NoAnswer)
+    assert reason in answer.reason
+
+
+def test_an_id_is_taken_up_to_its_bound_and_none_of_a_reply_that_was_cut() -> None:
+    longest = json.dumps({"id": "x" * MAX_JOB_ID}).encode()
+    assert judge(Replied(202, longest)) == JobAccepted("x" * MAX_JOB_ID)
+    assert judge(Replied(202, longest, complete=False)) == JobAccepted()

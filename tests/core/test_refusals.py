@@ -60,6 +60,47 @@ def test_a_refusal_says_what_is_known_of_it(status: int, document: object, words
     assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", "refused")
 
 
+USER = error("TERMINAL-SUNMI", "-1")
+
+
+@every(
+    ("document", "trusted", "kind"),
+    [
+        (USER, False, Canceled),
+        (USER | {"code": -1, "approved": False}, True, Canceled),
+        (USER | {"approved": True}, True, Doubtful),
+        (USER | {"object": {"transaction_reference": "r-1"}}, True, Doubtful),
+        (USER | {"object": {"client_transaction_id": IDENTITY.upper(), "serialNumber": "SN-2"}}, False, Canceled),
+        (USER | {"failure": {"object": {"client_transaction_id": "another"}}}, False, Doubtful),
+        (USER | {"failure": {"failure": {"failure": {"code": "-1"}}}}, False, Canceled),
+        (USER | {"failure": {"failure": {"failure": {"failure": {"code": "-1"}}}}}, False, Doubtful),
+        (USER | {"more": None, "others": []}, False, Canceled),
+        (USER | {"object": ["more"]}, False, Doubtful),
+        (USER | {"object": {"code": "7"}}, False, Doubtful),
+        (USER | {"object": {"message": ["more"]}}, False, Doubtful),
+        (USER | {"object": {"client_transaction_id": 7}}, False, Doubtful),
+        (USER | {"failure": {"serialNumber": "SN-2"}}, False, Doubtful),
+        (error("TERMINAL", "TER-004"), False, Doubtful),
+        (error("TERMINAL", "TER-004"), True, StartRefused),
+        (error("TERMINAL", "00"), True, Doubtful),
+        (error("TERMINAL", None), True, Doubtful),
+        (error("ACQUIRER", "51"), True, Doubtful),
+    ],
+    ids=str,
+)
+def test_an_error_under_200(document: dict[str, object], trusted: bool, kind: type) -> None:
+    """What the vectors (start-reply) say, at each depth of the answer."""
+    judged = judge(Replied(200, json.dumps(document).encode()), IDENTITY, errors_in_2xx=trusted)
+    assert type(judged) is kind
+    if isinstance(judged, StartRefused | Canceled):
+        assert judged.reason == f"{document['type']} {document['code']}"
+
+
+def test_an_error_that_says_two_things_leaves_doubt() -> None:
+    body = json.dumps(USER)[:-1] + ', "object": {"serialNumber": "SN-1", "serialNumber": "SN-2"}}'
+    assert type(judge(Replied(200, body.encode()), IDENTITY)) is Doubtful
+
+
 def test_a_refusal_without_an_error_has_no_reason() -> None:
     assert StartRefused(404, "").reason is None
 

@@ -12,6 +12,12 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: 
 
 #: Words of the README: it says what posd is, and where to read on.
 MAX_README_WORDS = 1200
+#: Words of each page that is enough for a first day, and of all that is written by hand.
+MAX_FIRST_DAY_WORDS = 600
+MAX_WORDS = 45_000
+#: Pages that a command writes, and parts of others: tables of a measurement, or of the code.
+GENERATED = frozenset({"codes.md", "logs.md", "scenarios.md"})
+GENERATED_PART = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->|<!-- (\w+)\b.*?<!-- /\2 -->", re.DOTALL)
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(r'<a id="([^"]+)">')
@@ -72,6 +78,16 @@ def test_each_threat_has_a_test_that_shows_what_stops_it() -> None:
 def test_the_readme_is_short() -> None:
     words = (ROOT / "README.md").read_text("utf-8").split()
     assert len(words) <= MAX_README_WORDS
+
+
+@pytest.mark.parametrize("page", ["till", "shop", "developer"])
+def test_the_page_of_a_first_day_is_short(page: str) -> None:
+    assert len((ROOT / "docs" / "start" / f"{page}.md").read_text("utf-8").split()) <= MAX_FIRST_DAY_WORDS
+
+
+def test_all_that_is_written_by_hand_can_be_read() -> None:
+    texts = [path.read_text("utf-8") for path in DOCUMENTS if path.name not in GENERATED]
+    assert sum(len(GENERATED_PART.sub("", text).split()) for text in texts) <= MAX_WORDS
 
 
 #: How comments of the code cite a heading of a document.

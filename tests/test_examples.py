@@ -1,7 +1,7 @@
 """The examples of the documents run as they stand, in the place that docs/start/first-payment.md makes.
 
 `tests.system` does what needs a whole system (docs/guides/install.md), tests/recipes the recipes, tests/cli/manual
-commands.md and operations.md, tests/e2e streams.md. Every other command line is at least parsed.
+the manual and operations.md, tests/e2e streams.md. Every other command line is at least parsed.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""The manual, made from the commands and codes: man pages, and commands.md and codes.md of docs/reference.
+"""The manual, made from the commands and codes: man pages, docs/reference/codes.md, and commands.md of the site.
 
 `PYTHONPATH=packaging python -m manual --man DIR --markdown FILE --codes FILE` writes them. `codes` writes the table of
 `posd explain`. `pages` reads a click command into a

@@ -17,7 +17,7 @@ from manual.roff import man_page
 @click.option("--markdown", "reference", type=click.Path(path_type=Path), metavar="FILE", help="Write commands.md.")
 @click.option("--codes", "all_codes", type=click.Path(path_type=Path), metavar="FILE", help="Write codes.md.")
 def write(man: Path | None, reference: Path | None, all_codes: Path | None) -> None:
-    """Write the manual of every command and code: man pages, docs/reference/commands.md and docs/reference/codes.md."""
+    """Write the manual of every command and code: man pages, commands.md of the site and docs/reference/codes.md."""
     if not (man or reference or all_codes):
         raise click.UsageError("say what to write: --man DIR, --markdown FILE, --codes FILE, or several of them")
     if all_codes:

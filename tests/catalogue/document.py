@@ -20,9 +20,11 @@ The simulated terminal plays each of these in the real wire format. Choose one
 
 `posd simulate`, `posd demo --keep` and the sandbox ([testing.md](../guides/testing.md)) have all of them.
 
-A certificate and an absence begin before the payment: choose them by option or live. Each scenario is a TOML file:
-`posd simulate --show NAME` prints it, `--scenario FILE.toml` plays a changed copy. How to run the simulator:
-[simulator.md](../guides/simulator.md).
+Faults that begin before the payment (a certificate, an absence) can be chosen by option or live only. Each scenario is
+a TOML file: `posd simulate --show NAME` prints it, `--scenario FILE.toml` plays a changed copy.
+[simulator.md](../guides/simulator.md) says how to run the simulator.
+
+**While a payment has no outcome, wait under the same id. Never pay again under a new one.**
 
 The last column is posd's final state, with its default configuration. posd's times are real: with a faster terminal
 (`--speed`) a payment may end before posd shows `stalled` or `no_callback`.
@@ -30,7 +32,8 @@ The last column is posd's final state, with its default configuration. posd's ti
 - the **result**, or an open payment: *active* (the terminal has it) or *in doubt* (perhaps);
 - the open **attention**; `in passing` was shown before;
 - *charged* if money moved and the result does not say so, or moved more than once;
-- the till's **next step**: `done`; `new_id_ok` (not charged: pay again under a new id); `wait`; `ask_person`.
+- the till's **next step**: `done`; `new_id_ok` (not charged: pay again under a new id); `wait`; `ask_person`. Then
+  what to do.
 
 The tests play every file against a real daemon and compare this table.
 """
@@ -38,7 +41,7 @@ The tests play every file against a real daemon and compare this table.
 PRINTING = """
 ## Printing
 
-Chosen by the job's `external_reference`, `print:NAME`; live by the same name; for all other jobs by `posd simulate
+Choose one by the job's `external_reference`, `print:NAME`; live by the same name; for all other jobs by `posd simulate
 --print-scenario NAME`. The last column is posd's final state of the job.
 """
 

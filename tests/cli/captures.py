@@ -18,8 +18,6 @@ from tests.support.counter import Counter
 
 #: Columns and lines.
 SIZES = ((80, 24), (200, 50))
-#: Sizes of `posd watch` in docs/.
-PICTURES = ((80, 24), (140, 50))
 #: Serials as vendors give them.
 LONG_SERIAL = "P8-2026-ECUADOR-QUITO-0000000123"
 #: A terminal that does not answer, with a longer one.
@@ -112,12 +110,10 @@ def watch(counter: Counter, columns: int, height: int) -> tuple[list[str], str]:
 
 
 def main() -> None:
-    """Write all captures into the directory that the command line names; those of `posd watch` as pictures too."""
+    """Write all captures into the directory that the command line names."""
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     with shop() as counter:
-        for columns, height in PICTURES:
-            (directory / f"watch-{columns}x{height}.svg").write_text(watch(counter, columns, height)[1])
         for columns, height in SIZES:
             screens = {name: capture(counter, words, columns) for name, words in COMMANDS.items()}
             screens["watch"], _ = watch(counter, columns, height)

@@ -1,0 +1,89 @@
+"""`python -m tests.pictures`: draws what commands show on a terminal, as docs/pictures/*.svg."""
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree as Xml
+
+from rich.console import Console
+from rich.text import Text
+
+from tests.cli import captures
+from tests.cli.processes import posd_on_terminal
+from tests.support.counter import Counter
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+COLUMNS = 88
+#: name of the picture -> the command, and the lines that are shown of what it writes.
+COMMANDS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "status": (("status", "--utc"), 30),
+    "report": (("report", "--timezone", "UTC"), 37),
+    "demo": (("demo", "--speed", "20"), 60),
+}
+#: The size of the terminal of `posd watch`.
+WATCH = {"watch-80x24": (80, 24)}
+#: What differs from run to run: ids, names of one run, times, days, numbers.
+CHANGES = re.compile(
+    r"uptime .*|/tmp/\S+|DEMO-\w+|\b[0-9a-f]{8}(?:-[0-9a-f-]+|\.\.\.)?"
+    r"|\w+day \d+ \w+ \d{4}|\d+ [A-Z][a-z]{2} |\d+|[─\s]+"
+)
+
+
+@contextmanager
+def shop() -> Iterator[Counter]:
+    """A shop with two terminals, a few payments of today, one at the terminal and one in doubt."""
+    with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2, speed=1000.0) as counter:
+        first, second = counter.serials
+        for amount, serial in ((11.2, first), (25, second), (8.5, first)):
+            paid = counter.charge(amount, serial)
+            counter.ended(paid)
+        counter.ended(counter.charge(8.5, first, type="void", original=paid))
+        counter.ended(counter.charge(3, second, scenario="decline"))
+        counter.charge(14.9, second, scenario="by-hand")
+        doubt = counter.charge(12.5, first, scenario="lost-request")
+        counter.until(lambda: counter.transaction(doubt)["next_step"] == "ask_person", "no person is asked")
+        yield counter
+
+
+def lines(name: str, socket: Path) -> Iterator[str]:
+    """Yield the lines that the command of a picture writes, with the escape sequences of their colours."""
+    command, _ = COMMANDS[name]
+    for line in posd_on_terminal(*command, socket=socket, columns=COLUMNS).written.splitlines():
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Zac-ln-z]", "", line)
+        if not re.search("[⠀-⣿]", text):  # what turns while posd works
+            yield text.rstrip()
+
+
+def draw(name: str, socket: Path) -> str:
+    """Return the picture of a command."""
+    command, height = COMMANDS[name]
+    shown = "\n".join(lines(name, socket)).strip().splitlines()[:height]
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi("\n".join([f"\x1b[1m$ posd {command[0]}\x1b[0m", *shown])))
+    picture = console.export_svg(title=f"posd {name}", unique_id=f"posd-{name}")
+    return re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
+
+
+def pictures() -> Iterator[tuple[str, str]]:
+    """Yield the name of each picture, and the picture as it is drawn now."""
+    with shop() as counter:
+        yield from ((name, draw(name, counter.socket)) for name in COMMANDS)
+    with captures.shop() as counter:
+        yield from ((name, captures.watch(counter, *size)[1]) for name, size in WATCH.items())
+
+
+def words(picture: str) -> list[str]:
+    """Return the lines of a picture, without what differs from run to run."""
+    shown: dict[str, str] = {}
+    for text in Xml.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
+        line = text.get("clip-path", "")
+        shown[line] = shown.get(line, "") + "".join(text.itertext()) + " "
+    return [CHANGES.sub(" ", line).strip() for line in shown.values()]
+
+
+if __name__ == "__main__":
+    for name, picture in pictures():
+        (FOLDER / f"{name}.svg").write_text(picture, "utf-8")

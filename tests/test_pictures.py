@@ -1,0 +1,28 @@
+"""The pictures of docs/pictures that show a command: drawn by a command, current, and whole without a network."""
+
+import pytest
+
+from tests.pictures import COMMANDS, FOLDER, WATCH, pictures, words
+from tests.test_documents import DOCUMENTS
+
+NAMES = (*COMMANDS, *WATCH)
+each_picture = pytest.mark.parametrize("name", NAMES)
+
+
+def test_every_picture_is_shown_in_a_document() -> None:
+    shown = "".join(document.read_text("utf-8") for document in DOCUMENTS)
+    assert [path.name for path in sorted(FOLDER.iterdir()) if f"pictures/{path.name})" not in shown] == []
+
+
+@each_picture
+def test_a_picture_loads_nothing(name: str) -> None:
+    text = (FOLDER / f"{name}.svg").read_text("utf-8")
+    assert "@font-face" not in text
+    assert "@import" not in text
+    assert "href=" not in text
+
+
+@pytest.mark.slow
+def test_each_picture_shows_what_its_command_shows_now() -> None:
+    stored = {name: words((FOLDER / f"{name}.svg").read_text("utf-8")) for name in NAMES}
+    assert {name: words(picture) for name, picture in pictures()} == stored, "run python -m tests.pictures"

@@ -21,7 +21,7 @@ from posd.api.maintenance import tell_restores
 from posd.base import files
 from posd.base.redaction import REDACTOR
 from posd.config import Config, ConfigError, ConfigProblem
-from posd.daemon import metrics, sockets, systemd
+from posd.daemon import metrics, sockets, systemd, watchdog
 from posd.daemon.build import LocalApi
 from posd.daemon.in_force import InForce
 from posd.daemon.memory import use_one_heap
@@ -36,7 +36,7 @@ from posd.payments import recovery
 from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
-from posd.records import terminals
+from posd.records import commissions, terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
 from posd.storage import database_id
@@ -229,7 +229,7 @@ async def _start(
         fleet=list(daemon.fleet.serials),
     )
     notify(READY="1", STATUS=status())
-    _in_background(stack, "watchdog", systemd.watch(store.alive, status))
+    _in_background(stack, "watchdog", watchdog.watch(store.alive, status))
     if not refused:
         await keep(config)
     await daemon.fleet.warm_up()
@@ -300,7 +300,7 @@ async def _stored_of_terminals(
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
     try:
-        return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
+        return asked | await store.read(terminals.trusted_ones), await store.read(commissions.stored)
     except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
         raise unusable(path, error) from error
 

@@ -20,13 +20,11 @@ from posd.records.model import Phase
 from posd.records.quarantine import QuarantineEntry
 from posd.records.quotas import sender as sender_of
 from posd.records.received_callback import ReceivedCallback, UnreadableCallback
-from posd.records.received_callback import log as webhook_log
 from posd.records.replies import CallbackResult
 from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
-from posd.terminals.auth.webhooks import Headers, names
 
 log = structlog.get_logger("posd.inbox")
 
@@ -82,12 +80,6 @@ class CallbackInbox(Generic[R]):
         #: Callbacks that came again since the start of the process: the terminal had not received the answer.
         self.repeated = 0
 
-    def _log_headers(self, terminal: str | None, headers: Headers) -> None:
-        """Log the names of the headers of the first callback of a terminal: a person looks for a signature."""
-        if terminal and terminal not in self._known_headers:
-            self._known_headers.add(terminal)
-            webhook_log.info("webhook.headers", terminal=terminal, kind=self.kind.channel, detail=names(headers))
-
     async def commit(
         self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
     ) -> CallbackReceipt:
@@ -101,7 +93,10 @@ class CallbackInbox(Generic[R]):
             return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)
         crash_point(f"{crash}.committed")
         if receipt.updates_terminal:
-            self._log_headers(receipt.terminal, came.headers)
+            terminal = receipt.terminal
+            if terminal and terminal not in self._known_headers:
+                self._known_headers.add(terminal)
+                came.log_headers(terminal, self.kind.channel)
         self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
         if receipt.reason is not None:
             status = receipt.result.status

@@ -5,8 +5,9 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from posd.base.ids import Channel
 from posd.records.replies import CallbackResult
-from posd.terminals.auth.webhooks import Headers
+from posd.terminals.auth.webhooks import Headers, names
 
 log = structlog.get_logger("posd.webhooks")
 
@@ -18,6 +19,10 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
     peer: str
     at: datetime
     headers: Headers = ()
+
+    def log_headers(self, terminal: str, channel: Channel) -> None:
+        """Log the names of the headers: a person looks for a signature."""
+        log.info("webhook.headers", terminal=terminal, kind=channel, detail=names(self.headers))
 
 
 class UnreadableCallback(msgspec.Struct, frozen=True):

@@ -458,7 +458,7 @@ class Sandbox:
             return self._programs[DAEMON].process.poll()
 
         code = self._news.wait_for(ended, None)
-        assert code is not None  # noqa: S101 - it waits for ever
+        assert code is not None  # noqa: S101 - it waits without limit
         return code
 
     def tails(self) -> list[str]:

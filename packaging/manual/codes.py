@@ -20,7 +20,7 @@ PYTHONPATH=packaging python -m manual --codes docs/reference/codes.md
 #: Kinds with a page of their own.
 ELSEWHERE = {"event": "[logs.md](logs.md) has all lines of the log."}
 
-SUMMARY = "Every code of posd: what it means, how it comes about, whether money is at stake, and what to do"
+SUMMARY = "Every code of posd: what it means, how it happens, whether money is at stake, and what to do"
 
 
 def markdown() -> str:

@@ -63,7 +63,7 @@ class CertificatePair(msgspec.Struct, frozen=True):
     def cure(self) -> str:
         """Cure of a certificate that ends."""
         if self.renewable is not None:
-            return "posd renews it by itself within a minute; where it does not: posd tls renew"
+            return "posd renews it by itself within a minute; if it does not: posd tls renew"
         return f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"
 
 
@@ -174,7 +174,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
         if info.validity(now) not in (tls.Validity.VALID, tls.Validity.ENDS):
-            words = f"the certificate is valid {until}; whether it is now cannot be told, for the clock is not believed"
+            words = f"the certificate is valid {until}; cannot tell whether it is valid now: the clock is not trusted"
             return "degraded", words, CLOCK_FIRST
         if self.trouble is not None:
             return "degraded", f"the one on the disk is not served: {self.trouble}", "posd tls status"

@@ -34,7 +34,7 @@ class Witnesses(msgspec.Struct, frozen=True):
     """What speaks for the clock, and against it."""
 
     now: Annotated[Moment, Meta(description="what the clock says")]
-    highest: Annotated[Moment | None, Meta(description="the highest time that was believed, null before any was")]
+    highest: Annotated[Moment | None, Meta(description="the highest trusted time, null before the first")]
     confirmed: Annotated[
         Moment | None, Meta(description="up to here the time is confirmed: retention goes by it; null before any was")
     ]
@@ -45,15 +45,15 @@ class Witnesses(msgspec.Struct, frozen=True):
 
 
 class ClockState(msgspec.Struct, frozen=True):
-    """Whether the clock is believed, and why not."""
+    """Whether posd trusts the clock, and why not."""
 
-    sure: Annotated[bool, Meta(description="whether it is believed")]
-    reason: Annotated[Doubt | None, Meta(description="why not, as a word, null where it is")]
-    detail: Annotated[str, Meta(description="the same for people, empty where it is believed")]
-    todo: Annotated[str, Meta(description="what to do, empty where there is nothing")]
-    since: Annotated[Moment | None, Meta(description="the last time that was believed, null where it still is")]
-    unsure: Annotated[list[Stretch], Meta(description="when it was not believed, the newest first")]
-    waiting: Annotated[list[str], Meta(description="what waits until it is believed")]
+    sure: Annotated[bool, Meta(description="whether posd trusts it")]
+    reason: Annotated[Doubt | None, Meta(description="why not, as a word, null if it does")]
+    detail: Annotated[str, Meta(description="the same for people, empty if posd trusts it")]
+    todo: Annotated[str, Meta(description="what to do, empty if there is nothing")]
+    since: Annotated[Moment | None, Meta(description="the last trusted time, null if posd trusts it now")]
+    unsure: Annotated[list[Stretch], Meta(description="when posd did not trust it, the newest first")]
+    waiting: Annotated[list[str], Meta(description="what waits until posd trusts it")]
     witnesses: Annotated[Witnesses, Meta(description="what speaks for it, and against it")]
     confirmation: Annotated[Confirmation | None, Meta(description="the last word of a person, null without one")]
 

@@ -24,10 +24,10 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     """A body that was refused though its callback address was authentic."""
 
     id: Annotated[int, Meta(description="its place; ascending")]
-    received_at: Annotated[Moment, Meta(description="when it came")]
+    received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
-    client_transaction_id: Annotated[Uuid | None, Meta(description="whose address it was sent to, of a payment")]
-    print_job_id: Annotated[str | None, Meta(description="whose address it was sent to, of a print job")]
+    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment with the address that it was sent to")]
+    print_job_id: Annotated[str | None, Meta(description="the print job with the address that it was sent to")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]
     body: Annotated[
@@ -57,7 +57,7 @@ class UnknownPayment(msgspec.Struct, frozen=True):
     """The current state of a payment that was taken over."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
-    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty where not known")]
+    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty if not known")]
     created_at: Annotated[Moment, Meta(description="when it was started, as far as that is known")]
     phase: Annotated[Phase, Meta(description="its phase")]
     result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
@@ -84,8 +84,8 @@ class RestoresSeen(msgspec.Struct, frozen=True):
 class PruneProgress(msgspec.Struct, frozen=True):
     """What the removal of old records does now."""
 
-    retention_days: Annotated[int, Meta(description="for how many days records are kept, 0 for ever")]
-    doing: Annotated[str | None, Meta(description="what a run is doing, null where none runs")]
+    retention_days: Annotated[int, Meta(description="for how many days records are kept, 0: without limit")]
+    doing: Annotated[str | None, Meta(description="what a run is doing, null if none runs")]
     removed: Annotated[int, Meta(description="what that run has removed up to now")]
 
 
@@ -107,14 +107,14 @@ class Change(msgspec.Struct, frozen=True):
     at: Annotated[Moment, Meta(description="when")]
     kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
     id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
-    reason: Annotated[str, Meta(description="what changed it; a word for people and logs, of which there may be more")]
+    reason: Annotated[str, Meta(description="what changed it: a word for people and logs; new ones may be added")]
     phase: Annotated[Phase, Meta(description="its phase since then")]
     status: Annotated[str | None, Meta(description="its status since then")]
     result: Annotated[
         str | None, Meta(description="of a transaction: the result of its outcome, null until there is one")
     ]
     attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
-    terminal: Annotated[str | None, Meta(description="serial number of its terminal, where that is known")]
+    terminal: Annotated[str | None, Meta(description="serial number of its terminal, if known")]
     outcome: Annotated[
         FeedOutcome | UnsetType, Meta(description="with `with=outcome`, of a payment that had ended by then")
     ] = UNSET
@@ -123,7 +123,7 @@ class Change(msgspec.Struct, frozen=True):
 class FeedDatabase(msgspec.Struct, frozen=True):
     """The numbers that belong to one database_id."""
 
-    database_id: Annotated[str, Meta(description="whose they are")]
+    database_id: Annotated[str, Meta(description="the database that they belong to")]
     first_seq: Annotated[int, Meta(description="the first of them, whether its change is still there or not")]
     last_seq: Annotated[
         int | None,
@@ -137,12 +137,12 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the feed."""
 
     database_id: Annotated[
-        str, Meta(description="of which database they are; another one after each restore: its numbers count anew")
+        str, Meta(description="their database; a new one after each restore, which counts from the start")
     ]
     first_seq: Annotated[int, Meta(description="the number from which on this database_id has no gap")]
     changes: Annotated[list[Change], Meta(description="ascending by seq")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
-    place: Annotated[str, Meta(description="the same with a check, by which an older copy of the database is told")]
+    place: Annotated[str, Meta(description="the same with a check, which reveals an older copy of the database")]
     notices: Annotated[list[Notice], Meta(description="why the reader may have missed something; mostly none")]
     databases: Annotated[
         list[FeedDatabase], Meta(description="each database_id that this database had, the present one last")
@@ -162,7 +162,7 @@ class Check(msgspec.Struct, frozen=True):
 
     status: Annotated[State, Meta(description="`failing`: payments cannot be made")]
     detail: Annotated[str, Meta(description="what was found")]
-    todo: Annotated[str, Meta(description="what a person should do, empty where nothing is to be done")]
+    todo: Annotated[str, Meta(description="what a person should do, empty if nothing is to be done")]
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ class ConfigurationError(msgspec.Struct, frozen=True):
     """One thing that is wrong with a configuration."""
 
     file: Annotated[str, Meta(description="in which file")]
-    line: Annotated[int | None, Meta(description="on which line of it, null where that is not known")]
+    line: Annotated[int | None, Meta(description="on which line of it, null if not known")]
     key: Annotated[str, Meta(description="the key, as in `terminals[1].serial`; empty: the file as a whole")]
     message: Annotated[str, Meta(description="what is wrong, and what to write")]
 
@@ -224,7 +224,7 @@ class Checks(msgspec.Struct, frozen=True):
     local_api: Annotated[Check, Meta(description="whether clients find the sockets of the local API")]
     webhook_listener: Annotated[Check, Meta(description="whether terminals can call back")]
     certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
-    discovery: Annotated[Check, Meta(description="whether announcements of terminals are heard")]
+    discovery: Annotated[Check, Meta(description="whether posd receives the announcements of terminals")]
     clock: Annotated[Check, Meta(description="whether the clock of this machine can be right")]
     configuration: Annotated[Check, Meta(description="whether the configuration that is on the disk was taken up")]
     restore: Annotated[
@@ -247,7 +247,7 @@ class Version(msgspec.Struct, frozen=True):
     api: Annotated[Literal["v1"], Meta(description="of this API: the first part of its paths")]
     schema: Annotated[int, Meta(description="of the database")]
     timezone: Annotated[str, Meta(description="the merchant's, of days and hours")]
-    currency: Annotated[str, Meta(description="the merchant's, empty where the configuration does not say it")]
+    currency: Annotated[str, Meta(description="the merchant's, empty if the configuration does not say it")]
     language: Annotated[str, Meta(description="of what a cashier is shown")]
 
 
@@ -266,14 +266,14 @@ class LastPayment(msgspec.Struct, frozen=True):
 class TerminalStatus(Terminal, frozen=True, kw_only=True):
     """A terminal of the fleet, and what it did last."""
 
-    last_payment: Annotated[LastPayment | None, Meta(description="null where there was none, or it cannot be read")]
+    last_payment: Annotated[LastPayment | None, Meta(description="null if there was none, or it cannot be read")]
 
 
 class Counters(msgspec.Struct, frozen=True):
     """How many there are of what may need a person."""
 
     open_payments: Annotated[int, Meta(description="payments without an outcome")]
-    in_doubt: Annotated[int, Meta(description="those of them of which it is not known whether the terminal has them")]
+    in_doubt: Annotated[int, Meta(description="those that the terminal may or may not have")]
     attention: Annotated[int, Meta(description="attentions of payments that no person has acknowledged")]
     open_print_jobs: Annotated[int, Meta(description="print jobs that have not ended")]
     print_attention: Annotated[int, Meta(description="attentions of print jobs that no person has acknowledged")]
@@ -281,7 +281,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """The file system on which the database lies; null where the system does not say."""
+    """The file system on which the database lies; null if the system does not say."""
 
     free_bytes: Annotated[int | None, Meta(description="what is free for posd")]
     size_bytes: Annotated[int | None, Meta(description="its size")]
@@ -293,7 +293,7 @@ class DaemonStatus(msgspec.Struct, frozen=True):
 
     at: Annotated[Moment, Meta(description="what the clock of this machine says")]
     started_at: Annotated[Moment, Meta(description="since when this process runs, by that clock as it is now")]
-    uptime_seconds: Annotated[float, Meta(description="for how long it runs, whatever the clock did meanwhile")]
+    uptime_seconds: Annotated[float, Meta(description="for how long it has run, independent of the wall clock")]
     version: Annotated[Version, Meta(description="what runs")]
     health: Annotated[Health, Meta(description="every check, as in GET /v1/health")]
     configuration: Annotated[ConfigurationState, Meta(description="which configuration is in force")]
@@ -302,6 +302,6 @@ class DaemonStatus(msgspec.Struct, frozen=True):
     restore: Annotated[Check, Meta(description="the check of what the database can have forgotten")]
     relay: Annotated[None, Meta(description="how the relay is; always null: there is none yet")]
     disk: Annotated[Disk, Meta(description="where the database lies")]
-    backup_at: Annotated[Moment | None, Meta(description="when the newest backup was made, null where there is none")]
-    counters: Annotated[Counters | None, Meta(description="null where the database cannot be read")]
+    backup_at: Annotated[Moment | None, Meta(description="when the newest backup was made, null if there is none")]
+    counters: Annotated[Counters | None, Meta(description="null if the database cannot be read")]
     terminals: Annotated[list[TerminalStatus], Meta(description="the fleet, as configured")]

@@ -82,9 +82,9 @@ class PruneRequest(msgspec.Struct, frozen=True):
     older_than_days: Annotated[
         int,
         WireFormat(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
-        Meta(description="what ended longer ago; as configured if left out, where that is not 0"),
+        Meta(description="what ended longer ago; as configured if left out, unless that is 0"),
     ]
-    dry_run: Annotated[bool, Meta(description="only tell what would be removed")] = False
+    dry_run: Annotated[bool, Meta(description="only report what would be removed")] = False
 
 
 def read_backup(body: bytes) -> BackupRequest:
@@ -112,7 +112,7 @@ def read_backup(body: bytes) -> BackupRequest:
 def read_prune(body: bytes, configured: int) -> PruneRequest:
     """Read the body of `POST /prune`. Raise Problem.
 
-    `configured`: days for which records are kept, 0 for ever.
+    `configured`: days for which records are kept, 0: without limit.
     """
     reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
     days, dry_run = reader.value("older_than_days"), reader.members.get("dry_run", False)
@@ -274,7 +274,7 @@ class BackupCalls(msgspec.Struct, eq=False):
 def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSeen:
     seen = RestoresSeen(marks.unseen_restores(unit.db), marks.unseen_gone_back(unit.db))
     if not (seen.restores or seen.gone_back):
-        raise Problem("not_found", "there is no restore that nobody has looked at; nothing is to be confirmed")
+        raise Problem("not_found", "every restore is confirmed already; there is nothing to confirm")
     marks.add(unit.db, at, marks.SEEN, detail)
     return seen
 

@@ -22,9 +22,9 @@ FAMILIES: Mapping[str, Family] = table(
     gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
     gauge(
         "posd_clock_unsure",
-        "1 where the clock of this machine is not believed: nothing is removed and no certificate is made until it is.",
+        "1 while posd does not trust the clock: it removes nothing and makes no certificate.",
     ),
-    gauge("posd_config_refused", "1 where a changed configuration was refused and the earlier one goes on."),
+    gauge("posd_config_refused", "1 if a changed configuration was refused and the earlier one goes on."),
     # Payments
     counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
     counter(
@@ -45,9 +45,9 @@ FAMILIES: Mapping[str, Family] = table(
     gauge("posd_payments_open", "Payments that have no outcome.", "phase"),
     gauge("posd_payments_open_oldest_seconds", "Age of the oldest payment without an outcome, 0 for none."),
     gauge("posd_payments_in_doubt_oldest_seconds", "Age of the oldest payment in doubt, 0 for none."),
-    gauge("posd_attention", "Payments with an attention that nobody has acknowledged.", "code"),
-    counter("posd_searches_total", "Times a terminal was asked for a payment, by what came.", "result"),
-    counter("posd_aborts_total", "Aborts, by what became of them.", "answer"),
+    gauge("posd_attention", "Payments with an unacknowledged attention.", "code"),
+    counter("posd_searches_total", "Times posd asked a terminal for a payment, by result.", "result"),
+    counter("posd_aborts_total", "Aborts, by result.", "answer"),
     # Print jobs
     gauge("posd_print_jobs_open", "Print jobs that have not ended.", "phase"),
     counter(
@@ -55,7 +55,7 @@ FAMILIES: Mapping[str, Family] = table(
         "Print jobs that ended; status none: the terminal did not take it.",
         "status terminal",
     ),
-    gauge("posd_print_attention", "Print jobs with an attention that nobody has acknowledged.", "code"),
+    gauge("posd_print_attention", "Print jobs with an unacknowledged attention.", "code"),
     counter("posd_print_polls_total", "Times a terminal was asked for a print job.", "result"),
     # Webhooks and the listener
     counter(
@@ -66,7 +66,7 @@ FAMILIES: Mapping[str, Family] = table(
     histogram("posd_webhook_seconds", "From a callback's first byte to its answer, all on disk.", "channel"),
     counter(
         "posd_webhooks_repeated_total",
-        "Callbacks that came again: the terminal had not heard the answer to an earlier one.",
+        "Callbacks received again: the terminal had not got the reply to an earlier one.",
         "channel",
     ),
     counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
@@ -93,7 +93,7 @@ FAMILIES: Mapping[str, Family] = table(
         "posd_certificate_expiry_timestamp_seconds",
         "When the certificate that terminals are shown ends, in seconds since 1970.",
     ),
-    gauge("posd_certificate_trouble", "1 where the certificate on the disk cannot be served: an older one is."),
+    gauge("posd_certificate_trouble", "1 if the certificate on the disk cannot be served: an older one is."),
     gauge(
         "posd_certificate_refusals",
         "How often a device refused the certificate, of those that did within a day; other: no known terminal.",
@@ -102,7 +102,7 @@ FAMILIES: Mapping[str, Family] = table(
     # Terminals
     gauge(
         "posd_terminal_reachable",
-        "1 where a terminal can be reached, 0 where it cannot or no address of it is known.",
+        "1 if a terminal can be reached, 0 if it cannot or no address of it is known.",
         "terminal",
     ),
     gauge(
@@ -112,7 +112,7 @@ FAMILIES: Mapping[str, Family] = table(
     ),
     gauge(
         "posd_terminal_identity_conflict",
-        "1 where devices contradict each other about who is the terminal: nothing is sent to it.",
+        "1 if devices contradict each other about who is the terminal: nothing is sent to it.",
         "terminal",
     ),
     counter("posd_discovery_ignored_total", "Announcements over mDNS that are refused, or none of a terminal."),
@@ -123,8 +123,8 @@ FAMILIES: Mapping[str, Family] = table(
     gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
     gauge("posd_restore_unseen", "1 while new payments are refused until a person has looked at a restore."),
     gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),
-    gauge("posd_storage_write_failed", "1 where the newest write failed."),
-    gauge("posd_storage_read_failed", "1 where the database cannot be read; what it would tell is absent."),
+    gauge("posd_storage_write_failed", "1 if the newest write failed."),
+    gauge("posd_storage_read_failed", "1 if the database cannot be read; its values are absent."),
     gauge("posd_quarantine_bodies", "Callbacks that were refused though authentic, and kept."),
     gauge("posd_feed_newest_seq", "The number of the newest change in the feed."),
     gauge("posd_database_bytes", "Size of the database file."),

@@ -325,8 +325,8 @@ def example_name(code: str, calls: str) -> str:
 # The whole description: its introduction, the calls, the schemas, the examples.
 
 WORDS = """\
-HTTP/1.1 and JSON over Unix sockets: whatever host a request names is right. Amounts are exact decimals: read them as \
-such, never as binary floats. Where that cannot be done, ask for `amounts=text`, which every call takes. Moments are \
+HTTP/1.1 and JSON over Unix sockets: posd accepts any host name in a request. Amounts are exact decimals: read them as \
+such, never as binary floats. If you cannot, ask for `amounts=text`, which every call takes. Moments are \
 ISO 8601, UTC. The `detail` of a problem and of an attention is one line of printable characters, to be shown as it \
 is. Other texts of terminals and tills are as they were written: they may hold line breaks and control characters.
 
@@ -342,11 +342,11 @@ what stands at each call: a path that is not here is answered by `not_found`, a 
 where GET is.
 
 An enum is closed. Words of `x-extensible-enum` may become more, and so may fields in answers and problem codes: \
-whoever reads them has to bear it. Nothing else changes under `/v1`.\
+a client must accept them. Nothing else changes under `/v1`.\
 """
 
 PRINTING = ("Print jobs", "documents for the printers of the terminals")
-REPORTS = ("Report", "what payments came to, in a span of time or in a shift that a person has closed")
+REPORTS = ("Report", "sums of payments, in a span of time or in a shift that a person has closed")
 TAGS = {
     "transactions": ("Transactions", "payments: start once, wait, look, decide"),
     "print-jobs": PRINTING,

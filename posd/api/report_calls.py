@@ -47,7 +47,7 @@ SHIFT = Parameter(
     "shift",
     ParameterKind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
     f"in place of `since` and `until`: the number of a shift that was closed, `{LAST}` for the last one, `{OPEN}` for "
-    "what has come since",
+    "payments since",
 )
 TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
 TIMEZONE = Parameter(
@@ -71,7 +71,7 @@ class ReportCalls:
         self._reading, self._closing = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def get_report(self, request: Request) -> Response:
-        """`GET /report`: what the payments of a span or of a shift came to."""
+        """`GET /report`: sums of the payments of a span or of a shift."""
         from posd.api import shift_reports
         from posd.payments import report
 

@@ -64,8 +64,8 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/backup",
         "back_up",
-        "Copy the database, with the callback keys, while payments go on: to a file, into a directory of which the "
-        "newest are kept, or into the answer.",
+        "Copy the database, with the callback keys, while payments go on: to a file, into a directory that keeps the "
+        "newest, or into the answer.",
         {200: AnswerSpec("what was written; of `send` the backup itself", Rotated | Written, also=OCTETS)},
         ("malformed_json", *STORED, "draining"),
         body=BackupRequest,
@@ -114,7 +114,7 @@ OPERATOR_ROUTES = (
         "/v1/status",
         "get_status",
         "Show how posd, its machine and its terminals are, and what is open: all that `posd status` shows.",
-        {200: AnswerSpec("how it is; also where it is not well", DaemonStatus)},
+        {200: AnswerSpec("the status, also when something is wrong", DaemonStatus)},
         query=(CHECK_FIRST,),
         admin=True,
     ),
@@ -141,11 +141,11 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/shifts",
         "close_shift",
-        "Close a shift: posd counts what has come since the last one, and keeps it.",
+        "Close a shift: posd counts the payments since the last one, and keeps the sums.",
         {
             201: AnswerSpec("the shift", "Shift"),
             200: AnswerSpec(
-                "the last shift; none was closed, for nothing has come since, or it is not the one that `after` names",
+                "the last shift; none was closed: nothing was paid since then, or it is not the one that `after` names",
                 "Shift",
             ),
         },
@@ -210,7 +210,7 @@ SERVICE_ROUTES = (
         "/v1/terminals/{serial}/probe",
         "probe_terminal",
         "Search a terminal for a payment that never was: a search that works says that there is none. No body.",
-        {200: AnswerSpec("what came", Probe)},
+        {200: AnswerSpec("the result", Probe)},
         ("not_found", *STORED),
         admin=True,
     ),
@@ -229,7 +229,7 @@ SERVICE_ROUTES = (
         "GET",
         "/v1/report",
         "get_report",
-        "Add up what the payments of a span of time, or of a shift, came to, each sum by currency, and list them.",
+        "Add up the payments of a span of time, or of a shift, by currency, and list them.",
         {200: AnswerSpec("the report", "PaymentReport")},
         ("not_found", *STORED),
         query=(

@@ -257,13 +257,13 @@ def _unknown(place: FeedPosition, after: int) -> Notice:
     if after:
         detail = (
             f"change {place.seq} is not in this database, which has later ones: a backup was restored. The feed goes "
-            "on after it, and tells again what was taken over; what only the lost database knew is not here. Compare "
+            "on after it, and repeats what was taken over; what only the lost database knew is not here. Compare "
             "with GET /v1/transactions"
         )
     else:
         detail = (
             f"place {place} is none of this database: an older copy of it, or another one, was put in place. The feed "
-            "begins anew (after 0), and tells all that is known here; what you know beside that, compare with "
+            "begins again (after 0), with all that is known here. Compare what else you know with "
             "GET /v1/transactions"
         )
     return Notice("place_unknown", detail, after)

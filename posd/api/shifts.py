@@ -1,4 +1,4 @@
-"""Shifts: an operator closes one, and its totals stay as counted, whatever is removed or corrected later.
+"""Shifts: an operator closes one, and its totals stay as counted, also after later removals and corrections.
 
 A shift holds the payments since the previous one. No clock decides its content: it reaches up to a number of the feed.
 A payment that changes later is compared with its counted amount.
@@ -52,7 +52,7 @@ class ShiftPayment(msgspec.Struct, frozen=True):
 
 
 class ShiftRequest(msgspec.Struct, frozen=True):
-    """A person closes a shift: what has come since the last one. The daemon counts it."""
+    """A person closes a shift: all payments since the last one. The daemon counts them."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
@@ -66,7 +66,7 @@ class ShiftRequest(msgspec.Struct, frozen=True):
     after: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(
-            description="`up_to` of the last shift, 0 before the first: where that is another one, none is closed. So "
+            description="`up_to` of the last shift, 0 before the first: if it is another one, none is closed. So "
             "the call may be repeated"
         ),
     ] = None
@@ -78,14 +78,14 @@ class Shift(msgspec.Struct, frozen=True):
     number: Annotated[int, Meta(description="which; the first one is 1")]
     closed_at: Annotated[Moment, Meta(description="when, by the clock of this machine; it decides nothing")]
     operator: Annotated[str, Meta(description="who closed it")]
-    note: Annotated[str, Meta(description="what was noted, empty where nothing was")]
-    uid: Annotated[int | None, Meta(description="the user id of the process that called, null where it is not known")]
+    note: Annotated[str, Meta(description="what was noted, empty if nothing was")]
+    uid: Annotated[int | None, Meta(description="the user id of the process that called, null if not known")]
     after: Annotated[int, Meta(description="it begins after this change of the feed")]
     up_to: Annotated[int, Meta(description="the last change of the feed that it has looked at")]
     database_id: Annotated[str, Meta(description="of the feed that these numbers are of")]
     total: Annotated[
         Exact | None,
-        Meta(description="what its payments and corrections add up to; null where they have several currencies"),
+        Meta(description="what its payments and corrections add up to; null if they have several currencies"),
     ]
     totals: Annotated[
         Raw,
@@ -109,7 +109,7 @@ class Shifts(msgspec.Struct, frozen=True):
     """Shifts that were closed."""
 
     shifts: Annotated[list[Shift], Meta(description="the newest first")]
-    next_before: Annotated[int | None, Meta(description="`before` of the next page, null where there is none")]
+    next_before: Annotated[int | None, Meta(description="`before` of the next page, null if there is none")]
 
 
 #: Members from older callers, which counted themselves.

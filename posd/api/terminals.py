@@ -103,10 +103,10 @@ class Probe(msgspec.Struct, frozen=True):
     client_transaction_id: Annotated[
         Uuid, Meta(description="the id that was asked for; nothing was ever sent under it")
     ]
-    result: Annotated[SearchResult, OPEN, Meta(description="what came; of a search that works `none`")]
+    result: Annotated[SearchResult, OPEN, Meta(description="the result; of a search that works `none`")]
     reason: Annotated[str | None, Meta(description="why it is no answer")]
     webhook_signature: Annotated[
-        str, Meta(description="the signature that its webhooks must have to be believed, empty where none is expected")
+        str, Meta(description="the signature that its webhooks must have to be accepted, empty if none is expected")
     ]
     found_before: Annotated[
         bool, Meta(description="whether this search (its method, path, pointer) has found a payment of the terminal")

@@ -288,7 +288,7 @@ class AskedAmount(msgspec.Struct, frozen=True):
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What was asked for, as it went to the terminal; empty where nothing is known of it, and for a void that named
+    """What was asked for, as it went to the terminal; empty if nothing is known of it, and for a void that named
     none. Further members are those that the till wrote.
     """
 

@@ -47,7 +47,7 @@ FINALS_OF_TRANSACTION = Limit(
     "one payment",
     "429",
     "Final events have this room of their own behind the others. The first event of each of the seven states gets in "
-    "even past it, so an approval is never refused for what came before it.",
+    "even past it, so earlier events never cause an approval to be refused.",
 )
 EVENTS_OF_TERMINAL = Limit(
     "events_of_terminal",
@@ -72,7 +72,7 @@ QUARANTINE_OF_SUBJECT = Limit(
     "bodies",
     "one payment or print job",
     "400 or 403 as before it, and the body is not kept",
-    "A terminal that repeats one fault for ever must not hide the others.",
+    "A terminal that repeats one fault endlessly must not hide the others.",
 )
 CALLBACKS_OF_PRINT_JOB = Limit(
     "callbacks_of_print_job",

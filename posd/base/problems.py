@@ -209,13 +209,12 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the job")]},
     ),
     "nothing_running": ProblemRow(
-        409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks what became of it"
+        409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks for its outcome"
     ),
     "clock_unsure": ProblemRow(
         503,
-        "The clock of this machine cannot be believed",
-        "something that needs the time is asked for while the clock is not believed; of payments that is `not_after` "
-        "alone",
+        "The clock of this machine cannot be trusted",
+        "a call needs the time, and posd does not trust the clock; of payments that is `not_after` alone",
         next_step=StartStep.SAME_CALL,
     ),
     "not_abortable": ProblemRow(

@@ -327,7 +327,7 @@ async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, ea
         await _write(response, scope, receive, send)
         if (handed_over := state.get("handed_over")) and state["pieces"].delivered and scope["method"] != "HEAD":
             handed_over()
-    except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and it is told in the log
+    except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and the log has it
         _fault(scope)
 
 

@@ -37,9 +37,7 @@ class StreamMessage(msgspec.Struct, frozen=True):
 ENDS = (
     StreamMessage("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
-    StreamMessage(
-        "problem", Ended, "it cannot go on: connect again with the last id, and hear why where it still cannot"
-    ),
+    StreamMessage("problem", Ended, "it cannot go on: connect again with the last id; a refusal then says why"),
 )
 
 

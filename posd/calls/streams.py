@@ -323,7 +323,7 @@ class EventStream(Response):
 
 
 async def _heard(woken: Any, seconds: float) -> bool:
-    """Wait for a change; return False if none came within `seconds`."""
+    """Wait for a change; return False if none arrived within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await woken.wait()

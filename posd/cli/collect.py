@@ -45,7 +45,7 @@ PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 @click.option("--once", is_flag=True, help="Take what there is, and end.")
 @click.option("--from-start", is_flag=True, help="Read all of the stream once more, and end. What is there stays.")
 @click.option("--check", is_flag=True, help="Say of each lane up to when it is complete, and what is missing.")
-@click.option("--quick", is_flag=True, help="With --check: do not count the rows that came earlier.")
+@click.option("--quick", is_flag=True, help="With --check: do not count earlier rows.")
 @json_option
 @click.pass_context
 def collect(
@@ -63,10 +63,10 @@ def collect(
     Any number of them may run at once. What is stored is acknowledged after its commit; a message that comes twice
     makes no difference. The servers and the database stand in [collect] of the configuration.
 
-    --check counts every row that the lanes' numbers promise; --quick believes what was counted when it came.
+    --check counts every row that the lanes' numbers promise; --quick relies on the counts made at arrival.
 
-    Exit code of --check: 0 all lanes are complete and heard of, 1 something is missing, a lane is silent or its posd
-    does not answer, or a message could not be used.
+    Exit code of --check: 0 all lanes are complete and have sent lately; 1 a change is missing, a lane is silent, its
+    posd does not answer, or a message could not be used.
     """
     if missing := how_to_get():
         raise Failure(f"posd collect cannot run; {missing}", ExitCode.USAGE, output)
@@ -183,7 +183,7 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
 @json_option
 @click.pass_context
 def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) -> None:
-    """Wait no longer for a lane that is closed: it is neither silent nor incomplete any more. All its rows stay.
+    """Stop waiting for a lane that is closed: it is neither silent nor incomplete any more. All its rows stay.
 
     As soon as it sends again, it is a lane like any other.
     """
@@ -330,7 +330,7 @@ def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
         return ExitCode.DONE if well else ExitCode.NOT_DONE
     now = datetime.now(UTC)
     output.table(
-        ("merchant", "lane", "complete to", "heard of", "gaps", "in doubt", "attention", "posd"),
+        ("merchant", "lane", "complete to", "last message", "gaps", "in doubt", "attention", "posd"),
         [
             (
                 lane.merchant,
@@ -361,7 +361,7 @@ def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
     unreachable = sum(lane.unreachable and lane.retired_at is None for lane in lanes)
     words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}."
     output.line(
-        f"{counted(len(lanes), 'lane')}: {'all complete and heard of.' if well else words}",
+        f"{counted(len(lanes), 'lane')}: {'all complete, and each has sent lately.' if well else words}",
         "" if well else "bold yellow",
     )
     return ExitCode.DONE if well else ExitCode.NOT_DONE

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def daemon_config(words: Sequence[str]) -> str | None:
-    """Return which configuration file `posd run` is to use, None where the words are not plainly that."""
+    """Return which configuration file `posd run` is to use, None if the words are not plainly that."""
     match list(words):
         case ["run"]:
             return os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE

@@ -19,7 +19,7 @@ from posd.config.schema import SUBJECT_PART
 @click.command()
 @click.option("--once", is_flag=True, help="Send what there is, and end.")
 @click.option("--from", "restart_at", type=click.IntRange(min=1), metavar="SEQ", help="Send again from that change on.")
-@click.option("--begin", is_flag=True, help="This lane begins anew: its database before this one is lost.")
+@click.option("--begin", is_flag=True, help="This lane begins again: its earlier database is lost.")
 @click.pass_obj
 def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> None:
     """Send every outcome of this lane to head office, until SIGTERM or Ctrl-C.

@@ -14,7 +14,7 @@ UNUSED = ("rich", "bz2", "lzma")
 
 
 def run(config_path: str) -> NoReturn:
-    """Run the daemon until it is told to stop, and exit with its code; see `posd run --help`."""
+    """Run the daemon until a signal stops it, and exit with its code; see `posd run --help`."""
     for name in UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     # What is made until the daemon is ready stays for good: to look for garbage in it, again and again, only takes

@@ -127,7 +127,7 @@ class AsyncConnection:
             raise lost(self.socket, error) from error
 
     async def follow(self, place: Place[R]) -> AsyncGenerator[tuple[StreamItem, R | None], None]:
-        """Yield the items of a stream for ever, over restarts of posd, each with its new content or None."""
+        """Yield the items of a stream without end, over restarts of posd, each with its new content or None."""
         while True:
             pause = RETRY_SECONDS  # posd ended it because it stops
             try:
@@ -157,7 +157,7 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
         return await self._posd._look(call, Transaction, self._latest)
 
     async def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
-        """Wait for the outcome, over restarts of posd: for ever, or `timeout` seconds. It starts nothing.
+        """Wait for the outcome, over restarts of posd, without limit or `timeout` seconds. It starts nothing.
 
         `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
         text says so, and there is no outcome yet.
@@ -204,7 +204,7 @@ class AsyncPrint(Handle["AsyncPosd", PrintJob]):
         return await self._posd._look(call, PrintJob, self._latest)
 
     async def outcome(self, timeout: float | None = None) -> PrintJob:
-        """Wait for its end, over restarts of posd: for ever, or `timeout` seconds.
+        """Wait for its end, over restarts of posd, without limit or `timeout` seconds.
 
         Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
         if posd keeps failing.
@@ -276,7 +276,7 @@ class AsyncPosd(
     async def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
     ) -> AsyncGenerator[FeedChange, None]:
-        """Yield every recorded change of every payment and print job after that place, for ever.
+        """Yield every recorded change of every payment and print job after that place, without end.
 
         Over restarts of posd, without repetition or gap, if the till stores the `place` of the last one. `on_notice` is
         called if changes may be missing (removed by retention, or a restored backup). Raise Problem.

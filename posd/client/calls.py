@@ -94,7 +94,7 @@ _PRINT_JOB_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its path below /v1, and the seconds to wait for its response (None: for ever).
+    """One call: its path below /v1, and the seconds to wait for its response (None: without limit).
 
     `pause`: seconds to wait before it. `also`: 4xx and 5xx that are results of this call, if they carry no problem.
     """

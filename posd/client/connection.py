@@ -38,7 +38,7 @@ FOREIGN_ANSWER_CHARACTERS = 200
 #: error of a connection to the socket -> cure.
 REASONS: Mapping[int, str] = {
     errno.ENOENT: "there is no such socket: is posd running (posd run)?",
-    errno.ECONNREFUSED: "nobody listens on it: posd is not running (posd run)",
+    errno.ECONNREFUSED: "no process listens on it: posd is not running (posd run)",
     errno.EACCES: "this user may not open it: join the socket's group, or run the command as a user who is in it",
     errno.ENAMETOOLONG: "the path is too long for a Unix socket (107 bytes at most)",
 }
@@ -310,7 +310,7 @@ class Connection:
     def follow(
         self, place: Place[R], before: Callable[[], None] | None = None
     ) -> Iterator[tuple[StreamItem, R | None]]:
-        """Yield the items of a stream for ever, over restarts of posd, each with its new content or None.
+        """Yield the items of a stream without end, over restarts of posd, each with its new content or None.
 
         `before` is called before each opening of the stream; its exception counts as the stream's.
         """

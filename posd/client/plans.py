@@ -135,7 +135,7 @@ class Handle(Generic[Client, T]):
 
 @dataclass(slots=True)
 class Away:
-    """Patience for passing errors: `patience` seconds from the first one, None for ever."""
+    """Patience for passing errors: `patience` seconds from the first one, None: without limit."""
 
     patience: float | None
     on_away: OnAway | None = None

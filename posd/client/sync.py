@@ -44,7 +44,7 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction], Generic[E]
         return self._posd._look(call, Transaction, self._latest)
 
     def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
-        """Wait for the outcome, over restarts of posd: for ever, or `timeout` seconds. It starts nothing.
+        """Wait for the outcome, over restarts of posd, without limit or `timeout` seconds. It starts nothing.
 
         `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
         text says so, and there is no outcome yet.
@@ -91,7 +91,7 @@ class Print(Handle["Posd", PrintJob]):
         return self._posd._look(call, PrintJob, self._latest)
 
     def outcome(self, timeout: float | None = None) -> PrintJob:
-        """Wait for its end, over restarts of posd: for ever, or `timeout` seconds.
+        """Wait for its end, over restarts of posd, without limit or `timeout` seconds.
 
         Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
         if posd keeps failing.
@@ -155,7 +155,7 @@ class Posd(
     def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
     ) -> Generator[FeedChange, None, None]:
-        """Yield every recorded change of every payment and print job after that place, for ever.
+        """Yield every recorded change of every payment and print job after that place, without end.
 
         Over restarts of posd, without repetition or gap, if the till stores the `place` of the last one. `on_notice` is
         called if changes may be missing (removed by retention, or a restored backup). Raise Problem.

@@ -39,9 +39,9 @@ YEARS = range(2000, 2200)
 
 #: Instruction for an untrusted clock.
 REMEDY = (
-    "compare the clock of this machine with another one (date -u); where it is wrong, set it (sudo timedatectl "
+    "compare the clock of this machine with another one (date -u); if it is wrong, set it (sudo timedatectl "
     'set-time "YYYY-MM-DD HH:MM:SS"; with a time service: sudo timedatectl set-ntp true), and posd goes on by itself; '
-    "where it is right, say so: posd clock confirm --operator NAME"
+    "if it is right, say so: posd clock confirm --operator NAME"
 )
 
 log = structlog.get_logger("posd.clock")
@@ -52,17 +52,17 @@ class Confirmation(msgspec.Struct, frozen=True):
 
     at: Annotated[Moment, Meta(description="what the clock said")]
     operator: Annotated[str, Meta(description="who")]
-    note: Annotated[str, Meta(description="why, empty where nothing was said")]
-    uid: Annotated[int | None, Meta(description="user id of the process that called, null where it is not known")]
-    doubt: Annotated[str, Meta(description="why the clock was not believed, empty where it was")]
-    highest_before: Annotated[Moment | None, Meta(description="the highest time that was believed before")]
+    note: Annotated[str, Meta(description="why, empty if nothing was said")]
+    uid: Annotated[int | None, Meta(description="user id of the process that called, null if not known")]
+    doubt: Annotated[str, Meta(description="why posd did not trust the clock, empty if it did")]
+    highest_before: Annotated[Moment | None, Meta(description="the highest trusted time before")]
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A time in which the clock was not believed: records of it may bear any time."""
+    """A time in which posd did not trust the clock: records of it may bear any time."""
 
-    since: Annotated[Moment, Meta(description="the last time that was believed before it")]
-    until: Annotated[Moment | None, Meta(description="when the clock was believed again, null where it is not yet")]
+    since: Annotated[Moment, Meta(description="the last trusted time before it")]
+    until: Annotated[Moment | None, Meta(description="when posd trusted the clock again, null if not yet")]
     reason: Annotated[str, Meta(description="why it was not, at first")]
     said_from: Annotated[Moment | None, Meta(description="the earliest time that it said meanwhile")] = None
     said_to: Annotated[

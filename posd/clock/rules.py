@@ -81,7 +81,7 @@ WORDS: Mapping[Doubt, str] = {
     Doubt.BEHIND: "the clock says {now}, and it was {highest} already",
     Doubt.STEPPED_BACK: "the clock went back by {step}: it says {now}",
     Doubt.STEPPED_AHEAD: "the clock jumped ahead by {step}: it says {now}, and nothing confirms that",
-    Doubt.FAR_AHEAD: "the clock says {now}, {step} after the last time that was believed, and nothing confirms that",
+    Doubt.FAR_AHEAD: "the clock says {now}, {step} after the last trusted time, and nothing confirms that",
 }
 
 
@@ -117,7 +117,7 @@ class TerminalTimes(msgspec.Struct, frozen=True):
     """What the events of the last hour say, each terminal with one voice."""
 
     payments: Annotated[int, Meta(description="payments of the last hour with an event that has a time")]
-    terminals: Annotated[int, Meta(description="terminals that these came from")]
+    terminals: Annotated[int, Meta(description="terminals that sent these")]
     ahead_seconds: Annotated[
         float | None, Meta(description="how far the clock is ahead of the terminals' (median), null without events")
     ]

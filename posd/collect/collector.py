@@ -48,25 +48,25 @@ FAMILIES = table(
     counter("posd_collect_messages_total", "Messages that were stored or put aside, and acknowledged."),
     counter(
         "posd_collect_unreadable_total",
-        "Messages, and single changes, that were put aside, since they could not be used.",
+        "Unusable messages, and single unusable changes, that were put aside.",
     ),
-    counter("posd_collect_failures_total", "Times something was away, and it began anew after a pause.", "away"),
+    counter("posd_collect_failures_total", "Times PostgreSQL or the stream could not be reached.", "away"),
     histogram("posd_collect_store_seconds", "How long PostgreSQL took for a batch of messages, with its commit."),
     gauge(
         "posd_collect_waiting_messages",
         "Messages of the stream that no collector has acknowledged; absent: it is not known.",
     ),
     # Values of all lanes from the tables: the same from each collector
-    gauge("posd_fleet_readable", "1 where the tables can be read; what they would tell is absent otherwise."),
-    gauge("posd_fleet_lanes", "Lanes that were ever heard of."),
-    gauge("posd_fleet_lanes_silent", "Lanes of which nothing was heard for ten minutes."),
-    gauge("posd_fleet_lanes_away", "Lanes of which nothing was heard for a day."),
-    gauge("posd_fleet_lanes_incomplete", "Lanes of which changes are missing, rows not counted."),
+    gauge("posd_fleet_readable", "1 if the tables can be read; the values from them are absent otherwise."),
+    gauge("posd_fleet_lanes", "Lanes that have ever sent a message."),
+    gauge("posd_fleet_lanes_silent", "Lanes that have sent nothing for ten minutes."),
+    gauge("posd_fleet_lanes_away", "Lanes that have sent nothing for a day."),
+    gauge("posd_fleet_lanes_incomplete", "Lanes with missing changes; rows are not counted."),
     gauge("posd_fleet_lanes_health", "Lanes by what posd last said of its health; other: nothing yet.", "status"),
     gauge("posd_fleet_payments_open", "Payments without an outcome, by what the lanes last said."),
-    gauge("posd_fleet_payments_in_doubt", "Payments of which it is not known whether the terminal has them."),
+    gauge("posd_fleet_payments_in_doubt", "Payments in doubt: the terminal may or may not have them."),
     gauge("posd_fleet_attention", "Payments and print jobs that a person should look at.", "code"),
-    gauge("posd_fleet_lost_changes", "Changes that no one has any more."),
+    gauge("posd_fleet_lost_changes", "Changes that are lost."),
     gauge("posd_fleet_unreadable_messages", "Messages, and single changes, that were put aside."),
     *process_families("posd_collect"),
 )
@@ -135,7 +135,7 @@ class Collector:
     _source: StreamConsumer | None = None
 
     async def run(self) -> None:
-        """Collect for ever. Raise WrongTables."""
+        """Collect until cancelled. Raise WrongTables."""
         pauses = Pauses(FIRST_PAUSE, MOST_PAUSE)
         while True:
             pauses.begin()

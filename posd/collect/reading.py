@@ -136,7 +136,7 @@ def read(message: LaneMessage) -> AnyMessage:
     except ValueError as error:
         raise UnreadableMessage(str(error)) from error
     if message.subject != f"posd.{found.merchant}.{found.lane}":
-        raise UnreadableMessage(f"it says that it is of {found.merchant}.{found.lane}, and came on {message.subject}")
+        raise UnreadableMessage(f"it names the lane {found.merchant}.{found.lane}, but arrived on {message.subject}")
     if found.v != messages.VERSION:
         raise UnreadableMessage(f"version {found.v} of the messages is not known here")
     match found:

@@ -436,7 +436,7 @@ def _name_that_is_not_looked_at(config: Config) -> Iterator[ConfigConflict]:
         elif pin := next((name for name in PINS if getattr(terminal, name)), ""):
             yield ConfigConflict(
                 (key, f"{at}.{pin}"),
-                f"is not looked at: {pin} trusts one certificate, whatever its name",
+                f"is not looked at: {pin} trusts one certificate under any name",
                 "remove one of the two",
             )
     unused = [item for item in config.terminals if _scheme(item) == "http" or item.pin]

@@ -302,7 +302,7 @@ class TerminalConfig(TerminalDefaults, frozen=True):
 
     @property
     def pin(self) -> "Pin | None":
-        """What the certificate of the terminal has to be or to have, None where a CA vouches for it."""
+        """What the certificate of the terminal has to be or to have, None if a CA vouches for it."""
         if self.public_key_sha256:
             return Pin("public key", self.public_key_sha256)
         return Pin("certificate", self.fingerprint_sha256) if self.fingerprint_sha256 else None

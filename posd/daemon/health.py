@@ -163,7 +163,7 @@ class HealthChecks(msgspec.Struct, eq=False):
 
     def _clock(self) -> Check:
         if (doubt := self.daemon.clock.doubt) is not None:
-            waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until it is believed"
+            waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until posd trusts it"
             return Check("degraded", f"{doubt}. {waits}", REMEDY)
         return _well(iso(self.daemon.clock.reading.wall))
 

@@ -236,7 +236,7 @@ class Daemon:
         return address in own and address not in self.fleet.hosts()
 
     def _forgets_before(self) -> str:
-        """Return the moment before which records are removed by age, "" if they are kept for ever."""
+        """Return the moment before which records are removed by age, "" if they are kept without limit."""
         days = self.config.database.retention_days
         return iso(self.clock.confirmed - timedelta(days=days)) if days else ""
 

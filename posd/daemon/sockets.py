@@ -84,7 +84,7 @@ class InheritedSockets:
         return found
 
     def close(self) -> None:
-        """Raise SocketError for an unused passed socket: a client of it would wait for ever."""
+        """Raise SocketError for an unused passed socket: a client of it would wait without end."""
         if self._sockets:
             names = ", ".join(self._sockets)
             for passed in self._sockets.values():

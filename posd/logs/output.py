@@ -575,4 +575,4 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     # Python itself would write these to stderr, with values.
     threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
     warnings.showwarning = warned
-    sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "it came where nothing can be raised")
+    sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "raised where it cannot be caught")

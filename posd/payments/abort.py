@@ -70,7 +70,7 @@ class Aborts(RecordService):
         return terminal is None or transaction.type is None or terminal.rows[transaction.type].abortable
 
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
-        """Ask whether anything runs, by an abort within the same fences; None where none may be sent now."""
+        """Ask whether anything runs, by an abort within the same fences; None if none may be sent now."""
         try:
             answer, _ = await self._run(client_transaction_id, AbortRequested(probe=True))
         except Problem:
@@ -157,8 +157,8 @@ class Aborts(RecordService):
         if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:
             raise Problem(
                 "not_abortable",
-                f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "
-                "what runs there now; cancel it on the terminal",
+                f"cannot abort: this payment does not hold terminal {transaction.terminal} any more. An abort "
+                "would cancel what runs there now; cancel it on the terminal",
             )
         if not self.possible(transaction):
             raise Problem(
@@ -181,7 +181,7 @@ class Aborts(RecordService):
 
 
 def _require_open(transaction: Transaction) -> None:
-    """Raise Problem where it has ended."""
+    """Raise Problem if it has ended."""
     if transaction.phase is Phase.FINAL and transaction.outcome is not None:
         raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 

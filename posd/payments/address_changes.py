@@ -1,6 +1,6 @@
 """Addresses of this machine that come and go under payments that are running.
 
-A callback URL names the address from which this machine reaches the terminal. Where that address is gone, the events of
+A callback URL names the address from which this machine reaches the terminal. If that address is gone, the events of
 the payment cannot come: it is marked, and the reconciler asks the terminal in a rhythm of its own until the outcome is
 known or the address is back. What starts from now on names the address that there is now. A daemon that starts looks at
 once: the address may have changed while none was running.

@@ -131,7 +131,7 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
 
 
 def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return what the acquirer authorized by an event, None where it does not say it, or its unit is not known."""
+    """Return what the acquirer authorized by an event, None if it does not say it, or its unit is not known."""
     found = event.raw_response.authorized_amount if event.raw_response is not None else None
     return _read(found, transaction)
 

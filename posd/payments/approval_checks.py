@@ -31,7 +31,7 @@ class ApprovalChecks:
     ) -> Unlikely | None:
         """Return what contradicts the request, if by the event the payment is approved since now; else None.
 
-        `came_at` is None where the clock was not believed when it came, or where that is not known.
+        `came_at` is None if posd did not trust the clock at arrival, or if not known.
         """
         if not _approves(before, after, event):
             return None
@@ -39,7 +39,7 @@ class ApprovalChecks:
         return unlikely(after, event, currencies, came_at, chains.another_with_reference(db, after))
 
     def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
-        """Return the time at which an event has just come, None where the clock is not believed or no rule asks."""
+        """Return the arrival time of an event, None if posd does not trust the clock or no rule asks."""
         return at if event.status == APPROVAL and self._clock_sure() else None
 
     def currencies(self, db: sqlite3.Connection, terminal: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Whose turn it is to ask a terminal what became of a transaction.
+"""Turns of the questions to a terminal about its transactions.
 
 A question that is not answered takes as long as `reply_timeout_seconds`, and old transactions in doubt are asked for
 again and again. So those that a person or a till waits for go first. The others get their turns in the pause that

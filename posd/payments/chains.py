@@ -36,7 +36,7 @@ class RepeatedReference(msgspec.Struct, frozen=True):
 def with_reference(
     db: sqlite3.Connection, reference: str, terminal: str | None
 ) -> Transaction | RepeatedReference | None:
-    """Return the one transaction that gave a reference, of several the one on that terminal; None where none did."""
+    """Return the one transaction that gave a reference, of several the one on that terminal; None if none did."""
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
         return found[0] if found else None
@@ -45,7 +45,7 @@ def with_reference(
 
 
 def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the id of another transaction that gave the same reference, None where its reference is its own."""
+    """Return the id of another transaction that gave the same reference, None if its reference is its own."""
     if transaction.given_reference is None:
         return None
     query = "SELECT client_transaction_id FROM transactions WHERE given_reference = ? LIMIT 2"
@@ -54,7 +54,7 @@ def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> 
 
 
 def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
-    """Return what a till names as the original, by its id or else by its reference; None where it is not known."""
+    """Return what a till names as the original, by its id or else by its reference; None if not known."""
     found = rows.get(db, original) if original is not None else with_reference(db, reference or "", None)
     return found if isinstance(found, Transaction) else None
 
@@ -92,7 +92,7 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
 
 
 def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
-    """Return the payment that a void, a refund or a tip changes, None for other types and where it is not known."""
+    """Return the payment that a void, a refund or a tip changes, None for other types and if not known."""
     identity = None if transaction.type in STANDALONE else original_of(db, transaction)
     return rows.get(db, identity) if identity is not None else None
 
@@ -115,11 +115,11 @@ MAX_GIVERS = 5000
 
 
 class ChainTooLong(Exception):
-    """More is linked than may be looked at, so what is allowed cannot be told."""
+    """More is linked than may be looked at, so posd cannot tell what is allowed."""
 
 
 class ChainLinks:
-    """The links between transactions, each of which is read once: for one look at a chain.
+    """The links between transactions, for one look at a chain; each is read once.
 
     `most`: raise ChainTooLong where more is linked; without it, nothing is too long. `only`: an SQL condition of what
     derives from others.

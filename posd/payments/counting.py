@@ -1,10 +1,10 @@
-"""What an operation came to: what it took, gave back, reserved or released. One rule for all that adds money up.
+"""Effect of an operation on money: what it took, gave back, reserved or released. One rule for all that adds money up.
 
 Limits of chains, totals, report, shifts and feed read it from here. Head office has it as SQL
 (`posd/collect/tables`), held to it by the vectors in `tests/vectors/counting.json`.
 
 - Sums are compared, not members. The size of a number counts, never its sign: acquirers answer a refund as 10 or -10.
-- The terminal's number is believed and shown. A limit takes the smaller of two numbers for what was taken or reserved,
+- The terminal's number counts and is shown. A limit takes the smaller of two numbers for what was taken or reserved,
   and the larger one for what was given back or captured. So no answer raises what is still allowed.
 
 Source: local API, Amounts, Chains; design, 13.
@@ -44,7 +44,7 @@ class Basis(StrEnum):
 
     AUTHORIZED = "authorized"  # the terminal said it
     REQUESTED = "requested"  # the till asked for it, and the terminal named none
-    ORIGINAL = "original"  # of a void or refund of all: what its original came to
+    ORIGINAL = "original"  # of a void or refund of all: the effect of its original
     NEW_TOTAL = "new_total"  # of a tip: the terminal named the total of the payment, so what was asked for counts
     UNKNOWN = "unknown"
 
@@ -75,7 +75,7 @@ class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True):
-    """What an operation is done to. `came_to`: None where it is not approved, or its amount is not known.
+    """What an operation is done to. `came_to`: None if it is not approved, or its amount is not known.
 
     `tips`: what approved tips before the operation asked for.
     """
@@ -89,8 +89,8 @@ class Effect(msgspec.Struct, frozen=True):
     """What an operation moves, or would move if it were approved.
 
     `kind`: its type, or what a void is: `cancellation`, `refund`, `void` (not known which), `release` (of a
-    reservation), `void of unknown`; `unknown` without a type. `of` is None where the kind does not tell. `amount` is
-    negative where it gives back or releases, None where it is not known.
+    reservation), `void of unknown`; `unknown` without a type. `of` is None if the kind does not tell. `amount` is
+    negative where it gives back or releases, None if not known.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class Effect(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> Decimal | None:
-        """What of it is in totals, None where nothing is."""
+        """What of it is in totals, None if nothing is."""
         return self.amount if self.section is Section.COUNTED else None
 
 
@@ -125,7 +125,7 @@ def requested_tip(transaction: Transaction) -> Decimal:
 
 
 def effect(operation: CountedOperation, original: Original | None) -> Effect:
-    """Return what an operation came to; `original` is None where it has none, or none that is known."""
+    """Return the effect of an operation on money; `original` is None if it has none, or none that is known."""
     kind, of = _kind(operation, original), _of(operation, original)
     amount, basis = _amount(operation, original)
     return Effect(kind, of, amount, basis, _section(operation, of, amount))
@@ -183,7 +183,7 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return what an operation is done to. `members`: what derives from the original, before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # nobody can say what undoing a reversal came to
+    took = approved(standing) and original.type not in REVERSING  # the effect of undoing a reversal is unknown
     came_to = effect(operation_of(standing), None).amount if took else None
     return Original(original.type, came_to, total(item.total for item in found[POST_TIP]))
 
@@ -210,7 +210,7 @@ def reserving(original: Transaction, done: Approved) -> Transaction:
 
 
 def charged(item: Transaction) -> Decimal | None:
-    """Return what an approved charge, capture or reservation certainly took or reserved, None where nothing tells."""
+    """Return what an approved charge, capture or reservation certainly took or reserved, None if nothing tells."""
     facts = operation_of(item)
     asked, said = facts.requested, facts.authorized
     if said is None:
@@ -251,7 +251,7 @@ class Excess(NamedTuple):
 def excess(
     asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountRules
 ) -> Excess | None:
-    """Return by what it asks for more than its approved original allows, None where it does not.
+    """Return by what it asks for more than its approved original allows, None if it does not.
 
     `members` is all that derives from the original, oldest first.
     """

@@ -57,7 +57,7 @@ class Operators(RecordService):
         return after
 
     def _begin_lost(self, unit: WriteTransaction, identity: str, facts: PaymentFacts | None) -> Transaction:
-        """Record a payment that is not known, of which a restore may have lost the record. Raise Problem."""
+        """Record an unknown payment, whose record a restore may have lost. Raise Problem."""
         missing = self._missing()
         problem = not_here(pruned.PAYMENTS.missing(unit.db, identity), missing)
         if facts is None or missing is None or problem.code != "not_found":
@@ -85,7 +85,7 @@ class Operators(RecordService):
         return lost
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:
-        """Raise Problem where it has ended, or where a call to its terminal is under way."""
+        """Raise Problem if it has ended, or where a call to its terminal is under way."""
         if transaction.phase is Phase.FINAL and transaction.outcome is not None:
             raise Problem("already_final", f"it has already ended ({transaction.outcome.result})")
         # A start whose answer is there is still being recorded until it has left `starting`.

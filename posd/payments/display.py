@@ -1,7 +1,7 @@
 """What a till may show to its cashier: a code and its text, by where a transaction stands (local API, `display`).
 
 One table, reviewed for this: no text can be read as "charge again" while that is not true. `not_paid` stands only where
-the till may start again (`new_id_ok`); where it is not known what happened, the text says not to charge again.
+the till may start again (`new_id_ok`); if posd cannot tell what happened, the text says not to charge again.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Display(msgspec.Struct, frozen=True):
 
 
 class Text(NamedTuple):
-    """A text in each language; {amount} is the amount with a space before it, empty where none is known."""
+    """A text in each language; {amount} is the amount with a space before it, empty if none is known."""
 
     en: str
     es: str
@@ -64,7 +64,7 @@ class Words(NamedTuple):
 
 
 _CARD = Text("Present the card", "Presente la tarjeta")
-#: It is not known whether the terminal asks for the card again.
+#: posd cannot tell whether the terminal asks for the card again.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
 
 #: None: an orphan whose events do not say its type, so that nothing says whether its approval charged or gave back.
@@ -123,7 +123,7 @@ TEXTS: Mapping[DisplayCode, Text] = {
     ),
 }
 
-#: Between what was authorized and what was asked for, where that was more.
+#: Between the authorized and the requested amount, if that was more.
 OF = Text("of", "de")
 
 #: The lifecycle state of an active transaction -> its code; `looking` for every other.
@@ -166,7 +166,7 @@ def display(transaction: Transaction, step: NextStep, language: Language) -> Dis
 
 
 def _amount(transaction: Transaction, language: Language) -> str:
-    """Return what was authorized, else what was asked for, with a space before it; empty where neither is known.
+    """Return what was authorized, else what was asked for, with a space before it; empty if neither is known.
 
     Where less was authorized both stand: the rest is not paid.
     """

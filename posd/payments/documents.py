@@ -61,7 +61,7 @@ AmountAsked = Annotated[
 ]
 PhaseNow = Annotated[
     Phase,
-    Meta(description="posd's own view; `in_doubt`: it is not known whether it runs or ran. `final` has an outcome"),
+    Meta(description="posd's own view; `in_doubt`: posd cannot tell whether it runs or ran. `final` has an outcome"),
 ]
 NextStepNow = Annotated[
     NextStep,
@@ -93,7 +93,7 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
     final_event: Annotated[
         Annotated[Raw, WireFormat(dict[str, object])] | None,
         Meta(
-            description="the terminal's final event as it came, with `[redacted]` for a callback token; null where "
+            description="the terminal's final event as received, with `[redacted]` for a callback token; null if "
             "there is none. In a damaged one U+FFFD or null stands for what cannot be read"
         ),
     ] = None
@@ -128,7 +128,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     options: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's, of what it is derived from")]
-    original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
+    original: Annotated[Uuid | None, Meta(description="what it is derived from, if known here")]
     derived: Annotated[list[Uuid], Meta(description="what is derived from it")]
     created_at: Annotated[Moment, Meta(description="when the till asked for it")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
@@ -151,9 +151,9 @@ class Event(msgspec.Struct, frozen=True):
     """A recorded event of the terminal."""
 
     seq: Annotated[int, Meta(description="its number: of one payment, ascending in the order of arrival")]
-    received_at: Annotated[Moment, Meta(description="when it came")]
+    received_at: Annotated[Moment, Meta(description="when it arrived")]
     verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it; `applied` moved the transaction")]
-    event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the event as it came; see `final_event`")]
+    event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the event as received; see `final_event`")]
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -168,7 +168,7 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class EventLine(Line, frozen=True, kw_only=True):
-    """An event of the terminal came."""
+    """An event of the terminal arrived."""
 
     kind: Literal["event"] = "event"
     seq: Annotated[int, Meta(description="its place in `events`")]
@@ -186,7 +186,7 @@ class SearchLine(Line, frozen=True, kw_only=True):
     """The terminal was asked what became of it."""
 
     kind: Literal["search"] = "search"
-    result: Annotated[SearchResult, Meta(description="what came")]
+    result: Annotated[SearchResult, Meta(description="the result")]
     http_status: Annotated[int | None, Meta(description="the terminal's, where it was no answer")]
     reason: Annotated[str | None, Meta(description="why it was no answer")]
 
@@ -200,16 +200,16 @@ class AbortRequestedLine(Line, frozen=True, kw_only=True):
 
 
 class AbortAnsweredLine(Line, frozen=True, kw_only=True):
-    """What came of the abort."""
+    """Result of the abort."""
 
     kind: Literal["abort_answered"] = "abort_answered"
     answer: Annotated[AbortAnswer, Meta(description="what the terminal makes of it")]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null where no whole reply came")]
+    http_status: Annotated[int | None, Meta(description="the terminal's, null if no whole reply arrived")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
 class SilentLine(Line, frozen=True, kw_only=True):
-    """Nothing came of the terminal."""
+    """The terminal sent nothing."""
 
     kind: Literal["no_callback", "stalled"]
     seconds: Annotated[float, Meta(description="for so long")]
@@ -244,7 +244,7 @@ class AcknowledgeLine(DecisionLine, frozen=True, kw_only=True):
 
 
 class UnlikelyLine(Line, frozen=True, kw_only=True):
-    """An approval came that contradicts its request."""
+    """An approval contradicts its request."""
 
     kind: Literal["approval_unlikely"] = "approval_unlikely"
     reasons: Annotated[tuple[str, ...], Meta(description="in what")]

@@ -1,6 +1,6 @@
 """The journal: what posd learnt and what people did about a transaction, beside its events.
 
-Each entry is an input, kept as it came; `apply` is its effect. The state of the transaction is never changed in any
+Each entry is an input, kept as received; `apply` is its effect. The state of the transaction is never changed in any
 other way than by an event (`transitions.advance`) or an entry, so that it can be derived again from both: `replay`.
 """
 
@@ -67,7 +67,7 @@ class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_fie
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
-    """What came of it; `reads_errors`: whether the version that recorded it read errors (see `judge_abort`)."""
+    """Its result; `reads_errors`: whether the version that recorded it read errors (see `judge_abort`)."""
 
     attempt: Attempt
     reads_errors: bool = False
@@ -84,7 +84,7 @@ class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field
 
 
 class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
-    """Nothing came for some seconds; `code` is `no_callback` or `stalled`."""
+    """The terminal sent nothing for some seconds; `code` is `no_callback` or `stalled`."""
 
     code: AttentionCode
     seconds: float
@@ -132,7 +132,7 @@ class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
 
 
 class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
-    """This machine has the address in its callback URL no longer."""
+    """This machine lost the address in its callback URL."""
 
     host: str
 
@@ -208,7 +208,7 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
         case AbortRequested(probe=False):
             return transitions.aborting(transaction, now, may_be=True)
         case AbortAnswered(found_running=True):
-            # It can no longer be proved that nothing did.
+            # From now on nothing can prove that nothing did.
             return transitions.touched(transaction, now)
         case AbortAnswered(answer=AbortAnswer.NOT_TAKEN | AbortAnswer.UNREACHABLE):
             return transitions.aborting(transaction, now, may_be=False)
@@ -272,7 +272,7 @@ def feed_word(entry: Entry | JudgedStart) -> str:
 def replay(
     initial: Transaction, inputs: Iterable[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]
 ) -> tuple[Transaction, list[Verdict]]:
-    """Derive a transaction again from its beginning and all that came, in order, with the verdict of each event."""
+    """Derive a transaction again from its beginning and all inputs, in order, with the verdict of each event."""
     transaction = initial
     verdicts = []
     for at, item in inputs:

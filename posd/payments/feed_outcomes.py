@@ -22,22 +22,22 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a payment had ended by that change, and what it comes to."""
 
     result: Annotated[Result, Meta(description="`approved` was charged")]
-    status: Annotated[Status | None, Meta(description="the terminal's final state, null where none stands behind it")]
-    decided_by: Annotated[EvidenceKind | None, Meta(description="what it rests on, null where that is not recorded")]
-    corrected: Annotated[bool, Meta(description="whether another outcome was told before it")]
-    type: Annotated[OperationType | None, Meta(description="null where only its events are known, and do not say it")]
+    status: Annotated[Status | None, Meta(description="the terminal's final state, null if none stands behind it")]
+    decided_by: Annotated[EvidenceKind | None, Meta(description="what it rests on, null if that is not recorded")]
+    corrected: Annotated[bool, Meta(description="whether another outcome was published before it")]
+    type: Annotated[OperationType | None, Meta(description="null if only its events are known, and do not say it")]
     sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
-    original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
+    original: Annotated[Uuid | None, Meta(description="what it is derived from, if known here")]
     amount: Annotated[
         Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
     ]
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     tip: Annotated[Exact | None, Meta(description="what the cardholder added at the terminal")]
     currency: Annotated[str | None, Meta(description="as the terminal's final event says it")]
-    of: Annotated[Of | None, Meta(description="what it moves, null where that is not known")]
+    of: Annotated[Of | None, Meta(description="what it moves, null if not known")]
     counted: Annotated[
         Exact | None,
-        Meta(description="what of it is in totals: negative where it gave back, null where it moved no money"),
+        Meta(description="what of it is in totals: negative where it gave back, null if it moved no money"),
     ]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
@@ -61,11 +61,11 @@ class FeedOutcomes:
         self._db = db
         self._metadata = metadata
         self._known: dict[str, Transaction | None] = {}
-        #: (id, when it was decided, result) -> how that is told.
+        #: (id, when it was decided, result) -> its document.
         self._told: dict[tuple[str, str, Result], FeedOutcome] = {}
 
     def of(self, change: RecordedChange) -> FeedOutcome | None:
-        """Return the outcome of a change, None where it has none or its payment was removed.
+        """Return the outcome of a change, None if it has none or its payment was removed.
 
         It is the one that the payment had by then, also where a later one has corrected that.
         """
@@ -127,7 +127,7 @@ def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *,
 
 
 def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
-    """Return the event that the outcome rests on, None where there is none or it cannot be read."""
+    """Return the event that the outcome rests on, None if there is none or it cannot be read."""
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None

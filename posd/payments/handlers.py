@@ -149,7 +149,7 @@ ROUTES = (
         "POST",
         f"{ONE}/reconcile",
         "reconcile_transaction",
-        "Ask the terminal now what became of it; `last_search` tells what came. No body.",
+        "Ask the terminal now what became of it; `last_search` has the result. No body.",
         {200: _NOW},
         (*KNOWN, "draining"),
         headers=_SHOWN,
@@ -372,7 +372,7 @@ class TransactionCalls:
         return await self._answer(request, await self._get(identity), 202)
 
     async def list_events(self, request: Request) -> Response:
-        """`GET /transactions/{id}/events`: what came, as a list or as a stream that ends with the outcome."""
+        """`GET /transactions/{id}/events`: its events, as a list or as a stream that ends with the outcome."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if wants_stream(request):

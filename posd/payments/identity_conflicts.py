@@ -111,7 +111,7 @@ class IdentityConflicts(RecordService):
             (self._marked.discard if detail is None else self._marked.add)(terminal)
 
     async def _keep(self, terminal: str) -> None:
-        """Persist which identity the device at a terminal's address reports, in an error or no longer."""
+        """Persist which identity the device at a terminal's address reports in an error, or that it reports none."""
         known = self._fleet.get(terminal)
         trusted = known.trusted if known is not None else None
         if trusted is None or self._kept.get(terminal) == trusted.other_serial:

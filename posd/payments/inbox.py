@@ -94,7 +94,7 @@ def _event(reading: TransactionEvent | str) -> TransactionEvent:
     return reading
 
 
-#: Transactions whose events are counted in memory: those of which events come now, one of each terminal.
+#: Transactions whose events are counted in memory: those with events now, one of each terminal.
 MAX_COUNTED = 256
 
 log = structlog.get_logger("posd.inbox")
@@ -110,7 +110,7 @@ class Inbox(RecordService):
         approval_checks: ApprovalChecks,
         on_unusable: Callable[[str], None] = lambda _identity: None,
     ) -> None:
-        """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
+        """`on_unusable`: called with the id of a transaction after an unusable callback."""
         super().__init__(parts)
         self._merchant_id = merchant_id
         self._checks = approval_checks
@@ -154,7 +154,7 @@ class Inbox(RecordService):
         return receipt
 
     async def _record(self, work: Callable[[WriteTransaction], CallbackReceipt], peer: str) -> CallbackReceipt:
-        """Commit what a callback comes to; what it has to be compared with is read before, where that is large."""
+        """Commit the effect of a callback; large bodies to compare it with are read before."""
         while True:
             try:
                 return await self._store.write(work)
@@ -190,7 +190,7 @@ class Inbox(RecordService):
     ) -> CallbackReceipt:
         """Record an event and its effect (runs inside the commit). For `came_at` see `ApprovalChecks.about`.
 
-        `read` reads what it is compared with. Raise BodyNotParsed where that is large and `read` is None.
+        `read` reads what it is compared with. Raise BodyNotParsed if that is large and `read` is None.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
@@ -241,7 +241,7 @@ class Inbox(RecordService):
         return msgspec.structs.replace(rebuilt, answer_unit=self._fleet.answer_unit(rebuilt.terminal))
 
     def _events_of(self, unit: WriteTransaction, transaction: Transaction) -> int:
-        """Return how many events of a transaction are recorded. One of which none was applied has none.
+        """Return how many events of a transaction are recorded. One without an applied event has none.
 
         It is counted in memory: to count rows would make the thousandth event of a payment slow. Where a commit is
         undone and run again, the number is too large by what it had; after a failed one it is forgotten.
@@ -257,7 +257,7 @@ class Inbox(RecordService):
     def _limit(
         self, transaction: Transaction, event: TransactionEvent, seen: New, recorded: int, size: int
     ) -> Limit | None:
-        """Return the limit that keeps an event out, None where it gets in (`posd.base.limits`)."""
+        """Return the limit that keeps an event out, None if it gets in (`posd.base.limits`)."""
         limit = limit_of_events(transaction.trail, event, seen=seen, recorded=recorded)
         if limit is not None or urgent(transaction.trail, event, seen=seen):
             return limit
@@ -288,7 +288,7 @@ class Inbox(RecordService):
         return CallbackReceipt(CallbackResult.CONTRADICTS_REMOVED, reason=reason)
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict, None where it was recorded.
+        """Apply a body of the quarantine (runs inside a commit); return its verdict, None if it was recorded.
 
         Raise StillUnusable where it still cannot be used.
         """
@@ -316,7 +316,7 @@ class Inbox(RecordService):
     ) -> RefusedBody | None:
         """Return why an event is refused by its signature, or None.
 
-        The terminal that was asked decides; what the body says counts only where that is not known.
+        The terminal that was asked decides; what the body says counts only if that terminal is not known.
         """
         terminal = (known.terminal if known is not None else "") or event.terminal.serial_number
         reason = self._fleet.webhook_fault(terminal, came.headers, came.body)

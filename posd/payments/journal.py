@@ -66,16 +66,16 @@ def first_complete_rowid(db: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-# Events as they came: raw bytes, order of arrival, verdict. Those of a payment are together: the first begins a block
+# Events as received: raw bytes, order of arrival, verdict. Those of a payment are together: the first begins a block
 # of numbers, which the row of the payment names, and the others follow in it. So they lie on the same pages, and no
 # index is written for them. Of a payment that has more than a block, had events before there were blocks, or got some
 # from another database, they are scattered: an index finds them. The view `payment_events` has both.
 
-#: Numbers of a block. Nearly all payments have four or five events. To see whether one came before, all are looked at.
+#: Numbers of a block. Nearly all payments have four or five events. To find a repetition, all are compared.
 BLOCK = 64
 #: In place of the newest number of a block: it is full, or numbers above it were left out, for others may know them.
 CLOSED = -1
-#: SQL: the newest number of the block of a transaction `t`, None where it has none.
+#: SQL: the newest number of the block of a transaction `t`, None if it has none.
 NEWEST = (
     f"(SELECT CASE WHEN max(seq) < {numbers.given_out('events')} OR max(seq) % {BLOCK} = {BLOCK - 1} THEN {CLOSED}"  # noqa: S608
     f" ELSE max(seq) END FROM events WHERE seq >= t.first_event AND seq < t.first_event + {BLOCK})"
@@ -183,7 +183,7 @@ def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> N
 
 
 def final_body(db: sqlite3.Connection, client_transaction_id: str) -> bytes | None:
-    """Return the event that the outcome rests on, verbatim, None where there is none."""
+    """Return the event that the outcome rests on, verbatim, None if there is none."""
     row = db.execute(
         "SELECT body FROM events WHERE seq = (SELECT final_event FROM transactions WHERE client_transaction_id = ?)",
         (client_transaction_id,),
@@ -222,7 +222,7 @@ def set_verdict(unit: WriteTransaction, seq: int, verdict: Verdict) -> None:
 
 
 def final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
-    """Return the terminal's final event, or where none has come the element of a search; None where neither is."""
+    """Return the terminal's final event, or where none has come the element of a search; None if neither is."""
     identity, outcome = transaction.client_transaction_id, transaction.outcome
     if outcome is None or not outcome.stated_by_terminal:
         return None

@@ -7,7 +7,7 @@ never goes back.
 
 A `Trail` is what the events of one transaction have said so far. Each event is an edge `previous_status -> status`.
 A gap is marked when an applied event names another previous state than the last one recorded (terminal API, Events); it
-is closed when the edges that were seen connect again; the order in which the missing ones came does not count. A search
+is closed when the edges that were seen connect again. The order of arrival of the missing ones does not count. A search
 reports a state without the way to it: `leap`.
 """
 
@@ -59,8 +59,8 @@ class Move(Enum):
     """What an event of a state means to a transaction in a state."""
 
     NEXT = auto()  # a transition of the terminal API's table
-    SKIP = auto()  # forward, past states whose events have not come
-    ILLEGAL = auto()  # forward, against the terminal API's table: a terminal's final is believed all the same
+    SKIP = auto()  # forward, past states whose events are missing
+    ILLEGAL = auto()  # forward, against the terminal API's table: a terminal's final counts all the same
     LATE = auto()  # behind, or there already: recorded, moves nothing
     AFTER_FINAL = auto()  # the terminal had already said how it ended
 
@@ -147,7 +147,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def step(trail: Trail, status: str, previous: str | None) -> Step:
-    """Lay an event (its `status` and `previous_status`, None where absent) on the trail.
+    """Lay an event (its `status` and `previous_status`, None if absent) on the trail.
 
     The event is a new one: repeats of an `event_id` never come here.
     """

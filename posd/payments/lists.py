@@ -39,9 +39,9 @@ Way = tuple[IndexScan, ...]
 class Totals(msgspec.Struct, frozen=True):
     """What the transactions of one type and result come to."""
 
-    type: Annotated[OperationType | None, Meta(description="null where the type is not known")]
+    type: Annotated[OperationType | None, Meta(description="null if the type is not known")]
     result: Annotated[Result | None, Meta(description="null for those that are not final")]
-    of: Annotated[Of | None, Meta(description="what they move; null where that is not known")]
+    of: Annotated[Of | None, Meta(description="what they move; null if not known")]
     currency: Annotated[str | None, Meta(description="as the terminals' final events say it")]
     count: Annotated[int, Meta(description="how many there are")]
     amount: Annotated[Exact, Meta(description="what was asked for: the sum of `amount` but for `tip`")]
@@ -146,7 +146,7 @@ def _place(item: Totals) -> tuple[int, int, int, str]:
 
 
 def _original(db: sqlite3.Connection, row: SumRow) -> Original | None:
-    """Return what it is done to, where that makes a difference."""
+    """Return what it is done to, if that makes a difference."""
     if row.type in STANDALONE:
         return None
     transaction = rows.get(db, row.client_transaction_id)

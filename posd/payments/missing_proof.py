@@ -4,7 +4,7 @@
 terminal waits for a card. An index can be stale, and a path can be wrong. So `not_started` is concluded only where all
 of these conditions hold:
 
-1. Nothing ever came for the id: no acknowledgement, no event, no search hit, no other callback (`Transaction.heard`).
+1. The terminal never sent anything for the id: no acknowledgement, event, search hit or other callback (`heard`).
 2. The transaction is in doubt from the first question to the last answer. So no call of its start is under way.
 3. The device that was sent the start is the one that is asked, and no other device claims to be its terminal.
 4. That terminal answers an abort with "nothing is running". A search that is sent after that abort finds nothing,
@@ -72,7 +72,7 @@ _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
 
 
 def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
-    """Return what is missing. Once something was heard of it nothing else helps, and nothing else is named."""
+    """Return what is missing. Once the terminal has sent something of it, only that is named."""
     if facts.heard:
         return (ProofCode.WAS_ACKNOWLEDGED,)
     return tuple(code for code, lacks in _LACKS.items() if lacks(facts))

@@ -65,10 +65,10 @@ class EvidenceKind(StrEnum):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One proof: its kind, when it came, and the fields of its kind."""
+    """One proof: its kind, when it arrived, and the fields of its kind."""
 
     kind: Annotated[EvidenceKind, Meta(description="what it is")]
-    at: Annotated[Moment, Meta(description="when it came")]
+    at: Annotated[Moment, Meta(description="when it arrived")]
     event_id: Annotated[str | None, Meta(description="event, search: the event that states it")] = None
     status: Annotated[int | None, Meta(description="refusal, abort: the terminal's HTTP status")] = None
     body: Annotated[str | None, Meta(description="refusal: what the terminal said")] = None
@@ -94,7 +94,7 @@ class Failure(msgspec.Struct, frozen=True):
     message: Annotated[str | None, Meta(description="in words")]
     terminal: Annotated[
         TerminalFailure | None,
-        Meta(description="with `posd`: the terminal's own error, null where it named none; always null in an event's"),
+        Meta(description="with `posd`: the terminal's own error, null if it named none; always null in an event's"),
     ] = None
 
 
@@ -112,17 +112,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
     result: Annotated[Result, Meta(description="`approved` was charged; what the till does next says `next_step`")]
     status: Annotated[
-        Status | None, Meta(description="the terminal's final state, null where none stands behind the outcome")
+        Status | None, Meta(description="the terminal's final state, null if none stands behind the outcome")
     ]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's, for a void or a capture")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
-    failure_reason: Annotated[Failure | None, Meta(description="why it was not approved, where that is known")]
-    reached_acquirer: Annotated[
-        bool | None, Meta(description="whether the acquirer was asked, null where that is not known")
-    ]
+    failure_reason: Annotated[Failure | None, Meta(description="why it was not approved, if known")]
+    reached_acquirer: Annotated[bool | None, Meta(description="whether the acquirer was asked, null if not known")]
     reading_type: Annotated[str | None, Meta(description="how the card was read, as the terminal writes it")]
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
-    receipt: Annotated[Receipt | None, Meta(description="null where the final event has no acquirer's answer")]
+    receipt: Annotated[Receipt | None, Meta(description="null if the final event has no acquirer's answer")]
     reversal: Annotated[
         str | None,
         Meta(
@@ -197,10 +195,10 @@ class SearchResult(StrEnum):
 
 
 class LastSearch(msgspec.Struct, frozen=True):
-    """When the terminal was asked last, and what came."""
+    """When the terminal was asked last, and the result."""
 
     at: Annotated[Moment, Meta(description="when")]
-    result: Annotated[SearchResult, Meta(description="what came; `no_answer` says nothing about the payment")]
+    result: Annotated[SearchResult, Meta(description="the result; `no_answer` says nothing about the payment")]
 
 
 class NextStep(StrEnum):
@@ -218,7 +216,7 @@ LONG_WAIT = timedelta(minutes=15)
 #: What says that the terminal gives no account of an open payment, beside a search that does not find it.
 SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, AttentionCode.ADDRESS_CHANGED})
 
-#: A person has to look before the till may believe that it is finished.
+#: A person has to look before the till may treat it as finished.
 CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
@@ -227,7 +225,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 
     `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals.
     `type` is None only for an orphan whose events do not say it. `heard`: an acknowledgement, event, search hit or any
-    other callback came.
+    other callback was received.
     """
 
     client_transaction_id: str
@@ -242,16 +240,16 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     derives_from: str | None = None  # the original, where this database knows it, however the till named it
     same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
     repeat: bool = False
-    answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None where it is not known
-    callback_host: str | None = None  # address of this machine in its callback URL; None where it was configured
-    callback_lost: bool = False  # this machine has that address no longer; no person can close that
+    answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None if not known
+    callback_host: str | None = None  # address of this machine in its callback URL; None if it was configured
+    callback_lost: bool = False  # this machine lost that address; no person can close that
     mismatched: bool = False  # another device than the one asked has it; no person can close that
     released: bool = False  # a person has freed its terminal
     last_search: LastSearch | None = None
     trail: Trail = Trail()
     reading_type: str | None = None
     outcome: Outcome | None = None
-    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final came
+    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final arrived
     attention: tuple[Attention, ...] = ()
 
     @property
@@ -348,7 +346,7 @@ def may_be_paid(transaction: Transaction) -> bool:
 
 
 def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> timedelta | None:
-    """Return for how long a doubt may still clear up by itself; None where a person is to look."""
+    """Return for how long a doubt may still clear up by itself; None if a person is to look."""
     doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
     if doubt is None:
         return None
@@ -367,7 +365,7 @@ def unaccounted(transaction: Transaction) -> bool:
 
 
 def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
-    """Return for how long a customer may still wait at the terminal; None where that is over, or cannot be told."""
+    """Return for how long a customer may still wait at the terminal; None if that is over or not known."""
     left = LONG_WAIT - (now - parse_iso(transaction.created_at))
     return left if timedelta(0) <= left <= LONG_WAIT else None
 
@@ -384,7 +382,7 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
     if transaction.phase is Phase.IN_DOUBT and grace_left(transaction, now, grace) is None:
         return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
-        return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
+        return NextStep.ASK_PERSON  # the event under the used id was not applied, and may be the final
     if unaccounted(transaction) and wait_left(transaction, now) is None:
         return NextStep.ASK_PERSON  # the customer has left, and the terminal may never tell how it ended
     return NextStep.WAIT

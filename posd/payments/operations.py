@@ -31,8 +31,8 @@ class ReferenceSource(Enum):
 class Operation(msgspec.Struct, frozen=True):
     """One operation type.
 
-    `originals`: the types that it can be derived from; empty where it begins a chain and takes no reference.
-    `wire`: what a final event calls it (terminal API, Events); None where that is not published.
+    `originals`: the types that it can be derived from; empty if it begins a chain and takes no reference.
+    `wire`: what a final event calls it (terminal API, Events); None if not published.
     `compares`: whether what the acquirer authorizes is known to be the amount that was asked for.
     """
 
@@ -98,7 +98,7 @@ class NotDerivable(ValueError):
 
 
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
-    """Return why an operation of that type cannot be derived from this transaction, None where it can.
+    """Return why an operation of that type cannot be derived from this transaction, None if it can.
 
     By its reference a re-authorization stands for what it re-authorized, which may not be known here.
     """
@@ -180,7 +180,7 @@ class BlockingOperation(msgspec.Struct, frozen=True):
 def in_the_way(
     kind: OperationType, members: Sequence[Transaction], chain: Sequence[Transaction], *, repeat: bool
 ) -> BlockingOperation | None:
-    """Return what stands in the way of an operation, None where nothing does.
+    """Return what stands in the way of an operation, None if nothing does.
 
     `members` is all that derives from the same original, `chain` all of the chain, oldest first. What is open comes
     first, then what no `additional` lifts.
@@ -228,7 +228,7 @@ def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
 def reversal(same_day_until: str | None, occurred_at: str, received_at: datetime) -> Reversal | None:
     """Return what a void is that was approved at a moment (ISO 8601, of the terminal; else when posd received it).
 
-    None where the day of its original is not known.
+    None if the day of its original is not known.
     """
     if same_day_until is None:
         return None

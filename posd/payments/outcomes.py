@@ -41,7 +41,7 @@ from posd.terminals.envelope import ErrorEnvelope
 
 _set = msgspec.structs.replace
 
-#: How the terminal's word came.
+#: How the terminal's word arrived.
 Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
 
 #: What an outcome settles: a person need not look at these any more.
@@ -180,7 +180,7 @@ def note_approval(transaction: Transaction, event: TransactionEvent, now: dateti
 
 
 def compare(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
-    """Hold what came after the terminal's final against it: the first final stands, and its confirmation is kept."""
+    """Compare a later final with the terminal's first: the first stands, and its confirmation is kept."""
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:
         return transaction
@@ -206,8 +206,9 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         transaction,
         AttentionCode.CONFLICTING_FINAL,
         now,
-        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, {_final(status, reference)} came "
-        "after it; check with the acquirer what the customer paid, and void what was taken twice",
+        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, "
+        f"{_final(status, reference)} arrived after it; check with the acquirer what the customer paid, and void "
+        "what was taken twice",
     )
 
 

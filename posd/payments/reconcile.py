@@ -2,7 +2,7 @@
 
 It never concludes from time.
 
-It hears of every change after its COMMIT and remembers of each of them what `payments.schedule` needs. Each has a
+It receives every change after its COMMIT and remembers of each of them what `payments.schedule` needs. Each has a
 timer of its own, so that a change touches one transaction, however many are open; with none it does not wake at all.
 What is asked goes one call at a time to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an
 outage or a restart with hundreds open; first what a person asks for, or a till waits for.
@@ -172,7 +172,7 @@ class Reconciler(RecordService):
         return await self._read(client_transaction_id)
 
     def _require_calls(self, identity: str) -> None:
-        """Raise Problem where it was asked for too often; what is open is asked for when its time comes."""
+        """Raise Problem if it was asked for too often; what is open is asked for when its time comes."""
         try:
             self._quotas.require_calls(identity, "cannot ask now")
         except Problem:
@@ -182,7 +182,7 @@ class Reconciler(RecordService):
     async def probe(self, terminal: str, unknown: str) -> tuple[Answer, bool]:
         """Search a fleet member for an id that was never sent; nothing of it is recorded. Raise Problem.
 
-        Return what came, and whether this search has found a payment of the terminal before.
+        Return the result, and whether this search has found a payment of the terminal before.
         """
         async with self._turns_of(terminal).turn(always):
             answer = await self._searching.ask(unknown, terminal, AskedDevice())
@@ -208,7 +208,7 @@ class Reconciler(RecordService):
     def _wait(self, identity: str) -> None:
         """Schedule its next query by what is known now."""
         item = self._watched.get(identity)
-        if item is None or not self._running or identity in self._calls:  # after a call it is planned anew
+        if item is None or not self._running or identity in self._calls:  # after a call it is planned again
             return
         at = schedule.due(item.watch, self._settings.limits)
         if at is None or (item.timer is not None and item.timer.when() <= at):
@@ -355,7 +355,7 @@ class Reconciler(RecordService):
         return self._turns.setdefault(terminal, CallTurns(1))
 
     async def _in_turn(self, identity: str, terminal: str, own: bool) -> None:
-        """Ask, and record what came. Raise Problem."""
+        """Ask, and record the result. Raise Problem."""
         urgent = partial(self._store.hub.awaited, identity) if own else always
         result = SearchResult.NO_ANSWER
         line = self._turns_of(terminal)
@@ -449,7 +449,7 @@ class Reconciler(RecordService):
         item.rounds = schedule.searched(item.rounds, result, asked)
         if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
             before = item.rounds
-            await self._aborts.probe(identity)  # `_take_answer` hears of it
+            await self._aborts.probe(identity)  # `_take_answer` gets the error
             if item.rounds != before:  # nothing runs: a search after that is what counts
                 asked = monotonic()
                 again, answer, device = await self._searching.search(identity, terminal)

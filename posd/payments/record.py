@@ -41,7 +41,7 @@ from posd.storage.writer import RecordedChange, WriteTransaction
 #: `kind` of a payment's lines in the feed.
 KIND = "transaction"
 
-#: Entries that are kept even where they change nothing: what was sent, what came of it, and what people did.
+#: Entries that are kept even where they change nothing: what was sent, its result, and what people did.
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
 
 
@@ -70,7 +70,7 @@ Cause = Recorded | Received | Rederived | JudgedStart | Entry
 
 
 class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
-    """A line of the feed as those hear it who listen: with the payment before (None: not known) and after, and why."""
+    """A line of the feed for its listeners: with the payment before (None: not known) and after, and why."""
 
     before: Transaction | None
     after: Transaction
@@ -175,7 +175,7 @@ def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transa
 
 
 def said_it_is(change: TransactionChanged) -> str | None:
-    """Return the serial that a device said it has, None where the change brought none."""
+    """Return the serial that a device said it has, None if the change brought none."""
     return None if change.before is None else _serial(change.before, change.cause)
 
 

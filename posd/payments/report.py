@@ -1,7 +1,7 @@
-"""The report: what the payments of a span came to, each sum by currency (local API, GET /report).
+"""The report: sums of the payments of a span, by currency (local API, GET /report).
 
-It is read in short steps on one state of the database. Every sum of money is made here: whoever shows a report adds
-nothing up.
+It is read in short steps on one state of the database. Every sum of money is made here: no other program adds
+anything up.
 """
 
 import sqlite3
@@ -246,7 +246,7 @@ def nearest(ordered: Sequence[Decimal], percent: int) -> Decimal | None:
 def of_span(
     db: sqlite3.Connection, span: ReportSpan, context: RowContext, clock: Iterable[Stretch]
 ) -> Generator[None, None, PaymentReport]:
-    """Return the report of a span of time; each step is short. `clock`: when the clock was not believed."""
+    """Return the report of a span of time; each step is short. `clock`: when posd did not trust the clock."""
     tally = ReportSums(span, by_time=True)
     for number, row in enumerate(_rows(db, span, context), 1):
         if row is not None:

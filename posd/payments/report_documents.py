@@ -36,7 +36,7 @@ class Certainty(StrEnum):
     BY_PERSON = "by_person"  # a person says so, or posd infers it
     QUESTIONED = "questioned"  # counted, but corrected, contradicted, unlikely, or for a person to settle
     OPEN = "open"  # no outcome yet
-    IN_DOUBT = "in_doubt"  # no outcome yet, and not known whether the terminal has the payment
+    IN_DOUBT = "in_doubt"  # no outcome yet; the terminal may or may not have the payment
     NOT_COUNTED = "not_counted"  # not in the totals, but for a person to settle
     DENIED = "not_charged_by_person"  # a person says that nothing was charged
 
@@ -50,7 +50,7 @@ class Correction(msgspec.Struct, frozen=True):
 
     shift: Annotated[int, Meta(description="the number of that shift")]
     was: Annotated[Exact, Meta(description="what it has counted")]
-    now: Annotated[Exact | None, Meta(description="what is counted now, null where it is open again")]
+    now: Annotated[Exact | None, Meta(description="what is counted now, null if it is open again")]
 
 
 class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,13 +68,13 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
             "`void of unknown`; `correction` of what an earlier shift has counted"
         ),
     ]
-    of: Annotated[Of | None, Meta(description="what it moves; null where that is not known")]
+    of: Annotated[Of | None, Meta(description="what it moves; null if not known")]
     section: Annotated[Section, Meta(description="where it stands; only `counted` is in the totals")]
     phase: Annotated[Phase, Meta(description="posd's own view")]
     status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
     next_step: NextStepNow
     result: Annotated[Result | None, Meta(description="null while it is open, or where only its amount was kept")]
-    counted: Annotated[Exact | None, Meta(description="what of it is in the totals, null where nothing is")]
+    counted: Annotated[Exact | None, Meta(description="what of it is in the totals, null if nothing is")]
     amount: Annotated[
         Exact | None, Meta(description="what it moves or would move, negative of a void and a refund; null: not known")
     ]
@@ -89,7 +89,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     authorization_code: Annotated[str | None, Meta(description="the issuer's")]
     failure: Annotated[str | None, Meta(description="why it was not approved, in words")]
     sale: Sale
-    original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
+    original: Annotated[Uuid | None, Meta(description="what it is derived from, if known here")]
     became: Annotated[
         str | None,
         Meta(description="of a pre-authorization by now: `held`, `captured`, `released` or `in question`; else null"),
@@ -97,16 +97,16 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Annotated[Moment, Meta(description="when the till asked for it")]
     decided_at: Annotated[Moment | None, Meta(description="when posd knew how it ended")]
     seconds: Annotated[
-        Decimal | None, Meta(description="how long the terminal took to say how it ended, null where it did not say")
+        Decimal | None, Meta(description="how long the terminal took to say how it ended, null if it did not say")
     ]
     standing: Annotated[
-        Certainty | None, Meta(description="how sure its money is; null where it is settled that it moved none")
+        Certainty | None, Meta(description="how sure its money is; null if it is settled that it moved none")
     ]
     in_question: Annotated[bool, Meta(description="whether it is not settled if money moved")]
     differs: Annotated[bool, Meta(description="whether another amount was authorized than was asked for")]
     by_person: Annotated[bool, Meta(description="whether it is a person's word")]
     unsure: Annotated[bool, Meta(description="counted by no word of the terminal, or by another than at first")]
-    was: Annotated[Result | None, Meta(description="what its outcome was at first, null where it is the same")]
+    was: Annotated[Result | None, Meta(description="what its outcome was at first, null if it is the same")]
     clock_wrong: Annotated[bool, Meta(description="whether the terminal named a time that cannot be")]
     abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
     attention: Annotated[tuple[Attention, ...], Meta(description="what a person should look at")]
@@ -123,7 +123,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Annotated[str | UnsetType, Meta(description="the member that was asked for, as text")] = UNSET
 
 
-Currency = Annotated[str | None, Meta(description="as the terminals' final events say it, null where none does")]
+Currency = Annotated[str | None, Meta(description="as the terminals' final events say it, null if none does")]
 
 
 class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class PartSum(msgspec.Struct, frozen=True):
 
     part: Annotated[str, Meta(description=f"as the till named it, or `{ADDED}`")]
     currency: Currency
-    total: Annotated[Exact, Meta(description="what it comes to")]
+    total: Annotated[Exact, Meta(description="the sum")]
 
 
 class ReservedSum(msgspec.Struct, frozen=True):
@@ -165,7 +165,7 @@ class ReservedSum(msgspec.Struct, frozen=True):
     of: Annotated[Of | None, Meta(description="what they move")]
     currency: Currency
     number: Annotated[int, Meta(description="how many")]
-    amount: Annotated[Exact, Meta(description="what they come to; a release is negative")]
+    amount: Annotated[Exact, Meta(description="their sum; a release is negative")]
 
 
 class CertaintySum(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     currencies: Annotated[list[str], Meta(description="that the terminals named, of what is counted")]
     total: Annotated[
-        ReportSum | None, Meta(description="of everything; null where there are several currencies: see `by_currency`")
+        ReportSum | None, Meta(description="of everything; null if there are several currencies: see `by_currency`")
     ]
     by_currency: Annotated[list[ReportSum], Meta(description="the totals")]
     by_terminal: Annotated[list[ReportSum], Meta(description="by terminal")]
@@ -247,7 +247,7 @@ class ShiftCorrection(msgspec.Struct, frozen=True):
     currency: Currency
     shift: Annotated[int, Meta(description="which has counted it before")]
     was: Annotated[Exact, Meta(description="what that has counted")]
-    now: Annotated[Exact | None, Meta(description="what is counted now, null where it is open again")]
+    now: Annotated[Exact | None, Meta(description="what is counted now, null if it is open again")]
     difference: Annotated[Exact, Meta(description="what is in the totals here")]
 
 
@@ -262,12 +262,12 @@ class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
     corrections: Annotated[list[ShiftCorrection], Meta(description="of what earlier shifts have counted")]
     open: Annotated[list[Uuid], Meta(description="payments that are open, or were at the close")]
     open_before: Annotated[list[Uuid], Meta(description="payments that were open at the close of the one before it")]
-    removed: Annotated[int, Meta(description="payments of which retention has left no more than the amount")]
+    removed: Annotated[int, Meta(description="payments with nothing left but the amount, after retention")]
     more: Annotated[bool, Meta(description="further payments have come than one shift can hold")]
 
 
 class PaymentReport(ReportTotals, frozen=True, kw_only=True):
-    """What the payments of a span, or of a shift, came to. It is read on one state of the database."""
+    """Sums of the payments of a span, or of a shift. It is read on one state of the database."""
 
     since: Annotated[Moment, Meta(description="from then on")]
     until: Annotated[Moment, Meta(description="before then")]
@@ -276,13 +276,13 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     made_at: Annotated[Moment, Meta(description="when it was made")]
     up_to: Annotated[int, Meta(description="the last change of the feed in that state")]
     shift: Annotated[ShiftState | None, Meta(description="null for a span of time")]
-    in_question: Annotated[list[Uuid], Meta(description="of which it is not settled whether money moved")]
+    in_question: Annotated[list[Uuid], Meta(description="those that may or may not have moved money")]
     amount_differs: Annotated[list[Uuid], Meta(description="authorized with another amount than was asked for")]
     unsure: Annotated[list[Uuid], Meta(description="counted by no word of the terminal, or by another than at first")]
     wrong_clocks: Annotated[list[str], Meta(description="terminals that named a time that cannot be")]
     attention_elsewhere: Annotated[int, Meta(description="payments that need a person and are not in this report")]
     clock_unsure: Annotated[
-        list[Stretch], Meta(description="when the clock of this machine was not believed within the span")
+        list[Stretch], Meta(description="when posd did not trust the clock of this machine within the span")
     ]
     unlisted: Annotated[
         int, Meta(description=f"payments that are counted and not listed: it lists at most {MOST_LISTED}")

@@ -1,6 +1,6 @@
 """A row of the report: where an operation stands, with which amount, and how sure that is (local API, GET /report).
 
-Nothing here guesses: what is not known stands apart. `posd.payments.counting` says what an operation came to.
+Nothing here guesses: what is not known stands apart. `posd.payments.counting` has the effect of an operation.
 """
 
 import sqlite3
@@ -33,7 +33,7 @@ from posd.payments.report_documents import Certainty, ReportPayment, TimeSource
 from posd.payments.wire import TransactionEvent
 from posd.records.model import Phase
 
-#: The clock of a terminal is believed within these bounds: it says that a payment ended after posd asked for it (but
+#: The clock of a terminal counts within these bounds: it says that a payment ended after posd asked for it (but
 #: for what two clocks differ), before posd knew it, and not days after it began. Else the time of the request counts.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
@@ -61,7 +61,7 @@ class RowContext(msgspec.Struct, frozen=True):
 
 
 def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowContext) -> ReportPayment:
-    """Return the row of a transaction as it stands."""
+    """Return the row of a transaction in its present state."""
     outcome, facts = transaction.outcome, operation_of(transaction)
     final = read_final_event(db, transaction)
     original = chains.read_original(db, transaction)
@@ -216,7 +216,7 @@ def _can_be(said: datetime, created: datetime, decided: datetime) -> bool:
 
 
 def _seconds(created: datetime, decided: datetime) -> Decimal | None:
-    """Return how long it took; None where a clock was set back."""
+    """Return how long it took; None if a clock was set back."""
     took = (decided - created) // timedelta(milliseconds=1)
     return Decimal(took).scaleb(-3) if took >= 0 else None
 
@@ -229,6 +229,6 @@ def _moment(text: str) -> datetime | None:
 
 
 def _member(metadata: bytes, key: str) -> str:
-    """Return a member of the till's metadata as text, empty where there is none."""
+    """Return a member of the till's metadata as text, empty if there is none."""
     value = exact(metadata.decode()).get(key)
     return value if isinstance(value, str) else "" if value is None else encode(value).decode()

@@ -48,8 +48,8 @@ class Applied(msgspec.Struct, frozen=True):
     """A body of the quarantine that was applied."""
 
     id: Annotated[int, Meta(description="its id in the quarantine")]
-    client_transaction_id: Annotated[Uuid, Meta(description="whose it is")]
-    verdict: Annotated[Verdict | None, Meta(description="what became of it, null where it was recorded already")]
+    client_transaction_id: Annotated[Uuid, Meta(description="the record that it belongs to")]
+    verdict: Annotated[Verdict | None, Meta(description="what became of it, null if it was recorded already")]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
 
 
 def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
-    """Put what the start came to before the first word of it that knows no more than the id.
+    """Put the result of the start before its first entry that has only the id.
 
     A restore adds the record of one file behind that of another, which may have known the id alone: in the order in
     which they stand, that would put in doubt what is known.
@@ -206,7 +206,7 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
 def _inputs(
     recorded: tuple[StoredEvent, ...], entries: list[journal.Journaled]
 ) -> Iterator[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]:
-    """Yield events and entries in the order in which they came."""
+    """Yield events and entries in order of arrival."""
     waiting = iter(entries)
     entry = next(waiting, None)
     bodies: dict[str, list[bytes]] = {}

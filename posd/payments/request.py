@@ -64,7 +64,7 @@ _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class StartRequest(msgspec.Struct, frozen=True):
     """What is asked of a terminal.
 
-    As it is here it was checked: `terminal` is None where the till named none; the objects are JSON texts.
+    As it is here it was checked: `terminal` is None if the till named none; the objects are JSON texts.
     """
 
     terminal: Annotated[
@@ -155,7 +155,7 @@ class _StartReader(FieldReader):
         self.raw = _RAW.decode(body) if self.readable else {}
 
     def flag(self, name: str) -> bool | None:
-        """Return true or false, None where there is none."""
+        """Return true or false, None if there is none."""
         value = self.value(name)
         if value is None or isinstance(value, bool):
             return value
@@ -163,7 +163,7 @@ class _StartReader(FieldReader):
         return None
 
     def moment(self, name: str) -> datetime | None:
-        """Return a moment, None where there is none."""
+        """Return a moment, None if there is none."""
         value = self.value(name)
         try:
             return None if value is None else read_moment(value)
@@ -191,7 +191,7 @@ class _StartReader(FieldReader):
 def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
 
-    Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
+    Raise MalformedJson if it is not JSON. Faulty fields have their default in the request.
     """
     reader = _StartReader(body)
     if not reader.readable:

@@ -89,7 +89,7 @@ def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transacti
 
 
 def number(db: sqlite3.Connection, client_transaction_id: str) -> int | None:
-    """Return the rowid of a transaction, None where it is not known."""
+    """Return the rowid of a transaction, None if not known."""
     row = db.execute(
         "SELECT rowid FROM transactions WHERE client_transaction_id = ?", (client_transaction_id,)
     ).fetchone()
@@ -97,14 +97,14 @@ def number(db: sqlite3.Connection, client_transaction_id: str) -> int | None:
 
 
 def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
-    """Return the unit in which the newest payment of a terminal was answered, None where none is known."""
+    """Return the unit in which the newest payment of a terminal was answered, None if none is known."""
     query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - of this file
     row = db.execute(query, (terminal,)).fetchone()
     return row[0] if row else None
 
 
 class WithBodies(NamedTuple):
-    """A transaction, None where it is not known; what `journal.NEWEST` gives for it; and the bodies that were recorded
+    """A transaction, None if not known; what `journal.NEWEST` gives for it; and the bodies that were recorded
     under an event_id of it."""
 
     transaction: Transaction | None
@@ -113,7 +113,7 @@ class WithBodies(NamedTuple):
 
 
 def get_with_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> WithBodies:
-    """Return what each event of a terminal asks for, in one statement where that goes."""
+    """Return what each event of a terminal asks for, in one statement if possible."""
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
         return WithBodies(None, None, [])
@@ -374,7 +374,7 @@ RECENT_APPROVALS = 20
 def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]:
     """Return the events of a terminal's newest approvals but one.
 
-    Left out are those that a person still has to look at, and those that came when their payment was over.
+    Left out are those that a person still has to look at, and those that arrived after the end of their payment.
     """
     found = db.execute(
         f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - of this file
@@ -399,7 +399,7 @@ def keep_words(db: sqlite3.Connection, identity: str, created_at: str, metadata:
 
 
 def drop_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
-    """Delete the words of a transaction: what it has now is to be kept anew, or it goes itself."""
+    """Delete the words of a transaction: its new words are stored next, or it is deleted itself."""
     db.executemany(_DROP, _words(identity, created_at, metadata))
 
 

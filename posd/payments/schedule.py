@@ -38,7 +38,7 @@ MAX_BACKOFF_SECONDS = 300.0
 CLOSED_SECONDS = 3600.0
 #: The least pause between two such searches: nothing waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
-#: The longest pause between two searches of one whose events cannot come: a person waits at the till for the outcome.
+#: The longest pause between two searches of one whose events cannot arrive: a person waits at the till for the outcome.
 LOST_PAUSE_SECONDS = 30.0
 #: So often, which is half an hour and longer than any customer takes; then as rarely as everything else.
 LOST_TRIES = 60
@@ -67,7 +67,7 @@ class TransactionWatch(msgspec.Struct, frozen=True):
     quiet_since: float
     called_back: bool = False  # an event of it has come
     aborting: bool = False  # see `Trail.aborting`
-    callback_lost: bool = False  # its events cannot come: this machine has the address of its callback URL no longer
+    callback_lost: bool = False  # its events cannot arrive: this machine lost the address of its callback URL
     told: bool = False  # of this silence
     search_at: float | None = None
     wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
@@ -144,7 +144,7 @@ def after_change(
 
 
 def overdue(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> TransactionWatch | None:
-    """Return the watch of a silence that is over its limit now and was not yet told, None where there is none."""
+    """Return the watch of a silence that is over its limit now and was not yet told, None if there is none."""
     if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + silence_limit(watch, limits):
         return None
     return msgspec.structs.replace(watch, told=True, search_at=now)
@@ -172,7 +172,7 @@ def _least(watch: TransactionWatch, limits: ReconcileLimits) -> float:
 
 
 # The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). They are
-# kept in memory, by the monotonic clock. A restart and a change of phase begin them anew.
+# kept in memory, by the monotonic clock. A restart and a change of phase reset them.
 
 
 class NotStartedProof(msgspec.Struct, frozen=True):
@@ -196,7 +196,7 @@ class NotStartedProof(msgspec.Struct, frozen=True):
 
 
 def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotStartedProof:
-    """Count the answer to an abort that was sent at `asked`; one that may have found something begins anew."""
+    """Count the answer to an abort that was sent at `asked`; one that may have found something begins again."""
     match answer:
         case AbortAnswer.NOTHING_RUNNING:
             if rounds.second_due is None:
@@ -209,7 +209,7 @@ def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotSt
 
 
 def searched(rounds: NotStartedProof, result: SearchResult, asked: float) -> NotStartedProof:
-    """Count the result of a search that was sent at `asked`: after the abort of its round. A find begins anew."""
+    """Count the result of a search that was sent at `asked`: after the abort of its round. A find begins again."""
     match result:
         case SearchResult.NONE:
             if rounds.second_abort is not None and asked >= rounds.second_abort:

@@ -20,7 +20,7 @@ from posd.payments.wire import NotAnEvent, TransactionEvent
 from posd.records.service import RecordService, ServiceParts
 from posd.storage.writer import WriteTransaction
 
-#: Why what bears our id is not believed.
+#: Why an element with our id does not count.
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
 
 #: Why an answer is not kept.
@@ -43,7 +43,7 @@ class Searching(RecordService):
         super().__init__(parts)
         self._merchant_id = merchant_id
         self._checks = approval_checks
-        #: How often a terminal was asked since the start of the process, by what came.
+        #: How often a terminal was asked since the start of the process, by result.
         self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
 
     def confirmed(self, terminal: str) -> bool:
@@ -82,7 +82,7 @@ class Searching(RecordService):
         )
 
     async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer, AskedDevice]:
-        """Ask, and record what came; return the transaction as it then stands, the answer, and who was asked.
+        """Ask, and record the result; return the transaction after it, the answer, and who was asked.
 
         Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
         """

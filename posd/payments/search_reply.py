@@ -85,7 +85,7 @@ class SearchMiss(msgspec.Struct, frozen=True, tag="none"):
 class SearchFailed(msgspec.Struct, frozen=True, tag="no_answer"):
     """It is not known; `status` is the HTTP status where there was a reply.
 
-    `bears_id`: something in it bears our id, and is not of ours: nothing to believe, and no "none" either.
+    `bears_id`: something in it bears our id, and is not of ours: it proves nothing, nor is it a "none".
     `serial_number`: of the terminal outside the fleet that it is of.
     `unreadable`: it may be ours, and what it says of it cannot be read.
     """
@@ -168,7 +168,7 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
 
 
 def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
-    """Return the elements at the pointer, verbatim. Raise ValueError where there is no list and no object."""
+    """Return the elements at the pointer, verbatim. Raise ValueError if there is no list and no object."""
     raw = _at(body, pointer)
     try:
         if raw.lstrip().startswith(b"["):
@@ -189,7 +189,7 @@ _FURTHER = ("next", "more")
 
 
 def _page(body: bytes, pointer: str) -> Iterable[bytes]:
-    """Return the elements of a page, verbatim. Raise ValueError where there is none."""
+    """Return the elements of a page, verbatim. Raise ValueError if there is none."""
     raw = _at(body, pointer)
     if not raw.lstrip().startswith(b"["):
         raise ValueError(f"no list of transactions stands at {pointer}")
@@ -224,7 +224,7 @@ def _tells(name: str, value: Any) -> bool:
 
 
 def _at(body: bytes, pointer: str) -> bytes:
-    """Return what stands at the pointer. Raise ValueError where nothing does."""
+    """Return what stands at the pointer. Raise ValueError if nothing does."""
     for step in _steps(pointer):
         body = _member(body, step, pointer)
     return body
@@ -235,7 +235,7 @@ def _steps(pointer: str) -> list[str]:
 
 
 def _member(raw: bytes, name: str, pointer: str) -> bytes:
-    """Return what stands one step of the pointer further. Raise ValueError where nothing does."""
+    """Return what stands one step of the pointer further. Raise ValueError if nothing does."""
     try:
         if name.isascii() and name.isdigit() and raw.lstrip().startswith(b"["):
             return bytes(_LIST.decode(raw)[int(name)])

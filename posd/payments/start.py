@@ -79,7 +79,7 @@ log = structlog.get_logger("posd.payments")
 
 
 class SendDeadline(msgspec.Struct, frozen=True):
-    """Until when a request may be handed to the terminal: by the wall clock, and by the one that no person sets."""
+    """Deadline from `not_after`, on the wall clock and on the boot clock (s)."""
 
     moment: datetime
     elapsed: float  # seconds since the boot
@@ -203,7 +203,7 @@ class Payments(RecordService):
         return digits_of(await self._starts.look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
-        """Raise Problem where the sum is above what the configuration allows, whichever way the money goes."""
+        """Raise Problem if the sum is above what the configuration allows, whichever way the money goes."""
         most, asked = self._amounts.max_amount, amount_total(request.amount)
         if most is not None and asked > most:
             raise Problem(
@@ -216,7 +216,7 @@ class Payments(RecordService):
             )
 
     def _require_sendable(self, terminal: FleetTerminal, request: StartRequest, unit: AmountUnit) -> None:
-        """Raise Problem where the terminal cannot be sent this: what is signed, or not at this time."""
+        """Raise Problem if the terminal cannot be sent this: what is signed, or not at this time."""
         auth = terminal.config.auth
         if auth == "none":
             return
@@ -230,7 +230,7 @@ class Payments(RecordService):
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
-        """Return the terminal of what it derives from, None where none is known that is in the fleet."""
+        """Return the terminal of what it derives from, None if none is known that is in the fleet."""
         if request.original is None and request.transaction_reference is None:
             return None
         named = partial(chains.named, original=request.original, reference=request.transaction_reference)
@@ -238,7 +238,7 @@ class Payments(RecordService):
         return original.terminal if original is not None and original.terminal in self._fleet else None
 
     def _until(self, moment: datetime | None) -> SendDeadline | None:
-        """Raise Problem expired where it has passed, clock_unsure where that cannot be told."""
+        """Raise Problem expired if it has passed, clock_unsure if posd cannot tell."""
         if moment is None:
             return None
         if (doubt := self._parts.clock_doubt()) is not None:
@@ -252,14 +252,14 @@ class Payments(RecordService):
         return until
 
     def _refuse_late(self, until: SendDeadline) -> None:
-        """Raise Problem where it may be sent no more."""
+        """Raise Problem if it may be sent no more."""
         now = self._now()
         if until.passed(now, self._parts.elapsed()):
             self._parts.refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
             raise Problem(
                 "expired",
                 f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was "
-                "sent, and nothing will be. If the customer is still there, ask the customer and start anew, under a "
+                "sent, and nothing will be. If the customer is still there, ask the customer and start again, under a "
                 "new id",
                 not_after=iso(until.moment),
                 now=iso(now),
@@ -345,7 +345,7 @@ class Payments(RecordService):
     def _record_intent(
         self, unit: WriteTransaction, draft: Transaction, way: StartRoute
     ) -> tuple[Transaction, TerminalRequest | None]:
-        """Record the intent (runs inside the commit). Raise Problem where a guard refuses it: nothing is recorded."""
+        """Record the intent (runs inside the commit). Raise Problem if a guard refuses it: nothing is recorded."""
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
@@ -394,7 +394,7 @@ class Payments(RecordService):
     # 5. The answer is judged, and what it proves is recorded.
 
     async def _conclude(self, transaction: Transaction, attempted: Attempted) -> Transaction | None:
-        """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
+        """Commit what the attempt proves; None if the intent had not come to disk. Raise what the store raises."""
         start = JudgedStart.of(attempted, transaction.client_transaction_id)
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
         terminal = self._fleet.of(transaction.terminal)
@@ -419,7 +419,7 @@ class Payments(RecordService):
         now: datetime,
         proved: Trusted | None,
     ) -> Transaction | None:
-        """Record what the attempt proves; None where the intent had not come to disk."""
+        """Record what the attempt proves; None if the intent had not come to disk."""
         before = rows.get(unit.db, transaction.client_transaction_id)
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None
@@ -429,7 +429,7 @@ class Payments(RecordService):
 
 
 def _refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
-    """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal.
+    """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
 
     Those of its own chain are of the same sale and no second payment for it; `chains.place` guards them.
     """
@@ -459,7 +459,7 @@ def _refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Contai
 
 
 def _refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Raise Problem where another transaction holds the terminal, and is open or has a call under way."""
+    """Raise Problem if another transaction holds the terminal, and is open or has a call under way."""
     holder = rows.lease_holder(unit.db, transaction.terminal)
     blocking = rows.get(unit.db, holder) if holder else None
     if blocking is None:

@@ -57,7 +57,7 @@ def recognise(
     """Compare an event with those that were recorded under its `event_id` in its transaction.
 
     It is the same event where the bytes are, and where it agrees with the first of them, which was applied, in all that
-    is read of it: a terminal may write it anew, and count its tries in it. `read` reads them.
+    is read of it: a terminal may write it again, and count its tries in it. `read` reads them.
 
     Source: terminal API, Events.
     """
@@ -74,7 +74,7 @@ def _agree(body: bytes, other: bytes, read: Callable[[bytes], TransactionEvent])
 
 
 def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
-    """Return the limit that keeps an event out of a transaction of which so many are recorded, None where it gets in.
+    """Return the limit that keeps an event out of a transaction with so many recorded events, None if it gets in.
 
     Final events have room of their own behind the others; see `urgent`.
     """
@@ -100,14 +100,14 @@ def advance(
     Returns the transaction as it then stands and what became of the event.
     """
     before = transaction
-    transaction = _hear(transaction, event.terminal.serial_number, "an event came from", now)
+    transaction = _hear(transaction, event.terminal.serial_number, "an event arrived from", now)
     transaction = clear(transaction, *_SILENCES)
     if seen is RepeatedEvent.REUSED:
         transaction = attend(
             transaction,
             AttentionCode.EVENT_ID_REUSED,
             now,
-            f"event_id {event.event_id} came again with other content ({event.status}); both are kept",
+            f"event_id {event.event_id} arrived again with other content ({event.status}); both are kept",
         )
         return _touch(outcomes.compare(transaction, event, EvidenceKind.EVENT, now), before, now), Verdict.DUPLICATE
 
@@ -131,7 +131,7 @@ def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) 
         orphan,
         AttentionCode.ORPHAN,
         now,
-        "an authentic event came for a transaction that is not in this database (restored from a backup?); "
+        "an authentic event arrived for a transaction that is not in this database (restored from a backup?); "
         "what the till had asked for is not known here",
     )
 
@@ -146,7 +146,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
     heard = transaction.heard
     match judgement:
         case StartAccepted(serial_number=serial):
-            transaction = _hear(_set(transaction, acknowledged=True), serial, "the acknowledgement came from", now)
+            transaction = _hear(_set(transaction, acknowledged=True), serial, "the acknowledgement arrived from", now)
             if transaction.phase in (Phase.STARTING, Phase.IN_DOUBT):
                 transaction = clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
             transaction = _disprove(transaction, "its acknowledgement", now)
@@ -156,7 +156,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
         case StartRefused() | NeverSent() | Canceled() if transaction.phase is Phase.STARTING:
             # A callback was faster that posd could not use, or that told of a state which it does not know.
-            transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
+            transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)
         case StartRefused() | NeverSent() | Canceled() | Doubtful():
@@ -173,7 +173,7 @@ def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
         transaction,
         AttentionCode.IN_DOUBT,
         now,
-        f"it is not known whether terminal {transaction.terminal} runs this payment: {reason}",
+        f"cannot tell whether terminal {transaction.terminal} runs this payment: {reason}",
     )
 
 
@@ -188,7 +188,7 @@ def quarantined(transaction: Transaction, reason: str, now: datetime, serial: st
     Its token shows that the request had reached a terminal, also where posd had inferred otherwise: that of `serial`,
     where it is one outside the fleet.
     """
-    after = _hear(transaction, serial, "an event of it came from", now)
+    after = _hear(transaction, serial, "an event of it arrived from", now)
     return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
 
 
@@ -219,7 +219,7 @@ def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: d
 
 
 def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
-    """Conclude not_started from the full proof; nothing where anything was heard of it meanwhile."""
+    """Conclude not_started from the full proof; not if the terminal has sent anything of it."""
     if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
         return transaction
     failure = Failure(
@@ -295,11 +295,11 @@ def aborting(transaction: Transaction, now: datetime, *, may_be: bool) -> Transa
 
 
 def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
-    """Record that this machine no longer has the address of its callback URL."""
+    """Record that this machine lost the address of its callback URL."""
     detail = (
-        f"terminal {transaction.terminal} was told to send the events of this payment to {host}, and this machine has "
-        "that address no longer: they may not arrive. posd asks the terminal by itself. Where it does not know the "
-        f"payment any more: posd show {transaction.client_transaction_id}"
+        f"terminal {transaction.terminal} sends the events of this payment to {host}. This machine has lost that "
+        "address: they may not arrive. posd asks the terminal by itself. If it does not know the payment any more: "
+        f"posd show {transaction.client_transaction_id}"
     )
     lost = _set(transaction, callback_lost=True)
     return _touch(attend(lost, AttentionCode.ADDRESS_CHANGED, now, detail), transaction, now)
@@ -395,7 +395,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
     """Record what has our id and is no answer. Unreadable data never reverses a conclusion.
 
-    While it is open it can no longer be proved that it never started.
+    While it is open, nothing can prove that it never started.
     """
     if not answer.unreadable:
         transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
@@ -463,7 +463,7 @@ _BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
 
 
 def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:
-    """Withdraw what was inferred from the answer to the start, or of it, where what came contradicts it.
+    """Withdraw what was inferred from the answer to the start, or of it, if a later input contradicts it.
 
     A `not_started`: a terminal did get the request. A cancellation: it goes on, or did.
     """

@@ -1,4 +1,4 @@
-"""An approval that contradicts its request (design: a suspicious answer is believed and said).
+"""An approval that contradicts its request (design: a suspicious answer counts, and is reported).
 
 It is the terminal's word all the same: it is applied, and `approval_unlikely` says what does not fit. What it is held
 against (currencies that were seen, whether the clock was sure) is known at its arrival alone. So what was found is
@@ -14,7 +14,7 @@ from posd.payments.model import Transaction
 from posd.payments.operations import OPERATIONS
 from posd.payments.wire import TransactionEvent
 
-#: Further away than this no approval is dated by a terminal whose clock is right.
+#: A terminal with a right clock dates no approval further away than this.
 FAR = timedelta(days=1)
 
 
@@ -33,10 +33,10 @@ def unlikely(
     received_at: datetime | None,
     same_reference: str | None = None,
 ) -> Unlikely | None:
-    """Return in what an approval contradicts its request, None where nothing does.
+    """Return in what an approval contradicts its request, None if nothing does.
 
-    `currencies`: those that it may have, empty: any. `received_at`: when it came by a clock that is sure, else None.
-    `same_reference`: the id of another payment that was approved with the same reference, None where there is none.
+    `currencies`: those that it may have, empty: any. `received_at`: its arrival by a trusted clock, else None.
+    `same_reference`: the id of another payment that was approved with the same reference, None if there is none.
     """
     reasons = [*_sum(transaction, event)]
     by_sum = bool(reasons)
@@ -75,4 +75,4 @@ def _date(transaction: Transaction, event: TransactionEvent, received_at: dateti
         late = at > received_at + FAR
     except (ValueError, OverflowError):
         return []  # it has no date that can be read
-    return [f"it is dated {ascii(event.occurred_at)[1:-1]}, and came {iso(received_at)}"] if early or late else []
+    return [f"it is dated {ascii(event.occurred_at)[1:-1]}, and arrived {iso(received_at)}"] if early or late else []

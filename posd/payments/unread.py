@@ -3,7 +3,7 @@
 An approval is in the table of the unread ones from the commit that records it until an answer that shows it was handed
 to a client. It leaves the table with the next commit of something else, so that reading asks for no sync. After a
 restart the table counts: what was read just before the power failed is unread again, nothing unread is read. The ten
-minutes begin anew then, by the monotonic clock: a wrong wall clock changes nothing.
+minutes begin again then, by the monotonic clock: a wrong wall clock changes nothing.
 """
 
 import asyncio

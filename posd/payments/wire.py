@@ -1,19 +1,19 @@
 """Wire codec: bytes of the terminal -> transaction event and acknowledgement (terminal API, Acknowledgement).
 
 The two have different shapes and are read separately. An event is read leniently, member by member: an approval is not
-lost because a byte of it is damaged, a number came as a string, or an object has another shape. The raw bytes are the
-record. What each member is needed for decides what becomes of the event where that member cannot be read:
+lost because a byte of it is damaged, a number is a string, or an object has another shape. The raw bytes are the
+record. The use of a member decides how the event is treated if that member cannot be read:
 
 | member                   | needed for                          | where it cannot be read                             |
 | ------------------------ | ----------------------------------- | --------------------------------------------------- |
 | `status`                 | everything                          | no event: quarantine, and a search                  |
-| `client_transaction_id`  | whose it is                         | that of the callback address, whose token proves    |
+| `client_transaction_id`  | its transaction                     | that of the callback address, whose token proves    |
 |                          |                                     | it; another id, or two: no event                    |
 | `terminal.serial_number` | whether the terminal asked answers  | the token was given to that terminal alone; two of  |
 |                          |                                     | them, or a payment not known here: no event         |
 | `event_id`               | to know a repetition                | the digest of the bytes                             |
 | `merchant_id`            | whether it is of another merchant   | not compared                                        |
-| `occurred_at`            | the day of a void                   | when it came                                        |
+| `occurred_at`            | the day of a void                   | its arrival                                         |
 | `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
 | all others               | to show it                          | none; in a text U+FFFD                              |
 
@@ -82,7 +82,7 @@ class RawResponse(msgspec.Struct, frozen=True):
 class TransactionEvent(msgspec.Struct, frozen=True):
     """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not.
 
-    `occurred_at`, `merchant_id`, `client_transaction_id` and the serial are empty where they cannot be read; `event_id`
+    `occurred_at`, `merchant_id`, `client_transaction_id` and the serial are empty if they cannot be read; `event_id`
     is then made of the bytes (`digest`). `damaged` names what could not be read, in words.
     """
 
@@ -236,7 +236,7 @@ _ACQUIRERS_WORDS = (Status.APPROVAL, Status.DECLINED)
 
 
 def _acquirers_word(members: Object, *, paged: bool) -> Any:
-    """Return the state that the acquirer's answer in an element states; None where it states none, or two."""
+    """Return the state that the acquirer's answer in an element states; None if it states none, or two."""
     name = "transaction_status"
     response = _EMPTY if "raw_response" in members.repeated else _object(members, "raw_response")
     places = (response, members) if paged else (response,)
@@ -334,7 +334,7 @@ class _LenientReader:
         return None
 
     def always(self, members: Object, *place: str) -> str:
-        """Return such a text of what the terminal API marks "always", empty where it is not there."""
+        """Return such a text of what the terminal API marks "always", empty if it is missing."""
         text = self.whole(members, *place)
         if text is None:
             self.damaged.add(place)
@@ -359,7 +359,7 @@ class _LenientReader:
         return amount
 
     def _one(self, members: Object, place: tuple[str, ...]) -> Any:
-        """Return what stands under the last name of a place, nothing where that says two things."""
+        """Return what stands under the last name of a place, nothing if that says two things."""
         if members.repeated and place[-1] in members.repeated:
             self.damaged.add(place)
             return None

@@ -38,12 +38,12 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     terminal: Annotated[
         str | None, Meta(description="serial number of the terminal, null for a job that was rebuilt from a webhook")
     ]
-    external_reference: Annotated[str, Meta(description="the till's own, empty where it gave none")]
+    external_reference: Annotated[str, Meta(description="the till's own, empty if it gave none")]
     reprint_of: Annotated[str | None, Meta(description="the job that this one prints again")]
     reprints: Annotated[list[str], Meta(description="the jobs that print this one again")]
     status: Annotated[PrintStatus | None, Meta(description="the terminal's state, null while it has not accepted it")]
     phase: Annotated[
-        Phase, Meta(description="posd's own view; `in_doubt`: it is not known whether the terminal has it")
+        Phase, Meta(description="posd's own view; `in_doubt`: posd cannot tell whether the terminal has it")
     ]
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
@@ -58,7 +58,7 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
 class AskedPrintJob(msgspec.Struct, frozen=True):
     """What the terminal said when it was asked for a print job, and the job as it then stands."""
 
-    status: Annotated[str | None, Meta(description="the state that it states, known or not; null where it states none")]
+    status: Annotated[str | None, Meta(description="the state that it states, known or not; null if it states none")]
     reason: Annotated[str | None, Meta(description="why it is no answer")]
     print_job: Annotated[PrintJob, Meta(description="the print job as it then stands")]
 
@@ -71,11 +71,11 @@ class PrintJobPage(msgspec.Struct, frozen=True):
 
 
 class TurnLine(Line, frozen=True, kw_only=True):
-    """Its turn to be sent came, after it had waited for those before it."""
+    """It was its turn to be sent, after those before it."""
 
     kind: Literal["turn"] = "turn"
     sent_to: Annotated[
-        str | UnsetType, Meta(description="where its terminal was by then; absent where that was not known")
+        str | UnsetType, Meta(description="where its terminal was by then; absent if that was not known")
     ] = UNSET
 
 
@@ -87,13 +87,13 @@ class PrintInterruptedLine(Line, frozen=True, kw_only=True):
 
 
 class WebhookLine(Line, frozen=True, kw_only=True):
-    """A webhook of it came."""
+    """A webhook of it arrived."""
 
     kind: Literal["webhook"] = "webhook"
     status: Annotated[str, Meta(description="the state that it states, known or not")]
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as it came; see `final_event`")]
+    body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as received; see `final_event`")]
 
 
 class PollLine(Line, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     """The terminal was asked for its state, and did not say it."""
 
     kind: Literal["poll"] = "poll"
-    answer: Annotated[NoAnswer, Meta(description="what came instead")]
+    answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead")]
 
 
 class StuckLine(Line, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class StuckLine(Line, frozen=True, kw_only=True):
 
 
 class PrintResolveLine(DecisionLine, frozen=True, kw_only=True):
-    """A person said what came out of the printer."""
+    """A person said what was printed."""
 
     kind: Literal["resolve"] = "resolve"
     result: Annotated[PrintStatus, Meta(description="how it ended")]

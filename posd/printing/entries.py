@@ -1,4 +1,4 @@
-"""The journal of a print job: every input of it as it came, in one order; `apply` is its effect.
+"""The journal of a print job: every input of it as received, in one order; `apply` is its effect.
 
 The state of a job is never changed in any other way, so that it can be derived again from its first row and its
 journal: `replay`. The raw bytes of each webhook are in it.
@@ -19,7 +19,7 @@ from posd.terminals.attempt import Attempt
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):
-    """Its turn to be sent came, after it had waited in line; `sent_to` is where its terminal was by then.
+    """It was its turn to be sent, after it had waited in line; `sent_to` is where its terminal was by then.
 
     None: that was not known any more, and it goes to where the terminal was before.
     """
@@ -43,7 +43,7 @@ class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
-    """A daemon started and found the job `starting`; `in_line`: its turn to be sent had not come."""
+    """A daemon started and found the job `starting`; `in_line`: it was not yet its turn to be sent."""
 
     in_line: bool
 
@@ -149,7 +149,7 @@ def feed_word(entry: Entry) -> str:
 
 
 def replay(initial: PrintJob, inputs: Iterable[tuple[datetime, Entry]]) -> PrintJob:
-    """Derive a job again from its beginning and all that came, in order."""
+    """Derive a job again from its beginning and all inputs, in order."""
     job = initial
     for at, entry in inputs:
         job = apply(job, entry, at)

@@ -188,7 +188,7 @@ ROUTES = (
         f"{ONE}/reconcile",
         "reconcile_print_job",
         "Ask the terminal now for a print job, also for one that has ended. No body.",
-        {200: AnswerSpec("what came, and the job as it then stands", AskedPrintJob)},
+        {200: AnswerSpec("the result, and the job after it", AskedPrintJob)},
         KNOWN,
         admin=True,
     ),

@@ -39,7 +39,7 @@ class PrintInbox(RecordService):
     """Takes print webhooks whose token was checked."""
 
     def __init__(self, parts: ServiceParts, on_unusable: Callable[[str], None] = lambda _identity: None) -> None:
-        """`on_unusable`: called with the id of a job of which a webhook could not be used: it will not come again."""
+        """`on_unusable`: called with the id of a job after an unusable webhook: it is not sent again."""
         super().__init__(parts)
         self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, record.record, on_unusable, comes_once=True)
 
@@ -88,9 +88,9 @@ class PrintInbox(RecordService):
         return receipt.verdict
 
     def _unsigned(self, known: PrintJob | None, came: ReceivedCallback) -> str:
-        """Return why a webhook is refused by its signature, empty where it is not.
+        """Return why a webhook is refused by its signature, empty if it is not.
 
-        The terminal that was asked decides. A webhook names none: one of a job that is not known is believed by its
+        The terminal that was asked decides. A webhook names none: one of a job that is not known is accepted by its
         address.
         """
         terminal = known.terminal if known is not None else None

@@ -34,7 +34,7 @@ from posd.terminals.attempt import Attempt, Doubtful, NeverSent, StartRefused, j
 class JobReport(msgspec.Struct, frozen=True):
     """What the terminal says of a job, by webhook, poll or reply; `status` is its word, known or not.
 
-    `job_id` is the id that it names, None where it names none; the errors belong to FAILED alone
+    `job_id` is the id that it names, None if it names none; the errors belong to FAILED alone
     (terminal API, Printing).
     """
 
@@ -86,7 +86,7 @@ class PrintStatus(StrEnum):
 
     @classmethod
     def known(cls, word: str) -> "PrintStatus | None":
-        """Return the state of that word of the wire, None where it is none of the four."""
+        """Return the state of that word of the wire, None if it is none of the four."""
         return cls._value2member_map_.get(word)  # type: ignore[return-value]
 
 
@@ -112,7 +112,7 @@ class DecidedBy(StrEnum):
     OPERATOR = "operator"
 
 
-#: How the terminal's word came.
+#: How the terminal's word arrived.
 Source = Literal[DecidedBy.WEBHOOK, DecidedBy.POLL]
 
 #: Ends that a word of the terminal stands behind, and those that say that the terminal never had the job.
@@ -159,7 +159,7 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
     document: bytes = b"{}"
     reprint_of: str | None = None
     queued: bool = False  # it waits for its turn to be sent: nothing of it is on the network
-    terminal_job_id: str | None = None  # the terminal's own id of it, where that is not ours
+    terminal_job_id: str | None = None  # the terminal's own id of it, if that is not ours
     accepted_at: str | None = None  # since when it is known that the terminal has it
     status: PrintStatus | None = None
     error_code: str | None = None
@@ -188,7 +188,7 @@ def belongs(job: PrintJob, named: str) -> bool:
     """Return whether a callback that names this id is of the job whose token it has.
 
     Ours, and the terminal's own where it is known. Where no reply has said how the terminal calls the job (it calls
-    back before its reply, or the reply was lost), any id is believed: the address was given out with this job alone,
+    back before its reply, or the reply was lost), any id is accepted: the address was given out with this job alone,
     so that the token proves which one is meant, and nothing would ever send the word again.
     """
     return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
@@ -206,7 +206,7 @@ def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
             job = _not_accepted(job, judgement)
         case StartRefused() | NeverSent() if job.phase is Phase.STARTING:
             # A callback was faster that could not be used.
-            job = doubt(job, "it was refused or not sent, and yet a callback of it came", now)
+            job = doubt(job, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if job.phase is Phase.STARTING:
             job = doubt(job, reason, now)
         case StartRefused() | NeverSent() | Doubtful():
@@ -239,14 +239,14 @@ def rebuild(report: JobReport, print_job_id: str, now: datetime) -> PrintJob:
         orphan,
         PrintAttentionCode.ORPHAN,
         now,
-        "an authentic webhook came for a print job that is not in this database (restored from a backup?); "
+        "an authentic webhook arrived for a print job that is not in this database (restored from a backup?); "
         "its terminal and its document are not known here",
     )
 
 
 def doubt(job: PrintJob, reason: str, now: datetime) -> PrintJob:
     """Put a job in doubt: its request may have reached the terminal."""
-    detail = f"it is not known whether terminal {job.terminal or '(unknown)'} has this print job: {reason}"
+    detail = f"cannot tell whether terminal {job.terminal or '(unknown)'} has this print job: {reason}"
     return attend(_set(job, phase=Phase.IN_DOUBT, queued=False), PrintAttentionCode.IN_DOUBT, now, detail)
 
 
@@ -255,7 +255,7 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
     if job.phase is not Phase.STARTING:
         return job
     if in_line and not job.heard:
-        return _touch(_not_accepted(job, NeverSent("posd ended before its turn to be sent came")), job, now)
+        return _touch(_not_accepted(job, NeverSent("posd ended before it was this job's turn to be sent")), job, now)
     return _touch(doubt(job, "posd was interrupted while it sent the request", now), job, now)
 
 
@@ -272,7 +272,7 @@ def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
         return job
     detail = (
         f"terminal {job.terminal or '(unknown)'} has had it for {seconds:g} s without an end ({job.status}): look "
-        f"whether it is out of paper or jammed; what came out of it, a person can say (posd resolve {job.print_job_id})"
+        f"whether it is out of paper or jammed; then record what it printed (posd resolve {job.print_job_id})"
     )
     return _touch(attend(job, PrintAttentionCode.PRINT_STUCK, now, detail), job, now)
 
@@ -282,7 +282,7 @@ def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
     detail = f"a callback of this print job could not be used: {reason}"
     noted = attend(_set(job, heard=True), PrintAttentionCode.QUARANTINED_EVENT, now, detail)
     if noted.decided_by in NOT_ACCEPTED:
-        noted = doubt(_reopen(noted, "something that could not be used", now), "a callback of it came after all", now)
+        noted = doubt(_reopen(noted, "something that could not be used", now), "a callback arrived after all", now)
     return _touch(noted, job, now)
 
 

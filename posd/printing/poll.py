@@ -1,6 +1,6 @@
 """The print spooler: asks terminals what became of print jobs, for their webhook comes once or never.
 
-It hears of every change of a job after its COMMIT and keeps a plan for each that is open (`posd.printing.schedule`).
+It receives every change of a job after its COMMIT and keeps a plan for each that is open (`posd.printing.schedule`).
 One task sleeps until the next of them is due; with none it does not wake at all. A terminal is asked for one job at a
 time; while it cannot be reached, one question after a growing pause finds out for all of its jobs.
 
@@ -86,9 +86,9 @@ class PrintPoller(RecordService):
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, monotonic()))
 
     async def ask(self, job: PrintJob) -> Answer:
-        """Ask for a job now, also for one that has ended, and record what it changes; return what came.
+        """Ask for a job now, also for one that has ended, and record what it changes; return the answer.
 
-        Raise StorageUnavailable or CommitUncertain where that cannot be recorded.
+        Raise StorageUnavailable or CommitUncertain if that cannot be recorded.
         """
         if job.terminal is None or job.terminal not in self._fleet:
             return NoAnswer("its terminal is not in the fleet")
@@ -152,7 +152,7 @@ class PrintPoller(RecordService):
         self._wake.set()
 
     def _ask_next(self, terminal: str, now: float) -> float:
-        """Ask for the next job of a terminal if it is due; return when it is, where it is not yet."""
+        """Ask for the next job of a terminal if it is due; return when it is, if not yet."""
         line = self._lines[terminal]
         while line.due and self._outdated(*line.due[0]):
             heappop(line.due)
@@ -188,7 +188,7 @@ class PrintPoller(RecordService):
         self._plan(identity, terminal, line, due, reached)
 
     def _plan(self, identity: str, terminal: str, line: _PollQueue, due: float, reached: bool | None) -> None:
-        """Plan the next question after one; `reached` is None where the terminal was not called."""
+        """Plan the next question after one; `reached` is None if the terminal was not called."""
         now, jitter = monotonic(), self._chance()
         if reached is False:
             line.away = schedule.not_reached(line.away, self._limits, now, jitter)
@@ -203,14 +203,14 @@ class PrintPoller(RecordService):
             self._keep(identity, terminal, schedule.answered(current, self._limits, now, jitter))
 
     async def _poll(self, identity: str, terminal: str) -> bool | None:
-        """Ask, and record what came; tell whether the terminal could be reached, None where nothing is to be asked."""
+        """Ask, and record the answer; return whether the terminal could be reached, None without a question."""
         job = await self._store.look_up(partial(rows.get, identity=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
         return (await self._call(job, terminal))[1]
 
     async def _call(self, job: PrintJob, terminal: str) -> tuple[Answer, bool]:
-        """Ask, and record what came; return it, and whether the terminal could be reached."""
+        """Ask, and record the answer; return it, and whether the terminal could be reached."""
         known = self._fleet.of(terminal)
         base_url = await known.choose()
         if base_url is None:

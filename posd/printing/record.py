@@ -14,12 +14,12 @@ from posd.storage.writer import RecordedChange, WriteTransaction
 KIND = "print_job"
 
 
-#: Kept even where they change nothing: what came of what was sent, what the terminal sent, what people did.
+#: Kept even if they change nothing: results of requests, what the terminal sent, what people did.
 ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
 class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
-    """A line of the feed as those hear it who listen: with the job before (None: not known) and after it."""
+    """A line of the feed for its listeners: with the job before (None: not known) and after it."""
 
     before: PrintJob | None
     after: PrintJob
@@ -28,7 +28,7 @@ class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
 def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
 
-    Nothing is written of an entry that changes nothing, unless it tells what was done or came. Raise StaleState.
+    Nothing is written of an entry that changes nothing, unless it records an action or an input. Raise StaleState.
     """
     after = apply(before, entry, now)
     if after == before and not isinstance(entry, ALWAYS):

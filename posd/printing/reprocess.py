@@ -27,7 +27,7 @@ class PrintApplied(msgspec.Struct, frozen=True):
     """A body of the quarantine that was applied."""
 
     id: Annotated[int, Meta(description="its id in the quarantine")]
-    print_job_id: Annotated[str, Meta(description="whose it is")]
+    print_job_id: Annotated[str, Meta(description="the record that it belongs to")]
     verdict: Annotated[str | None, Meta(description="`applied`, or `repeated` where it said nothing new")]
 
 

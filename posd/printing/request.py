@@ -39,7 +39,7 @@ Decision = Resolved | Dismissed
 class PrintRequest(msgspec.Struct, frozen=True):
     """What is to be printed.
 
-    As it is here it was checked: `terminal` is None where the till named none; `document` is JSON text.
+    As it is here it was checked: `terminal` is None if the till named none; `document` is JSON text.
     """
 
     terminal: Annotated[
@@ -66,7 +66,7 @@ FIELDS = PrintRequest.__struct_fields__
 
 
 class PrintResolution(Signed, frozen=True):
-    """A person says what came out of the printer."""
+    """A person says what was printed."""
 
     result: Annotated[Literal[PrintStatus.COMPLETED, PrintStatus.FAILED], Meta(description="how it ended")]
 
@@ -80,7 +80,7 @@ class PrintAcknowledgement(Signed, frozen=True):
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /print-jobs/{id}`: the request, and what is wrong with it.
 
-    Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
+    Raise MalformedJson if it is not JSON. Faulty fields have their default in the request.
     """
     reader = FieldReader(body, FIELDS)
     if not reader.readable:
@@ -129,7 +129,7 @@ def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Request
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
     """Return the body of the one request that creates it.
 
-    The document goes under `document_member`; where that is empty its members are laid beside posd's own, which they
+    The document goes under `document_member`; if that is empty its members are laid beside posd's own, which they
     cannot replace. Never `events_webhook_url`: that is the other channel's (terminal API, Printing).
     """
     own: dict[str, Any] = {

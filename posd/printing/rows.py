@@ -62,7 +62,7 @@ class Journaled(msgspec.Struct, frozen=True):
 
 
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-    """Return the job of an id that is written in any case, None where it is not known.
+    """Return the job of an id that is written in any case, None if not known.
 
     Of two that an earlier version took, it is the one that is written so.
     """
@@ -73,7 +73,7 @@ def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
 
 
 def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> None:
-    """Write an entry down; the bytes of a webhook stand beside it, as they came."""
+    """Write an entry down; the bytes of a webhook stand beside it, as received."""
     body = entry.body if isinstance(entry, Called) else None
     kept = Called() if isinstance(entry, Called) else entry
     unit.db.execute(
@@ -92,7 +92,7 @@ def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[Journaled]:
 
 
 def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:
-    """Return the bodies of the webhooks that were taken for a job, in the order in which they came."""
+    """Return the bodies of the webhooks that were taken for a job, in order of arrival."""
     rows = db.execute(
         "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq", (print_job_id,)
     )

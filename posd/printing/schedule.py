@@ -3,7 +3,7 @@
 A webhook of this channel comes once or never. So each job that is open is asked for: the first time after
 `poll_first_seconds`, then after twice the pause before, up to `poll_max_seconds`, until its end is known. Where
 `stuck_seconds` have passed since the terminal took it (since posd took it up, where it is in doubt) it is asked for
-more slowly still, and a person is told of a job that the terminal has.
+more slowly still, and an attention reports a job that the terminal has.
 
 | the job is       | first question                          | stuck is told                  |
 | ---------------- | --------------------------------------- | ------------------------------ |
@@ -74,7 +74,7 @@ def adopt(accepted: bool, age: float, told: bool, limits: PollLimits, now: float
 
 
 def accepted(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
-    """Record that the terminal has the job, where that was unknown."""
+    """Mark a doubtful job as accepted."""
     if plan.accepted:
         return plan
     return msgspec.structs.replace(begin(True, limits, now), asked_at=plan.asked_at)
@@ -105,7 +105,7 @@ def answered(plan: PollPlan, limits: PollLimits, now: float, jitter: float) -> P
 
 
 def stuck_due(plan: PollPlan) -> float | None:
-    """Return when a person is to be told that it is stuck, None where that is not to be told (any more)."""
+    """Return when a stuck job is reported to a person, None if it is not (any more)."""
     return plan.stuck_at if plan.accepted and not plan.told else None
 
 

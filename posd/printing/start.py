@@ -73,21 +73,21 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
 def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
     """Record that the job is about to be sent, to its terminal's present address (runs inside the commit).
 
-    Return it, None where it is no longer to be sent.
+    Return it, None if it is not to be sent any more.
     """
     job = rows.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
-        return None  # something of the terminal came for it
+        return None  # the terminal has sent something for it
     return record.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
-    """Record what the attempt proves; return the job, None where it had not come to disk."""
+    """Record what the attempt proves; return the job, None if it had not come to disk."""
     found = rows.get(unit.db, identity)
     return record.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
 
-STOPPING = "posd was stopped before its turn to be sent came"
+STOPPING = "posd was stopped before it was this job's turn to be sent"
 
 
 #: The codes of the problems with which a start is refused.
@@ -163,7 +163,7 @@ class Printing(RecordService):
         return (delivery.result() if delivery.done() else None) or job
 
     def _find(self, db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-        """Return the job of that id, None where it is free. Raise Problem."""
+        """Return the job of that id, None if it is free. Raise Problem."""
         if print_job_id.lower() in self._uncertain:
             raise self._starts.not_known(print_job_id, "its intent is not on disk for certain")
         return rows.find(db, print_job_id)
@@ -266,7 +266,7 @@ class Printing(RecordService):
     ) -> PrintJob | None:
         """Send it when its turn comes, and commit what the answer proves; return it as it then stands.
 
-        `job` is None where it had to wait: it is read again when its turn comes.
+        `job` is None if it had to wait: it is read again when its turn comes.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):
@@ -279,7 +279,7 @@ class Printing(RecordService):
             return None
         try:
             return await self._conclude(identity, attempt)
-        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+        except Exception as error:  # noqa: BLE001 - it is logged, and tried again
             self._starts.log_failure(identity, error)
             self._starts.running.keep(self._starts.conclude_later(partial(self._conclude, identity, attempt)))
             return None
@@ -287,7 +287,7 @@ class Printing(RecordService):
     async def _attempt(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, ticket: Ticket
     ) -> Attempt | None:
-        """Send it, in its turn; None where it is not to be sent any more."""
+        """Send it, in its turn; return None if it is not to be sent any more."""
         if self._starts.draining:
             return NotSent(STOPPING)
         if ticket.failure is not None:
@@ -317,7 +317,7 @@ class Printing(RecordService):
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:
-        """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
+        """Commit what the attempt proves; None if the intent had not come to disk. Raise what the store raises."""
         after = await self._store.write(partial(record_attempt, identity=identity, attempt=attempt, now=self._now()))
         crash_point("print.concluded")
         terminal, phase = (after.terminal, after.phase) if after else (None, None)

@@ -1,4 +1,4 @@
-"""Whose turn it is to call a terminal about printing: one call at a time a terminal, a few over all.
+"""Turns of the calls to a terminal about printing: one call at a time a terminal, a few over all.
 
 Payments have nothing to do with it: they take no turn here and do not wait. Jobs that are to be sent stand in
 line; the first of them and the spooler's question take turns, so that neither keeps the other away.
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 #: Terminals that are called about printing at the same time: a burst must not starve the payments beside it.
 MAX_CALLS = 8
-#: Jobs that may wait for their turn, over all terminals; past it a till is told to come again. Of each no more is held
+#: Jobs that may wait for their turn, over all terminals; past it a till has to ask again later. Of each no more is held
 #: in memory than its id and its callback address: its document is read from the disk when its turn comes.
 MAX_WAITING = 2048
 #: Tills that wait for the reply of a terminal, at most so many a terminal: past it they are answered at once, with the
@@ -38,7 +38,7 @@ class Ticket:
 
     @property
     def failure(self) -> str | None:
-        """Why the terminal could not be reached for a job before this one in line, None where it was not so."""
+        """Why the terminal could not be reached for a job before this one in line, None if it was not so."""
         return self._line.failure if self._line.failures != self._failures else None
 
     def failed(self, reason: str) -> None:

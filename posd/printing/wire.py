@@ -1,6 +1,6 @@
 """What a terminal says of a print job, and what the one attempt to create it proves (terminal API, Printing).
 
-Of the transport no more is asked than whether anything was written and whether a whole reply came, as for every call.
+The transport only reports whether anything was written and whether a whole reply arrived, as for every call.
 """
 
 from functools import lru_cache
@@ -34,7 +34,7 @@ class NotAPrintEvent(ValueError):
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     """The poll brought nothing of our job; `status` is the HTTP status where there was a reply."""
 
-    reason: Annotated[str, Meta(description="what came, in words")]
+    reason: Annotated[str, Meta(description="what the terminal sent, in words")]
     status: Annotated[int | None, Meta(description="the terminal's HTTP status, where there was a reply")] = None
 
 
@@ -92,7 +92,7 @@ def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
     """Read what a poll brought: the state of this job, in an object or in a list of them, or nothing.
 
-    An answer that names no id is believed: it is the answer to the question for this job. A 404 proves nothing.
+    An answer that names no id is accepted: it is the answer to the question for this job. A 404 proves nothing.
     """
     match attempt:
         case NotSent(reason=reason) | ReplyLost(reason=reason):
@@ -135,7 +135,7 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
 def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
     named = [element[name] for name in ID_NAMES if name in element]
     if element.repeated.intersection(ID_NAMES):
-        return False  # it says two things of whose it is
+        return False  # it names two ids
     if not named:
         return alone
     return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)
@@ -165,7 +165,7 @@ def _read_acceptance(reply: Replied, reads_errors: bool) -> JobAccepted | Doubtf
 
 
 def _identity(value: Any) -> str | None:
-    """Return an id as it can stand in the path of a poll, None where it cannot."""
+    """Return an id as it can stand in the path of a poll, None if it cannot."""
     text = _text(value, MAX_JOB_ID + 1)
     return text if text and len(text) <= MAX_JOB_ID and text.strip(".") and UNREADABLE not in text else None
 

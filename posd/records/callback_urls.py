@@ -95,7 +95,7 @@ async def facing(terminal_url: str) -> str:
 
 
 class Callback(msgspec.Struct, frozen=True):
-    """A callback URL, and the address of this machine in it; None where the configuration says what stands there."""
+    """A callback URL, and the address of this machine in it; None if the configuration says what stands there."""
 
     url: str
     host: str | None
@@ -115,7 +115,7 @@ class CallbackUrls:
     ) -> None:
         """Apply the configuration; `public_url` is where a service outside reaches the webhook listener.
 
-        `listen_host` is what it is bound to: where that is one address, posd does not listen on the others. `facing`
+        `listen_host` is what it is bound to: if that is one address, posd does not listen on the others. `facing`
         returns this machine's address on the way to a terminal's URL.
         """
         self._keys = keys

@@ -4,7 +4,7 @@ import msgspec
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
-    """A person's decision begins with who and why; `uid` is the socket peer's user id, None where it is not known."""
+    """A person's decision begins with who and why; `uid` is the socket peer's user id, None if not known."""
 
     operator: str
     note: str
@@ -12,7 +12,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
-    """An authentic callback was refused; `serial_number`: of the terminal that sent it, where that was the reason."""
+    """An authentic callback was refused; `serial_number`: of the terminal that sent it, if that was the reason."""
 
     reason: str
     serial_number: str | None = None
@@ -29,5 +29,5 @@ class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind")
 
 
 def tag(entry: msgspec.Struct) -> str:
-    """Return the kind of an entry, as it stands in the journal and in the feed."""
+    """Return the kind of an entry, as in the journal and in the feed."""
     return str(entry.__struct_config__.tag)

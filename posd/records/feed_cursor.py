@@ -28,7 +28,7 @@ _TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
 
 
 class FeedPosition(msgspec.Struct, frozen=True):
-    """The number of a change, 0 before the first. `check` is empty where the number alone is known."""
+    """The number of a change, 0 before the first. `check` is empty if the number alone is known."""
 
     seq: int = 0
     check: str = ""

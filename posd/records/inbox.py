@@ -43,7 +43,7 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
     """What became of one callback, and the facts for the log."""
 
     result: CallbackResult
-    terminal: str | None = None  # whose it is, where that is known
+    terminal: str | None = None  # its terminal, if known
     verdict: str | None = None
     states: str | None = None  # the status that it states
     reason: str | None = None  # why it cannot be used
@@ -77,7 +77,7 @@ class CallbackInbox(Generic[R]):
         self._record = record
         self._comes_once = comes_once
         self._known_headers: set[str] = set()  # terminals whose headers were logged since the start of the process
-        #: Callbacks that came again since the start of the process: the terminal had not received the answer.
+        #: Callbacks received again since the start of the process: the terminal had not received the answer.
         self.repeated = 0
 
     async def commit(

@@ -36,7 +36,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     sent_to: str | None = None  # base URL of the device that the request goes to
     acknowledged: bool = False  # the request was answered 2xx
-    heard: bool = False  # something of the terminal came for it
+    heard: bool = False  # the terminal has sent something for it
     attention: tuple[RecordAttention, ...] = ()
     revision: int = 0
 
@@ -82,7 +82,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IntentLine(Line, frozen=True, kw_only=True):
-    """The till's call was recorded; whatever was sent was sent after it."""
+    """The till's call was recorded; the request to the terminal follows it."""
 
     kind: Literal["intent"] = "intent"
     terminal: Annotated[str | None, Meta(description="serial number of the terminal that was asked")]
@@ -96,7 +96,7 @@ class AttemptLine(Line, frozen=True, kw_only=True):
         str,
         Meta(description="what it proves: `acknowledged`, `accepted`, `canceled`, `refused`, `unsent`, `in_doubt`"),
     ]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null where no whole reply came")]
+    http_status: Annotated[int | None, Meta(description="the terminal's, null if no whole reply arrived")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
@@ -113,7 +113,7 @@ class DecisionLine(Line, frozen=True, kw_only=True):
     kind: str
     operator: Annotated[str, Meta(description="who")]
     note: Annotated[str, Meta(description="why")]
-    uid: Annotated[int | None, Meta(description="user id of the process that said so, where that is known")]
+    uid: Annotated[int | None, Meta(description="user id of the process that decided, if known")]
 
 
 class TakenOverLine(Line, frozen=True, kw_only=True):

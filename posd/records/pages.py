@@ -13,7 +13,7 @@ import msgspec
 
 from posd.records.model import Phase
 
-#: A page ends with the row that reaches so much, in bytes: what is read for one answer is bounded, whatever is in it.
+#: A page ends with the row that reaches this size in bytes. It bounds what is read for one answer.
 PAGE_BYTES = 1024 * 1024
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def encode_cursor(created_at: str, identity: str) -> str:
 
 
 def decode_cursor(text: str) -> tuple[str, str]:
-    """Read a cursor. Raise ValueError where it is none of ours."""
+    """Read a cursor. Raise ValueError if it is none of ours."""
     try:
         created_at, identity = urlsafe_b64decode(text.encode("ascii")).decode("ascii").split(" ")
     except (binascii.Error, UnicodeError, ValueError) as error:

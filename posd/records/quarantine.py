@@ -45,7 +45,7 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 
 
 class _Signed(msgspec.Struct, frozen=True):
-    """What a signature is verified by: the headers that came with the body of that digest, as Latin-1."""
+    """What a signature is verified by: the headers of the body with that digest, as Latin-1."""
 
     of: str
     headers: tuple[tuple[str, str], ...]
@@ -70,7 +70,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
 
 
 def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> ReceivedCallback:
-    """Return a body of the quarantine as if it came now, with those of its headers that a signature needs."""
+    """Return a body of the quarantine as if it arrived now, with those of its headers that a signature needs."""
     query = "SELECT detail FROM marks WHERE kind = ? AND detail ->> 'of' = ?"
     found = db.execute(query, (marks.SIGNED, _digest(item.channel, item.subject, item.body))).fetchone()
     headers = msgspec.json.decode(found[0], type=_Signed).headers if found else ()
@@ -123,20 +123,20 @@ def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
 
 # Reprocessing: what can now be applied of the quarantine is applied, and all that is derived is derived again.
 #
-# What came, in raw bytes, and the journal are the record. A difference between what follows from them and what is
+# Inputs, in raw bytes, and the journal are the record. A difference between what follows from them and what is
 # stored is a fault of this or an earlier version, or of the disk: it is corrected and reported.
 
-#: Records that are read at a time: payments wait no longer than for these.
+#: Records that are read at a time: payments wait for these at most.
 CHUNK = 50
 #: Differences that a report shows in full; the rest is counted.
 MAX_SHOWN = 500
 
-#: Field of a record -> what is stored in it, and what follows from what came.
+#: Field of a record -> what is stored in it, and what follows from the inputs.
 Differing = Mapping[str, tuple[Any, Any]]
 
 
 class AppliedBody(msgspec.Struct, frozen=True):
-    """A body of the quarantine that was applied: its id there, whose it is, what became of it."""
+    """A body of the quarantine that was applied: its id there, its record, its result."""
 
     id: int
     subject: str
@@ -144,7 +144,7 @@ class AppliedBody(msgspec.Struct, frozen=True):
 
 
 class RecordDifference(msgspec.Struct, frozen=True):
-    """A record that was stored otherwise than it follows from what came."""
+    """A stored record that differs from the one derived from its inputs."""
 
     subject: str
     fields: tuple[str, ...]
@@ -163,7 +163,7 @@ class ReprocessResult(msgspec.Struct):
 
 
 class Derivable(msgspec.Struct, Generic[R], frozen=True):
-    """One kind of record, to be derived again from what came.
+    """One kind of record, to be derived again from its inputs.
 
     `differing` returns in what a record differs from what follows, and what stores that inside a commit.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
@@ -184,7 +184,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
         return [(rowid, self.kind.table.id_of(row), bool(self.differing(db, row)[0])) for rowid, row in found]
 
     def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
-        """Store what follows (runs inside a commit); return in what it differed, None where it does not."""
+        """Store what follows (runs inside a commit); return in what it differed, None if it does not."""
         stored = self.kind.table.get(unit.db, identity)
         differing, store = self.differing(unit.db, stored) if stored is not None else ({}, None)
         if store is None or not differing:

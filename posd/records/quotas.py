@@ -18,9 +18,9 @@ from posd.httpd.allowance import Allowance
 from posd.httpd.peers import SocketPeer
 from posd.storage.database_files import FreeSpace
 
-#: How often it is told that a user has reached a limit, in seconds: the metric counts each time.
+#: Least time between two reports that a user has reached a limit, in seconds: the metric counts each time.
 TELL_SECONDS = 3600.0
-#: Users and limits of which it is remembered that it was told.
+#: Users and limits whose last report is remembered.
 MAX_TOLD = 1024
 
 log = structlog.get_logger("posd.limits")
@@ -32,7 +32,7 @@ def tell(limit: Limit, **about: int | None) -> None:
 
 
 class LimitCounters:
-    """Counts how often each limit was reached; `tell` hears of it once an hour. `clock`: monotonic seconds."""
+    """Counts how often each limit was reached; calls `tell` once an hour. `clock`: monotonic seconds."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LimitCounters:
     def note(self, limit: Limit, **about: int | None) -> None:
         """Count it and tell of it; `about` are the fields of a log line that say who it was: `pid` and `uid`.
 
-        It is told at once, and again after an hour. A flood comes here thousands of times a second.
+        It is reported at once, and again after an hour. A flood calls this thousands of times a second.
         """
         self.count(limit)
         if self._lines.try_take((limit.name, about.get("uid"))):
@@ -58,7 +58,7 @@ class LimitCounters:
 
 
 class Quotas:
-    """What may still be kept. `free` is the disk of the database, None where it is not looked at."""
+    """What may still be kept. `free` is the disk of the database, None if unchecked."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Quotas:
         )
 
     def limit_of_event(self, terminal: str, size: int) -> Limit | None:
-        """Return the limit that keeps an event of so many bytes out, None where it gets in."""
+        """Return the limit that keeps an event of so many bytes out, None if it gets in."""
         return limits.EVENTS_OF_TERMINAL if self._events.seconds_until(terminal, size + limits.EVENT_BYTES) else None
 
     def keep_event(self, terminal: str, size: int) -> None:
@@ -108,7 +108,7 @@ class Quotas:
         self.calls.take(identity)
 
     def limit_of_body(self, sender: str, size: int) -> Limit | None:
-        """Return the limit that keeps a body out of the quarantine, None where it gets in."""
+        """Return the limit that keeps a body out of the quarantine, None if it gets in."""
         if self.short_of(limits.FREE_FOR_EXTRAS):
             return limits.FREE_FOR_EXTRAS
         return limits.QUARANTINE_OF_TERMINAL if self._bodies.seconds_until(sender, size + limits.EVENT_BYTES) else None
@@ -175,7 +175,7 @@ class SenderQuotas:
             allowance.take(key, size)
 
     def give_back(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
-        """Record that it is no longer held."""
+        """Record that it is released."""
         for (_, allowance), key in self._of(sender, process_alone):
             allowance.give_back(key, size)
 

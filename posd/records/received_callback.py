@@ -1,4 +1,4 @@
-"""A callback as it came."""
+"""A callback as received."""
 
 from datetime import datetime
 
@@ -28,7 +28,7 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
 class UnreadableCallback(msgspec.Struct, frozen=True):
     """A callback whose token is right and that could not be read: the answer, why, and from where.
 
-    `limit_bytes`: of its body, where that was too large. `detail`: the words of the HTTP parser.
+    `limit_bytes`: of its body, if that was too large. `detail`: the words of the HTTP parser.
     """
 
     result: CallbackResult

@@ -1,7 +1,7 @@
 """What a terminal is answered at a callback address whose token is right, by what became of the callback. Pure.
 
 A wrong token is answered 403 before the body is read, and leaves nothing on disk. Terminals send events of payments
-again after 408, 429 and 5xx. They send a print webhook once, whatever the answer: posd asks for that job instead.
+again after 408, 429 and 5xx. They send a print webhook once, with any answer: posd asks for that job instead.
 
 Source: terminal API, Delivery, Printing.
 """
@@ -17,9 +17,9 @@ SOON, LATER = 2, 60
 
 
 class CallbackResult(Enum):
-    """What became of a callback -> status of the answer, what is kept, whether a person is told, Retry-After (s).
+    """Result of a callback -> status of the answer, what is kept, whether a person is told, Retry-After (s).
 
-    A person is told by an attention of the record, where that is known.
+    An attention of the record informs a person, if the record is known.
     """
 
     APPLIED = ("applied", 200, "effect")

@@ -183,11 +183,11 @@ class FieldReader:
         self.faults.append(RequestFault(path, message, missing))
 
     def value(self, name: str) -> Any:
-        """Return a member, None where it is absent or null."""
+        """Return a member, None if it is absent or null."""
         return self.members.get(name)
 
     def text(self, name: str, most: int, *, least: int = 1) -> str | None:
-        """Return a text of `least` to `most` characters, None where there is none."""
+        """Return a text of `least` to `most` characters, None if there is none."""
         value = self.value(name)
         if value is None:
             return None
@@ -197,7 +197,7 @@ class FieldReader:
         return value
 
     def required_text(self, name: str, most: int) -> str:
-        """Return a text of 1 to `most` characters that are not all space, "" where it is not right."""
+        """Return a text of 1 to `most` characters that are not all space, "" if it is not right."""
         value = self.value(name)
         if not isinstance(value, str) or not value.strip(BLANKS) or len(value) > most:
             self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
@@ -214,7 +214,7 @@ class FieldReader:
         return words[0]
 
     def uuid(self, name: str) -> str | None:
-        """Return a UUID in its canonical form, None where there is none."""
+        """Return a UUID in its canonical form, None if there is none."""
         value = self.value(name)
         try:
             return None if value is None else chosen_uuid(value)
@@ -242,7 +242,7 @@ def read_decision(
 ) -> tuple[Decision, tuple[RequestFault, ...]]:
     """Read the body of a call by which a person decides: the decision, and what is wrong with it. Raise MalformedJson.
 
-    `uid` is the user id of the process that called, None where the kernel did not say.
+    `uid` is the user id of the process that called, None if the kernel did not say.
     """
     read, kind = row
     reader = FieldReader(body, kind.__struct_fields__)

@@ -1,15 +1,15 @@
-"""Retention: what may be removed when its days have passed, and what is still said of it then (architecture, Promises).
+"""Retention: what may be removed when its days have passed, and what posd keeps of it (architecture, Promises).
 
-Removed is what has ended and needs no person any more, with everything that came of it and for it. Its id stays, with
-terminal, type, result and day, for as long as the database lives: it is never started again, and a call that asks
-for it is told how it ended.
+A payment or print job is removed with all its inputs and results once it has ended and needs no person any more.
+Its id stays for the life of the database, with terminal, type, result and day. It is never started again, and a call
+that asks for it gets how it ended.
 """
 
 import msgspec
 
 from posd.base.problems import Problem
 
-#: The code of the problem that a call with a removed id hears.
+#: The code of the problem for a call with a removed id.
 CODE = "pruned"
 
 
@@ -24,7 +24,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class PrunedJob(msgspec.Struct, frozen=True):
-    """What is left of a print job that was removed; `status` is None where it was not accepted."""
+    """What is left of a print job that was removed; `status` is None if it was not accepted."""
 
     print_job_id: str
     terminal: str | None
@@ -33,7 +33,7 @@ class PrunedJob(msgspec.Struct, frozen=True):
 
 
 def refusal(pruned: Pruned) -> Problem:
-    """Return what a call about a removed payment hears; it must not be mistaken for "nothing was charged"."""
+    """Return the answer to a call about a removed payment; it must not be mistaken for "nothing was charged"."""
     kind = pruned.type or "payment"
     paid = pruned.result == "approved"
     advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"
@@ -50,7 +50,7 @@ def refusal(pruned: Pruned) -> Problem:
 
 
 def job_refusal(pruned: PrunedJob) -> Problem:
-    """Return what a call about a removed print job hears."""
+    """Return the answer to a call about a removed print job."""
     return Problem(
         CODE,
         f"{pruned.print_job_id} was used before: a print job that ended {pruned.status or 'without being accepted'} on "

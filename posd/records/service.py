@@ -13,7 +13,7 @@ from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 
-#: Returns the time of which records may be missing, None where none are.
+#: Returns the time span of possibly missing records, or None.
 Missing = Callable[[], MissingRecords | None]
 
 
@@ -55,7 +55,7 @@ class ServiceParts(msgspec.Struct, eq=False):
     clock_doubt: Callable[[], str | None] = lambda: None
     #: Raise Problem if an unknown id may have been sent before a restore.
     refuse_unseen: Callable[[], None] = lambda: None
-    #: Returns the time of which records may be missing after a restore, or None.
+    #: Returns the time span of records possibly lost by a restore, or None.
     missing: Missing = lambda: None
 
 

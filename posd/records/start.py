@@ -56,7 +56,7 @@ class RunningCalls:
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: the till that would have heard of it may have hung up
+            task.exception()  # retrieved: the till that waited for it may have hung up
 
     @asynccontextmanager
     async def per_id_lock(self, identity: str) -> AsyncIterator[None]:
@@ -121,7 +121,7 @@ class Starts(Generic[R, Q, D]):
         """Start a record, or answer for one that is known: the record, and whether it was started by this call.
 
         `refusal` is what is wrong with the call as such; an id that is known is answered before it counts. `sender` is
-        the process that asks, None where it is not counted. The call runs to its end, also when the till hangs up.
+        the process that asks, None if it is not counted. The call runs to its end, also when the till hangs up.
         Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
         """
         return await asyncio.shield(self.running.keep(self._start(identity, body, refusal, sender)))
@@ -160,7 +160,7 @@ class Starts(Generic[R, Q, D]):
             raise Problem("draining", "posd is stopping; repeat the same call in a moment")
 
     async def _look_up(self, identity: str) -> R | None:
-        """Return what is recorded under the id, None where it is free. Raise Problem."""
+        """Return what is recorded under the id, None if it is free. Raise Problem."""
 
         def look(db: sqlite3.Connection) -> R | None:
             found = self._rules.find(db, identity)
@@ -197,7 +197,7 @@ class Starts(Generic[R, Q, D]):
         attempt: Attempt,
         names: Names,
     ) -> None:
-        """Log what the attempt to send it proves; `phase` is None where the intent had not come to disk."""
+        """Log what the attempt to send it proves; `phase` is None if the intent had not come to disk."""
         kind = self._rules.kind
         log.info(
             f"{kind.word}.answered",
@@ -241,7 +241,7 @@ class Starts(Generic[R, Q, D]):
 class Destination(msgspec.Struct, frozen=True):
     """Where a request would go: the base URL, or the Problem why it cannot be sent anywhere.
 
-    `trusted` is what the request makes of where the terminal is trusted, None where nothing changes.
+    `trusted` is what the request makes of where the terminal is trusted, None if nothing changes.
     """
 
     base_url: str | None

@@ -76,7 +76,7 @@ class RecordTable(Generic[R]):
         return self._kind(**dict(zip(self._fields, values, strict=True)))
 
     def get(self, db: sqlite3.Connection, identity: str) -> R | None:
-        """Return the record of that id, None where it is not known."""
+        """Return the record of that id, None if not known."""
         row = db.execute(f"{self.select} WHERE {self._id} = ?", (identity,)).fetchone()
         return self.read(row) if row else None
 
@@ -106,7 +106,7 @@ class RecordTable(Generic[R]):
         expected = (self.id_of(before), before.phase, before.revision)
         values = [self.stored(changed, name) for name in columns]
         if unit.db.execute(self._update(columns), (*values, *expected)).rowcount != 1:
-            raise StaleState(f"{expected[0]} is no longer {before.phase} at revision {before.revision}")
+            raise StaleState(f"{expected[0]} is not {before.phase} at revision {before.revision}")
         return changed
 
     def _update_of(self, columns: tuple[str, ...]) -> str:

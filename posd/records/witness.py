@@ -16,7 +16,7 @@ from posd.storage.database_id import DatabaseIdentity, IdentityCause
 
 
 class StartedPayment(msgspec.Struct, frozen=True):
-    """One payment that was started: on which terminal, when, for which sale, how it ended where that is known."""
+    """One payment that was started: on which terminal, when, for which sale, how it ended, if known."""
 
     client_transaction_id: str
     terminal: str
@@ -28,7 +28,7 @@ class StartedPayment(msgspec.Struct, frozen=True):
 class WitnessContents(msgspec.Struct):
     """What the file tells. `seq` is the highest number of the feed in it, `unreadable` counts its damaged lines.
 
-    `torn` says that it ends within a line. `database_id` is None where that line is damaged.
+    `torn` says that it ends within a line. `database_id` is None if that line is damaged.
     """
 
     database_id: str | None = None
@@ -39,7 +39,7 @@ class WitnessContents(msgspec.Struct):
 
 
 def database_line(database_id: str, seq: int) -> bytes:
-    """Return the first line: whose file it is, and up to which number of the feed it knows."""
+    """Return the first line: the database of the file, and up to which number of the feed it knows."""
     return _line("database", database_id, seq)
 
 
@@ -74,7 +74,7 @@ def _line(*members: Any) -> bytes:
 
 
 def read(content: bytes) -> WitnessContents:
-    """Read a file, of which any part may be damaged."""
+    """Read a file; any part of it may be damaged."""
     found = WitnessContents()
     *lines, rest = content.split(b"\n")
     found.torn = bool(rest)
@@ -85,7 +85,7 @@ def read(content: bytes) -> WitnessContents:
 
 
 def _take(found: WitnessContents, line: bytes) -> bool:
-    """Add what a line tells; False where it is damaged."""
+    """Add what a line tells; False if it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         return False
@@ -102,7 +102,7 @@ def _take(found: WitnessContents, line: bytes) -> bool:
             found.started[identity] = StartedPayment(identity, terminal, at, sale=sale)
         case ["end", int(seq), str(identity), str(result)] if identity in found.started:
             found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
-        case ["end" | "seq", int(seq), *_]:  # of an end whose start is damaged nothing but the number is known
+        case ["end" | "seq", int(seq), *_]:  # of an end whose start is damaged only the number is known
             pass
         case _:  # of a later version
             return True
@@ -113,7 +113,7 @@ def _take(found: WitnessContents, line: bytes) -> bool:
 def why_gone_back(
     witness: WitnessContents, identities: Sequence[DatabaseIdentity], seq: int, unknown: int
 ) -> str | None:
-    """Return in words why a database has gone back in time, None where nothing says so.
+    """Return in words why a database has gone back in time, None if nothing says so.
 
     `identities` are those that it had, the present one last; `seq` is the highest number that it gave out, `unknown`
     how many payments of the witness it does not know. A restore gives a database an identity that the witness of the

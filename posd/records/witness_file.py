@@ -1,4 +1,4 @@
-"""The file of the witness: a line more for each start, each end and each other change, written whole anew at times.
+"""The file of the witness: a line more for each start, each end and each other change, rewritten as a whole at times.
 
 No line is synced on the way of a payment. A kill takes nothing: what was written is with the kernel. A power cut takes
 what was written since the last sync, which comes `SYNC_SECONDS` after the first line that it covers. That matters only
@@ -22,11 +22,11 @@ from posd.storage.errors import StorageUnavailable
 
 #: How long after a line it is synced at the latest, in seconds: a minute of starts is what a power cut can take.
 SYNC_SECONDS = 60.0
-#: Payments that a file tells of when it is written anew: weeks of a shop.
+#: Payments in a rewritten file: weeks of a shop.
 KEPT = 5000
-#: Size from which on it is written anew, in bytes: KEPT payments take about half of it.
+#: Size from which on it is rewritten, in bytes: KEPT payments take about half of it.
 MOST_BYTES = 2 * 1024 * 1024
-#: Bytes that are kept for it beyond that: some hundred payments on a disk that has no room to write it anew.
+#: Bytes that are kept for it beyond that: some hundred payments on a disk that has no room to rewrite it.
 SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")
@@ -45,15 +45,15 @@ class WitnessFile:
         self._descriptor = -1
         self._size = 0
         self._unsynced = asyncio.Event()
-        self._meanwhile: list[bytes] | None = None  # lines that came while the file is written anew
+        self._meanwhile: list[bytes] | None = None  # lines added while the file is rewritten
         self._broken = False  # a line is missing, or cut off, and none is added
-        self._stale = False  # it has to be written anew, and lines are added meanwhile
+        self._stale = False  # it has to be rewritten, and lines are added meanwhile
         self._reserved = False
-        #: Why the newest line could not be written, None where it could.
+        #: Why the newest line could not be written, None if it could.
         self.error: str | None = None
 
     def read(self) -> WitnessContents | None:
-        """Return what an earlier daemon left, None where there is no file. Raise OSError where it cannot be read."""
+        """Return what an earlier daemon left, None if there is no file. Raise OSError if it cannot be read."""
         try:
             return witness.read(self._path.read_bytes())
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class WitnessFile:
     async def open(self, anew: Content | None = None) -> None:
         """Open what is there for further lines, and put a new file in its place, or do that later where it fails.
 
-        Nothing is raised where the file cannot be written; what `anew` raises is.
+        An unwritable file raises nothing; what `anew` raises is raised.
         """
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -83,7 +83,7 @@ class WitnessFile:
             self._meanwhile.append(line)
         self._unsynced.set()
         if self._broken:
-            return  # the whole file is to be written anew
+            return  # the whole file is to be rewritten
         try:
             _append(self._descriptor, line)
         except OSError as error:
@@ -92,7 +92,7 @@ class WitnessFile:
             self._size += len(line)
 
     async def run(self, content: Content) -> None:
-        """Sync what was written, and write the file anew where it is too large or not whole, until cancelled."""
+        """Sync what was written, and rewrite the file if it is too large or not whole, until cancelled."""
         while True:
             await self._unsynced.wait()
             await asyncio.sleep(self._sync_seconds)
@@ -128,7 +128,7 @@ class WitnessFile:
             return False
 
     async def _replace(self, content: Content) -> None:
-        """Write the file anew, with the lines that come meanwhile."""
+        """Rewrite the file, with the lines added meanwhile."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         self._meanwhile = []
         descriptor = -1

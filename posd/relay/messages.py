@@ -93,7 +93,7 @@ class Position(NamedTuple):
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The numbers of one database in the feed; `last_seq` is None where none is known."""
+    """The numbers of one database in the feed; `last_seq` is None if none is known."""
 
     database_id: str
     first_seq: int

@@ -45,9 +45,9 @@ FAMILIES = table(
     counter("posd_relay_messages_total", "Messages that the stream has acknowledged.", "kind"),
     counter("posd_relay_changes_total", "Changes of the feed that are in them."),
     counter("posd_relay_bytes_total", "Their size."),
-    counter("posd_relay_lost_changes_total", "Changes that were no longer in the feed and were never sent."),
-    counter("posd_relay_overtaken_total", "Times another message of this lane came first, and it went on behind that."),
-    counter("posd_relay_failures_total", "Times something was away, and it began anew after a pause.", "away"),
+    counter("posd_relay_lost_changes_total", "Changes that were removed from the feed and never sent."),
+    counter("posd_relay_overtaken_total", "Times another message of this lane arrived first; the relay went on."),
+    counter("posd_relay_failures_total", "Times posd or the stream could not be reached.", "away"),
     gauge(
         "posd_relay_waiting_changes",
         "Changes that were not sent when the feed was read last; absent: it was not read yet.",
@@ -156,7 +156,7 @@ class LastState:
 class Relay:
     """Relay of one lane.
 
-    `restart_at`: send again from that number on. `begin`: the lane begins anew after the loss of its database.
+    `restart_at`: send again from that number on. `begin`: the lane begins again after the loss of its database.
     """
 
     config: RelayConfig
@@ -171,7 +171,7 @@ class Relay:
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
 
     async def run(self) -> None:
-        """Send for ever. Raise RelayStopped."""
+        """Send until cancelled. Raise RelayStopped."""
         while True:
             self._pauses.begin()
             try:

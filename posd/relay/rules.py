@@ -67,7 +67,7 @@ _GONE_BACK = (
 def following(position: Position | None, page: Page, *, begin: bool) -> Step:
     """Return the step after `position` (None: there is no message), from the page after it.
 
-    `begin`: the operator has decided that the lane begins anew after the loss of its database.
+    `begin`: the operator has decided that the lane begins again after the loss of its database.
     """
     first, *_ = page.databases
     if position is None:
@@ -77,8 +77,8 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step:
         if begin:
             return SendBegin(first, Previous(position.database_id, position.seq))
         return NotResumable(
-            f"the last message on this lane's subject is of the database {position.database_id}, of which this lane's "
-            "feed knows nothing",
+            f"the last message on this lane's subject is of the database {position.database_id}, which this "
+            "lane's feed does not know",
             _OTHER_LANE,
         )
     here = page.databases[at]

@@ -252,7 +252,7 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
 
 
 async def _end(client: Client) -> None:
-    """Close a connection. After a failed TLS handshake the client would wait for its end for ever."""
+    """Close a connection. After a failed TLS handshake the client would wait for its end without limit."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()

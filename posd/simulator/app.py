@@ -205,7 +205,7 @@ async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
 
 
 async def _due(answer: Answer, clock: Clock) -> None:
-    """Wait until a reply is due; for ever if there is none."""
+    """Wait until a reply is due; without limit if there is none."""
     if answer.fault is Fault.SILENT:
         await asyncio.Event().wait()
     if answer.awaited is not None:

@@ -46,7 +46,7 @@ class Clock:
         await asyncio.sleep(seconds / self._speed)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most `seconds` of the terminal's time (None: for ever); return whether it is set."""
+        """Wait for `event`, at most `seconds` of the terminal's time (None: no limit); return whether it is set."""
         try:
             async with asyncio.timeout(None if seconds is None else seconds / self._speed):
                 await event.wait()
@@ -112,7 +112,7 @@ class VirtualClock(Clock):
             await self._alarm(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most until the clock was advanced by `seconds` (None: for ever); return whether it is
+        """Wait for `event`, at most until the clock was advanced by `seconds` (None: no limit); return whether it is
         set.
         """
         if seconds is None:

@@ -34,7 +34,7 @@ GET  /scenarios                            what can happen: name, kind, summary,
 GET  /terminals                            all terminals, each as below
 GET  /terminals/SERIAL                     how it stands: payment, armed scenario, power, network, certificate, ...
 GET  /terminals/SERIAL/ledger              what really happened
-GET  /terminals/SERIAL/prints              what came out on paper
+GET  /terminals/SERIAL/prints              what was printed
 POST /terminals/SERIAL/scenario            {"name": "decline"}: what happens to the next payment alone, or
                                            {"name": "print:fails"}: to the next print job alone; null: as usual
 POST /terminals/SERIAL/present-card        the card is tapped; then it waits for approve or decline
@@ -50,7 +50,7 @@ POST /terminals/SERIAL/power-on            it starts again
 POST /terminals/SERIAL/power-cycle         {"seconds": 5}: off, and on again after so many terminal seconds
 POST /terminals/SERIAL/move                it gets another address (port), and announces it
 POST /terminals/SERIAL/certificate         {"which": "own" | "changed" | "expired" | "self-signed" | "wrong-name"}
-POST /terminals/SERIAL/paper               somebody puts paper in
+POST /terminals/SERIAL/paper               put paper in
 GET  /clock                                the time, and whether it is virtual
 POST /clock                                {"advance": 60}: with --virtual, let so many seconds pass
 """

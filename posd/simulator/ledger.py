@@ -33,21 +33,21 @@ class Ledger:
     |                 | refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`, `metadata`,    |
     |                 | `amount`, `option` or null), runs (whether a payment runs now; the answer may deny it)         |
     | `abort`         | an abort was answered: client_transaction_id or null, http_status (null: no answer comes),     |
-    |                 | effect (`cancels`, `ignored`, `raced`; null where it can have none)                            |
+    |                 | effect (`cancels`, `ignored`, `raced`; null if it can have none)                            |
     | `search`        | a search was answered: client_transaction_id or null, http_status (null: no answer comes),     |
     |                 | found (number of events)                                                                       |
     | `hand`          | a person did something: hand, client_transaction_id or null, taken (whether it was possible)   |
-    | `event`         | an event was made and queued, however it is told: client_transaction_id, event_id, status      |
+    | `event`         | an event was made and queued, sent or not: client_transaction_id, event_id, status      |
     | `final`         | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer     |
     |                 | approved it; of each operation), amount (in the main unit), transaction_reference (the new     |
     |                 | one),                                                                                          |
     |                 | ticket_number (the last three null unless charged); its `event` follows, unless the process    |
     |                 | was killed between the two                                                                     |
     | `attempt`       | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been          |
-    |                 | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null where no |
+    |                 | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null if no |
     |                 | retry follows)                                                                                 |
     | `dropped`       | an event was given up: client_transaction_id, event_id, status, again, reason                  |
-    | `forgotten`     | a payment came to no final, for the terminal was stopped (not killed) in mid-payment, or so    |
+    | `forgotten`     | a payment got no final, for the terminal was stopped (not killed) in mid-payment, or so    |
     |                 | its scenario ends: client_transaction_id, status                                               |
     | `over`          | nothing more will happen to a payment, or it does not run at all: client_transaction_id        |
     | `print`         | a print job was asked for: print_job_id and external_reference (as sent, or null),             |
@@ -57,8 +57,8 @@ class Ledger:
     |                 | reaches the caller), status (what it really is, or null)                                       |
     | `printing`      | a print job went IN_PROGRESS: print_job_id (the terminal's, as in what follows)                |
     | `printed`       | a print job ended: print_job_id, slip (tells it from every other), status, error_code, text    |
-    |                 | (what came out on paper; null where nothing did)                                               |
-    | `print_webhook` | the end of a print job was told, once: print_job_id, named (the id in the body), status, call, |
+    |                 | (what was printed; null if nothing was)                                                        |
+    | `print_webhook` | the end of a print job was sent, once: print_job_id, named (the id in the body), status, call, |
     |                 | result (an HTTP status or a word)                                                              |
     | `unplugged`     | it is off the network, and `plugged` on it again                                               |
     | `power_off`     | it is without power, and with `power_on` it has it again                                       |

@@ -304,7 +304,7 @@ class PaymentRun:
             self._disturbed.set()
 
     def _pause(self, step: PaymentStep) -> float | None:
-        """Return the wait before a step, in terminal seconds; None: for ever."""
+        """Return the wait before a step, in terminal seconds; None: without limit."""
         match step.after:
             case Wait.LIMIT:
                 return self._parts.settings.wait_limit

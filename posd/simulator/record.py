@@ -240,7 +240,7 @@ class PrintRecord:
         fields = {name: value for name, value in change.items() if name != "op"}
         if change["op"] == "taken":
             job = Job(Taken(**fields))
-            job.scenario  # noqa: B018 - raises KeyError where a file names one that is no longer there
+            job.scenario  # noqa: B018 - raises KeyError if a file names one that is gone
             self._jobs[job.taken.slip] = self._newest[job.taken.print_job_id] = job
         else:
             job = self._jobs[fields["slip"]]

@@ -29,7 +29,7 @@ class Settings:
     Without certificate and private_key the terminal speaks plain HTTP. `trust`: CA of the receivers, None for the
     system's. `speed` divides human delays, the printer's, the waiting limit, the backoff and the 15 minutes of the
     delivery policy. It does not change `delivery_timeout` (of events), in real seconds. `wait_seconds`: limit of
-    wait-for-abort (terminal seconds; 0: for ever). The same `seed` and client_transaction_id give the same payment.
+    wait-for-abort (terminal seconds; 0: no limit). The same `seed` and client_transaction_id give the same payment.
     `unruly`: events arrive out of order and some twice, as on a bad network. `tip`: added by the cardholder to each
     charge, pre-auth, re-auth and capture. Without `mdns_interfaces` every interface has the announcement.
 
@@ -94,7 +94,7 @@ class Settings:
         _check_known("scenario", self.scenario, payments())
         _check_known("print scenario", self.print_scenario, prints())
         _check(self.speed > 0, "speed must be above 0 (1 is real time)")
-        _check(self.wait_seconds >= 0, "wait-seconds must not be negative (0 waits for ever)")
+        _check(self.wait_seconds >= 0, "wait-seconds must not be negative (0 waits without limit)")
         _check(self.delivery_timeout > 0, "delivery-timeout must be above 0 seconds")
         fault = None if self.tip is None else number_fault(self.tip)
         _check(fault is None, f"tip {self.tip} {fault}")

@@ -21,7 +21,7 @@ from posd.simulator.settings import Settings
 class Workings:
     """Parts that work while a terminal has power: the delivery of its events, and its printer.
 
-    Each power-on makes both anew from the files in the state directory.
+    Each power-on makes both again from the files in the state directory.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, envelope: Envelope, *, seed: str) -> None:

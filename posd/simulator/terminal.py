@@ -82,7 +82,7 @@ class PaymentTerminal:
             return self._parts.envelope.answer(refused, asked["client_transaction_id"])
         name, chosen_by = self._choice.choose(start)
         self._started += 1
-        # Derived anew for each payment: a seed gives the same payment, also after or beside others.
+        # Derived for each payment separately: a seed gives the same payment, also after or beside others.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
         payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
         reply = self._start_reply(payment)

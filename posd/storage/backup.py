@@ -280,7 +280,7 @@ def _add(part: Path, keys: Sequence[bytes], at: str) -> None:
 
 
 def _connect_copy(part: Path) -> sqlite3.Connection:
-    """Open an unshared file without syncs: the whole file is synced at the end, and made anew after a crash."""
+    """Open an unshared file without syncs: the whole file is synced at the end, and replaced after a crash."""
     db = open_file(part)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     db.execute("PRAGMA synchronous = OFF")

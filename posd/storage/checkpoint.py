@@ -10,7 +10,7 @@ import sqlite3
 
 from posd.base.exposition import Histogram
 
-#: Committed functions after which a checkpoint is due in a pause: some 2,000 pages of the log if each came alone. A
+#: Committed functions after which a checkpoint is due in a pause: some 2,000 pages of the log if each is alone. A
 #: page that many commits touched is written back once.
 DUE_AFTER = 350
 #: Multiple of DUE_AFTER at which a checkpoint is made without a pause.

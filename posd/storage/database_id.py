@@ -1,6 +1,6 @@
 """Identities of a database, stored as marks; the newest counts.
 
-An identity and a number of the feed name a change for ever. Within an identity each number is used once, without gaps
+An identity and a number of the feed name a change for good. Within an identity each number is used once, without gaps
 from `first_seq` on. SQLite takes a number back with its transaction or savepoint.
 """
 

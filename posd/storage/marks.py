@@ -52,28 +52,28 @@ class MissingRecords(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
-    `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
-    `taken_over` counts the payments that came from the replaced file, in whole or in a newer state; `by_id` those of
-    them of which no more than the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
+    `file` is None if it was made without a backup, `replaced` where there was nothing to replace.
+    `taken_over` counts the payments from the replaced file, in whole or in a newer state; `by_id` those of
+    them with nothing but a readable id. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
     `ids` counts those that a list named (`--ids`), `ids_taken_over` the payments of them that nothing else knew.
     """
 
     at: Annotated[Moment, Meta(description="when")]
-    file: Annotated[str | None, Meta(description="the backup, null where it was made without one")]
+    file: Annotated[str | None, Meta(description="the backup, null if it was made without one")]
     made_at: Annotated[Moment | None, Meta(description="when the backup was made")]
     replaced: Annotated[str | None, Meta(description="where the replaced file is now")]
     old: Annotated[OldFile, Meta(description="how much could be read of the replaced file")]
-    taken_over: Annotated[int, Meta(description="payments that came from the replaced file")]
-    by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")]
-    print_jobs: Annotated[int, Meta(description="print jobs that came from the replaced file")] = 0
-    print_jobs_by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")] = 0
+    taken_over: Annotated[int, Meta(description="payments from the replaced file")]
+    by_id: Annotated[int, Meta(description="those with nothing but a readable id")]
+    print_jobs: Annotated[int, Meta(description="print jobs from the replaced file")] = 0
+    print_jobs_by_id: Annotated[int, Meta(description="those with nothing but a readable id")] = 0
     ids: Annotated[int, Meta(description="ids of payments that a list named (`posd restore --ids`)")] = 0
     ids_taken_over: Annotated[
         int, Meta(description="those of them that nothing else knew; these payments were taken over in doubt")
     ] = 0
-    newest_at: Annotated[
-        Moment | None, Meta(description="the newest change in the backup, null where there is none")
-    ] = None
+    newest_at: Annotated[Moment | None, Meta(description="the newest change in the backup, null if there is none")] = (
+        None
+    )
 
     @property
     def doubtful(self) -> bool:
@@ -98,15 +98,15 @@ class Restored(msgspec.Struct, frozen=True):
             parts.append(self._listed())
         if self.doubtful:
             parts.append(
-                "Of a payment that is not here nobody knows whether it was started: a till that repeats such a call "
+                "posd cannot tell whether a payment that is missing here was started. A till that repeats such a call "
                 f"would start it again. {COMPARE}"
             )
         return " ".join(parts)
 
     def _source(self) -> str:
         if self.file is None:
-            return f"This database was made anew on {self.at}, without a backup."
-        return f"This database was restored on {self.at} from {self.file} (made {self.made_at or 'nobody knows when'})."
+            return f"This database was created on {self.at}, without a backup."
+        return f"This database was restored on {self.at} from {self.file} (made: {self.made_at or 'time unknown'})."
 
     def _old(self) -> str:
         count = f"{self._counted()} taken over from it."
@@ -143,9 +143,7 @@ class GoneBack(msgspec.Struct, frozen=True):
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="by what it was found, in words")]
     taken_over: Annotated[int, Meta(description="payments that the witness knew and the database did not")]
-    newest_at: Annotated[Moment | None, Meta(description="the newest change that it had, null where it had none")] = (
-        None
-    )
+    newest_at: Annotated[Moment | None, Meta(description="the newest change that it had, null if it had none")] = None
 
     @property
     def missing(self) -> MissingRecords:

@@ -1,6 +1,6 @@
 """Size of the write-ahead log (WAL), and the processes that prevent its reuse from the beginning.
 
-The log begins anew when all is written back and no connection reads an older state. An endless reader, such as an open
+The log begins again when all is written back and no connection reads an older state. An endless reader, such as an open
 shell, lets the log grow until the disk is full.
 """
 

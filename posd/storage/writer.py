@@ -137,7 +137,7 @@ class WriteBatch:
         written = self._db.total_changes
         try:
             self._results.append(function(self._unit))
-        except Exception as error:  # noqa: BLE001 - its caller hears of it
+        except Exception as error:  # noqa: BLE001 - its caller gets it
             self._raise_if_rolled_back(error)
             if self._db.total_changes != written:
                 return False
@@ -149,7 +149,7 @@ class WriteBatch:
         self._db.execute("SAVEPOINT job")
         try:
             self._results.append(function(self._unit))
-        except Exception as error:  # noqa: BLE001 - its caller hears of it
+        except Exception as error:  # noqa: BLE001 - its caller gets it
             self._raise_if_rolled_back(error)
             self._db.execute("ROLLBACK TO job")
             del self._unit.changes[known:]
@@ -487,7 +487,7 @@ class DatabaseWriter:
         if self._trusted or await self._reopen():
             try:
                 written = await self._transact([job[0] for job in batch])
-            except Exception as error:  # noqa: BLE001 - the writer outlives it; each caller hears of it
+            except Exception as error:  # noqa: BLE001 - the writer outlives it; each caller gets it
                 written = BatchResult([uncertain(error)] * len(batch), distrusted=True)
         else:
             refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")

@@ -44,7 +44,7 @@ def cut(attempt: Attempt, most: int) -> Attempt:
     """
     if not isinstance(attempt, Replied) or len(attempt.body) <= most:
         return attempt
-    words = with_remark(f"the reply has {len(attempt.body)} bytes, of which {most} are kept", attempt.remark)
+    words = with_remark(f"the reply has {len(attempt.body)} bytes; posd keeps {most}", attempt.remark)
     return msgspec.structs.replace(attempt, body=attempt.body[:most], complete=False, remark=words)
 
 

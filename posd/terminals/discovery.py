@@ -169,7 +169,7 @@ class Discovery:
             await closed(browser, zeroconf)
         self._fleet.mark_stale()
         if records.too_many:
-            self._say("somebody announces without end on this network; mDNS pauses. Find out which device it is")
+            self._say("a device announces without end on this network; mDNS pauses. Find out which device it is")
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _changed(self, seconds: float | None) -> None:

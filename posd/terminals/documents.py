@@ -40,7 +40,7 @@ class Claimant(msgspec.Struct, frozen=True):
         OPEN,
         Meta(description="who says so; `trusted`: it was used last, and is not announced now"),
     ]
-    since: Annotated[Moment | None, Meta(description="since when it is known, null where it was not looked at yet")]
+    since: Annotated[Moment | None, Meta(description="since when it is known, null if it was not looked at yet")]
     proof: ProofWord
 
 
@@ -66,7 +66,7 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     serial: Annotated[str, Meta(description="its serial number")]
     brand: Annotated[str | None, Meta(description="as it says itself")]
     model: Annotated[str | None, Meta(description="as it says itself")]
-    base_url: Annotated[str | None, Meta(description="the address to call it at, null where none is known")]
+    base_url: Annotated[str | None, Meta(description="the address to call it at, null if none is known")]
     source: Annotated[Annotated[Literal["config", "mdns"], OPEN] | None, Meta(description="where it comes from")]
     reachable: Annotated[bool | None, Meta(description="whether the last call or look got through, null without one")]
     last_seen: Annotated[Moment | None, Meta(description="its last sign of life")]
@@ -76,7 +76,7 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     claims: Annotated[list[Claim], Meta(description="other addresses at which it is announced")]
     identity: Annotated[Identity, Meta(description="what shows that it is the terminal, and who claims to be it")]
     commissioned: Annotated[
-        Commissioned | None, Meta(description="what was seen working by its present profile, null where nothing was")
+        Commissioned | None, Meta(description="what was seen working by its present profile, null if nothing was")
     ] = None
     commission_lapsed: Annotated[
         Moment | None, Meta(description="when it was commissioned by a profile that has changed since; null otherwise")

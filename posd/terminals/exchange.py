@@ -232,7 +232,7 @@ class ClientExchange(asyncio.Protocol):
         self._watch()
         try:
             about_to_write(transport)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the answer hears of it
+        except Exception as error:  # noqa: BLE001 - the task that waits for the answer gets it
             self._end(error)
         else:
             transport.write(self._request)

@@ -163,7 +163,7 @@ class Fleet:
         self.network_changed()
 
     def _reassign_announcements(self) -> None:
-        """Assign anew the announcements of terminals that left or joined the fleet."""
+        """Assign again the announcements of terminals that left or joined the fleet."""
         for terminal in self._former.values():
             self.strangers |= {item.name: item for item in terminal.claims.announcements}
         for stranger in list(self.strangers.values()):

@@ -125,7 +125,7 @@ class TerminalLocation:
         self.announced: Announcement | None = None
 
     def _relocate(self, config: TerminalConfig) -> None:
-        """Apply a changed configuration: its addresses are checked anew."""
+        """Apply a changed configuration: its addresses are checked again."""
         announcements = self.claims.announcements
         self._begin(config)
         self.place = None

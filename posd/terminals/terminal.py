@@ -147,7 +147,7 @@ class FleetTerminal(TerminalLocation):
         if verifier is None or not (fault := verifier.fault(headers, body)):
             return ""
         return (
-            f'{fault}; terminal {self.serial} has webhook_signature = "{verifier.name}". Where that or its secret is '
+            f'{fault}; terminal {self.serial} has webhook_signature = "{verifier.name}". If that or its secret is '
             "not what the vendor says, correct it"
         )
 
@@ -231,7 +231,7 @@ class FleetTerminal(TerminalLocation):
         return self.base_url if conflict is None or conflict.kind is AddressConflict.SERIAL else None
 
     async def _is_announced(self) -> bool:
-        """Wait for the first announcement; return whether it came in time."""
+        """Wait for the first announcement; return whether it arrived in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._fleet.announced_until):
                 while not self.claims and monotonic() < self._fleet.announced_until:

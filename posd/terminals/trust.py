@@ -99,7 +99,7 @@ def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
 
 
 def digest(certificate: bytes, kind: Literal["certificate", "public key"]) -> str:
-    """Return the SHA-256 (hex) of a certificate (DER), or of its public key. Raise ValueError where it is none."""
+    """Return the SHA-256 (hex) of a certificate (DER), or of its public key. Raise ValueError if it is none."""
     return hashlib.sha256(certificate if kind == "certificate" else public_key(certificate)).hexdigest()
 
 
@@ -165,7 +165,7 @@ def _reason(
             return (
                 f"{by}, and the configuration trusts no certificate for this terminal, whose address was announced: "
                 "set ca_file to the CA of the terminal, pin the certificate (posd terminals pin), or set trust to "
-                '"system" where its certificate is from a public CA'
+                '"system" if its certificate is from a public CA'
             )
         trusted = f"the CA in {ca_file} does" if ca_file is not None else "the CAs of this system do"
         return (
@@ -430,7 +430,7 @@ def _name(data: bytes) -> str:
             (_, kind), (_, value) = (*_items(pair), (0, b""), (0, b""))[:2]
             if kind in NAME_PARTS:
                 found.append(f"{NAME_PARTS[kind]}={clean(value.decode('utf-8', 'replace'))}")
-    return ", ".join(reversed(found[-MAX_NAMES:])) or "nobody"
+    return ", ".join(reversed(found[-MAX_NAMES:])) or "an empty name"
 
 
 def _names(fields: list[Item]) -> Iterator[Item]:

@@ -1,7 +1,7 @@
 """Certificates of the webhook listener: a local CA, a server certificate, and the context that serves it.
 
 Terminals get `ca.crt` once and then trust every server certificate of this machine. So the CA is kept for as long as
-possible, and only the server certificate is made anew. Both keys stay on this machine.
+possible, and only the server certificate is replaced. Both keys stay on this machine.
 
 Importing this package costs only `ssl`. The functions that make or describe certificates need cryptography, which is
 imported at first use. The daemon never uses it.

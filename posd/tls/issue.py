@@ -87,7 +87,7 @@ def init(
 def renew(
     directory: Path, *, new_ca: bool = False, end_old_ca: bool = False, called: Subjects | None = None
 ) -> TlsFiles:
-    """Make the server certificate anew with the same key, for the present names of this machine.
+    """Make a new server certificate with the same key, for the present names of this machine.
 
     It keeps the names from `init`. Only one file of the served pair is replaced, so that no reader sees a mismatched
     pair. Near the end of the CA, or with `new_ca`, the following CA is made. At the end, or with `end_old_ca`, that one

@@ -64,7 +64,7 @@ class Report(msgspec.Struct):
     """What a run did.
 
     `kept` counts what was created before `before` and is kept, by reason.
-    `bytes_returned` is None where the database cannot be cut: its free pages are used again by new payments.
+    `bytes_returned` is None if the database cannot be cut: its free pages are used again by new payments.
     """
 
     before: Annotated[Moment, Meta(description="what ended before this is old")]
@@ -75,7 +75,7 @@ class Report(msgspec.Struct):
     kept: Annotated[dict[str, int], Meta(description="what is older and is kept: reason -> how many")] = {}
     bytes_before: Annotated[int, Meta(description="size of the database before")] = 0
     bytes_returned: Annotated[
-        int | None, Meta(description="by so much the database was cut, null where it cannot be: the room is used again")
+        int | None, Meta(description="by so much the database was cut, null if it cannot be: the room is used again")
     ] = 0
 
 
@@ -95,7 +95,7 @@ class Retention(msgspec.Struct, eq=False):
     """
 
     store: Store
-    days: int  # days for which records are kept, 0 for ever
+    days: int  # days for which records are kept, 0: without limit
     busy: Callable[[str], bool]
     now: Callable[[], datetime]
     confirmed: Callable[[], datetime]
@@ -295,7 +295,7 @@ class _Run:
             await asyncio.sleep(LOG_SECONDS)
         log.warning(
             "store.log_not_emptied",
-            detail="somebody reads in the database (a backup?); what was removed may stand in its log for some time",
+            detail="a process reads the database (a backup?); what was removed may stay in its log for some time",
         )
 
     async def _rest(self, began: float) -> None:

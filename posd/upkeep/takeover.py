@@ -82,7 +82,7 @@ def take_over(
 def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], now: datetime, source: str) -> None:
     """Record payments in doubt that only `source` names, such as "the witness knows"."""
     for item in unknown:
-        facts = [item.at or "nobody knows when", f"terminal {item.terminal or 'not known'}"]
+        facts = [item.at or "at an unknown time", f"terminal {item.terminal or 'not known'}"]
         if item.result is not None:
             facts.append(f"it ended as {item.result}")
         reason = f"{source} that it was started ({', '.join(facts)}), and the database has no record of it"

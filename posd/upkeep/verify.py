@@ -95,7 +95,7 @@ KINDS = {
     "lease": ("a terminal is held by a payment of another terminal", "free it: posd release {id}"),
     "pruned": (
         "what retention left of a payment or print job cannot be understood, or that is there all the same",
-        "remove it again: posd prune. Where that does not help: " + _RESTORE,
+        "remove it again: posd prune. If that does not help: " + _RESTORE,
     ),
     "key": ("the backup has no callback key: if that is lost too, callbacks under way are refused", _ANOTHER),
     "interrupted": ("a restore was interrupted in its last step", "start posd, or restore again: it is finished then"),

@@ -225,7 +225,7 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
     done = posd("restore", "--without-backup", config=shop.config)
     assert done.returncode == 0, done.stderr
     assert "2 payments were taken over" in done.stdout
-    assert "a till that repeats such a call would start it again" in done.stdout
+    assert "A till that repeats such a call would start it again" in done.stdout
     assert "no callback key" in done.stdout
     with closing(sqlite3.connect(shop.database)) as db:
         assert {row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")} == {name(1), name(2)}

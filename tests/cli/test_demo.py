@@ -177,7 +177,7 @@ def test_without_multicast_it_says_so_and_goes_on_with_the_address(
         pytest.skip("needs to make a network namespace")
     code, stdout, stderr = demos[name].end()
     assert code == 0, stdout + stderr
-    assert "heard no announcement" in stdout
+    assert "got no announcement" in stdout
     assert "All three ended as they should" in stdout
 
 

@@ -20,7 +20,7 @@ from tests.cli.stub import Answer, Stub, problem
 
 BY_ANA = ("--operator", "Ana", "--note", "the slip says so", "--yes")
 APPROVED = outcome("approved", {"kind": "event", "event_id": "e-1"}, status="APPROVAL", reached_acquirer=True)
-CONFLICT = attention("conflicting_final", "two finals: APPROVAL (reference a) stands, DECLINED came after it")
+CONFLICT = attention("conflicting_final", "two finals: APPROVAL (reference a) stands, DECLINED arrived after it")
 
 
 def sent(stub: Stub) -> list[tuple[str, str, Any]]:

@@ -122,8 +122,8 @@ def test_one_is_shown_with_its_history(tmp_path: Path) -> None:
         ["recorded, about to be sent", "SN-0001"],
         ["sent: the terminal took it", "HTTP 202"],
         ["terminal asked: IN_PROGRESS", ""],
-        ["its turn to be sent came", ""],
-        ["posd was stopped before its turn to be sent came", ""],
+        ["its turn to be sent", ""],
+        ["posd was stopped before it was this job's turn to be sent", ""],
         ["posd was stopped while it sent it", ""],
         ["no end of it for 300 s", ""],
         ["the terminal reported FAILED", "no paper, code E7"],
@@ -135,7 +135,7 @@ def test_one_is_shown_with_its_history(tmp_path: Path) -> None:
 def test_an_open_one_says_what_happens_now_and_what_to_do(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(DOUBTFUL), answer({"history": []})]):
         done = posd("print-jobs", JOB, socket=tmp_path / "s")
-    assert "now: not known whether the terminal took it: posd goes on asking." in done.stdout
+    assert "now: cannot tell whether the terminal took it: posd goes on asking." in done.stdout
     assert "attention in_doubt: no answer" in done.stdout
 
 

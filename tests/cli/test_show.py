@@ -25,7 +25,7 @@ HISTORY = [
     (
         {"kind": "event", "seq": 8, "status": "DECLINED", "verdict": "after_final"},
         "event DECLINED",
-        "no funds (bank 51), came after the end",
+        "no funds (bank 51), arrived after the end",
     ),
     ({"kind": "abort_requested", "uid": 1000, "probe": False}, "abort asked for", "user id 1000"),
     ({"kind": "stalled", "seconds": 60.5}, "silence of the terminal for 60.5 s", ""),

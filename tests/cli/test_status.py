@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
     "clock to be set": (
         check("clock", "degraded", "it jumped. Payments go on", "much"),
         "not well: clock",
-        'where it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"',
+        'if it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"',
     ),
     "storage": (
         check("storage", "failing", "the disk is full", "free the disk"),

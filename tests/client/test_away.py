@@ -63,8 +63,8 @@ def listening(path: Path) -> socket.socket:
     ("name", "words"),
     [
         ("none", "there is no such socket: is posd running"),
-        ("dead", "nobody listens on it: posd is not running"),
-        ("file", "nobody listens on it|wrong type"),
+        ("dead", "no process listens on it: posd is not running"),
+        ("file", "no process listens on it|wrong type"),
         ("x" * 200, "too long for a Unix socket"),
     ],
     ids=["none", "dead", "file", "long"],

@@ -263,7 +263,10 @@ STRANGE: dict[str, tuple[Any, str]] = {
     "nothing": (b"", "truncated"),
     "another kind": (HEAD | {"kind": "news"}, "Invalid value 'news'"),
     "a newer version": (HEAD | {"kind": "begin", "v": 2, "first_seq": 1, "previous": None}, "version 2"),
-    "of another lane": (HEAD | {"kind": "begin", "lane": "b", "first_seq": 1, "previous": None}, "came on posd.m1.a"),
+    "of another lane": (
+        HEAD | {"kind": "begin", "lane": "b", "first_seq": 1, "previous": None},
+        "arrived on posd.m1.a",
+    ),
     "no changes": (RUN | {"changes": []}, "are not those from 1 to 1"),
     "other numbers": (RUN | {"changes": [CHANGE | {"seq": 2}]}, "change 1 cannot be read: its number is 2"),
     "no number": (RUN | {"changes": [{}]}, "missing required field `seq`"),

@@ -31,7 +31,7 @@ def test_what_is_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (PIN, "fingerprint_sha256 trusts one certificate, whatever its name"),
+        (PIN, "fingerprint_sha256 trusts one certificate under any name"),
         ("base_url = 'http://10.0.0.7:6868'\n", "this terminal is called without TLS"),
         ("scheme = 'http'\n", "this terminal is called without TLS"),
     ],

@@ -88,9 +88,9 @@ def test_an_event_that_says_less_than_the_search_before_it_takes_nothing_away() 
 
 def test_both_finals_are_shown_with_their_references() -> None:
     shown = there(after(event(R1), event(R2)).attention_of(AttentionCode.CONFLICTING_FINAL))
-    assert "APPROVAL (reference r-1) stands, APPROVAL (reference r-2) came" in shown.detail
+    assert "APPROVAL (reference r-1) stands, APPROVAL (reference r-2) arrived" in shown.detail
     shown = there(after(event(DECLINED), event(R1)).attention_of(AttentionCode.CONFLICTING_FINAL))
-    assert "DECLINED stands, APPROVAL (reference r-1) came" in shown.detail
+    assert "DECLINED stands, APPROVAL (reference r-1) arrived" in shown.detail
 
 
 def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() -> None:

@@ -113,7 +113,7 @@ def test_of_an_answer_without_end_what_ended_it_is_kept_and_then_what_stands_fir
 
 def test_a_reply_that_is_cut_says_so_and_is_not_whole() -> None:
     reply = cut(Replied(200, b"x" * 11, remark="odd"), 10)
-    assert reply == Replied(200, b"x" * 10, complete=False, remark="the reply has 11 bytes, of which 10 are kept; odd")
+    assert reply == Replied(200, b"x" * 10, complete=False, remark="the reply has 11 bytes; posd keeps 10; odd")
     assert size_of(reply) == 10
     for attempt in (Replied(200, b"x" * 10), NotSent("no"), ReplyLost("no")):
         assert cut(attempt, 10) is attempt

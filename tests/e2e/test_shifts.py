@@ -60,7 +60,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert set(first["shift"]["open"]) == {waiting.identity, doubtful.identity}
     # A nervous hand: nothing has come.
     code, said, beside = await posd_command(posd, "report", *UTC, "--close", "--operator", "Ben")
-    assert (code, "Nothing has come since shift 1 was closed by Ana" in beside) == (0, True), said + beside
+    assert (code, "No payment since shift 1 was closed by Ana" in beside) == (0, True), said + beside
     assert len(await shifts(posd)) == 1
 
     # What was open counts in the shift in which its outcome comes, and is said to have been open.

@@ -407,7 +407,7 @@ def test_the_backup_is_there_after_any_damage_to_the_file(
     prepared = state.restore()
     assert prepared.mark.old is old
     assert (prepared.mark.replaced is None) == (old is OldFile.MISSING)
-    assert "a till that repeats such a call would start it again" in prepared.mark.words
+    assert "A till that repeats such a call would start it again" in prepared.mark.words
     assert snapshots(state.database, filled.known[1:3]) == of_backup
     assert_sound(state.database)
     with closing(connect_reader(state.copy)) as was, closing(connect_reader(state.database)) as now:

@@ -209,7 +209,7 @@ def in_doubt(page: Page) -> None:
     log = machine.out("journalctl", "-u", "posd", "-o", "cat")
     shows(log, '"payment.attention"', '"code":"in_doubt"')
     until(lambda: charged(machine, TWO, lost) == 1, "the customer was charged", 60)
-    asked = f"attention in_doubt: it is not known whether terminal {TWO} runs this payment: it closed the connection"
+    asked = f"attention in_doubt: cannot tell whether terminal {TWO} runs this payment: it closed the connection"
     shown = page.type("posd show ID", ID=lost)
     shows(shown, asked, "missing proof")
     shown = page.type("posd reconcile ID", 1, 4, 0, ID=lost)

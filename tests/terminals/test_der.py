@@ -88,7 +88,7 @@ def test_both_forms_of_a_time(year: int) -> None:
 def test_a_certificate_without_names_and_one_without_a_subject() -> None:
     assert trust.read_certificate(certificate()).names == ()
     found = trust.read_certificate(certificate(subject=()))
-    assert (found.subject, found.issuer) == ("nobody", "O=Bank, Inc.")
+    assert (found.subject, found.issuer) == ("an empty name", "O=Bank, Inc.")
 
 
 def test_a_stranger_cannot_fill_or_steer_the_screen() -> None:

@@ -72,7 +72,7 @@ def refused_step(step: str) -> str:
 
 
 def _reservation(transaction: Mapping[str, Any]) -> str | None:
-    """Return how a command names what an approval reserved, None where it reserves nothing.
+    """Return how a command names what an approval reserved, None if it reserves nothing.
 
     The pre-authorization's id is best: it stands for the newest reference.
     """

@@ -153,9 +153,9 @@ def connect(ctx: click.Context) -> Iterator[Api]:
 def found_socket(given: Context) -> Path:
     """Return the admin socket of the configuration where this user can open it, else the till socket.
 
-    What is wrong elsewhere in the configuration does not matter. Where it does not say which directory, the default
-    is used, and a line on stderr says why. Where it is not there or not for this user, `given.unread` says it, for the
-    case that the daemon is not there either.
+    What is wrong elsewhere in the configuration does not matter. If it does not name a directory, the default is
+    used, and a line on stderr says why. If it is missing or unreadable, `given.unread` says so, in case the daemon does
+    not run either.
     """
     from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
 

@@ -31,7 +31,7 @@ class Context:
     unread: str = ""
 
     def set_starts(self) -> None:
-        """Set `starts`. The exit code says what came of it, whether or not the output can be written."""
+        """Set `starts`. The exit code says how it ended, whether or not the output can be written."""
         self.starts = True
         drop_lost_output()
 

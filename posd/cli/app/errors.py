@@ -1,4 +1,4 @@
-"""How an error is told: one message that says what is wrong and what to do, and the right exit code."""
+"""How an error is shown: one message that says what is wrong and what to do, and the right exit code."""
 
 import os
 import traceback
@@ -22,7 +22,7 @@ from posd.client.connection import SOCKET_VARIABLE
 class Failure(click.ClickException):
     """An error as click shows it: an exit code, and the message on stderr; with --json JSON on stdout.
 
-    `raw`: the problem of the API as it came. Any other error has its message in `detail`, and is on stderr too.
+    `raw`: the problem of the API as received. Any other error has its message in `detail`, and is on stderr too.
     """
 
     def __init__(self, message: Lines, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
@@ -75,7 +75,7 @@ def explain(error: Exception, context: Context) -> Failure:
 
 
 def _directed(problem: Problem, context: Context) -> Iterator[str]:
-    """Print that a variable of the shell sent an operator's command to the till's socket, where that is so."""
+    """Print that a variable of the shell sent an operator's command to the till's socket, if it did."""
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code == "forbidden" and path and context.socket_path == path:
         yield (

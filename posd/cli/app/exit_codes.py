@@ -58,7 +58,7 @@ def for_pruned(left: Mapping[str, Any]) -> ExitCode:
 def for_problem(problem: Problem, *, starts: bool = False) -> ExitCode:
     """Return the exit code for a problem; `starts`: of a command that starts something, or waits for it.
 
-    Then only what was never started is NOT_DONE or USAGE: of all else it is not known whether it was.
+    Then only what was never started is NOT_DONE or USAGE: all else may have been started.
     """
     if problem.away:  # about to stop: to the caller the same as not being there
         return ExitCode.UNREACHABLE

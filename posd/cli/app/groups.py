@@ -17,7 +17,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "print": "Print FILE on a terminal",
     },
     "Look": {
-        "status": "Show in one screen whether all is well, and what to do where it is not",
+        "status": "Show in one screen whether all is well, and what to do if not",
         "watch": "Show terminals, open payments and what needs a person, live",
         "list": "List payments, the newest first",
         "show": "Show everything about a payment",
@@ -29,7 +29,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "metrics": "Print the daemon's metrics in Prometheus' text format",
     },
     "Repair": {
-        "explain": "Explain what a code means, how it comes about, whether money is at stake, and what to do",
+        "explain": "Explain what a code means, how it happens, whether money is at stake, and what to do",
         "doctor": "Check all that payments depend on: files, certificate, clock, network, terminals",
         "reconcile": "Ask the terminal now how a payment ended",
         "release": "Free the terminal of a payment that will not end",

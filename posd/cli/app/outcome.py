@@ -79,7 +79,7 @@ def start(
     """PUT a transaction or a print job until the daemon answers for it, and return the answer.
 
     Where the first call provably did not reach posd, nothing was started and Unreachable is raised. Once a call may
-    have been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
+    have been read, the same call is repeated: that is always safe, and only the daemon knows the result.
     `deadline` is a time of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, whose
     `never_started` is True also where the first call with a fresh id was refused; Unreachable or TimedOut.
     """
@@ -89,7 +89,7 @@ def start(
         nonlocal first
         first = False
         if isinstance(error, Problem) and error.lasting:
-            raise error  # a person is told at once, and asks again
+            raise error  # a person sees it at once, and asks again
         away(error.reason if isinstance(error, Unreachable) else str(error))
 
     patience = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -111,7 +111,7 @@ def start(
 def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
     """Yield what happens to a transaction, until a Snapshot that is final.
 
-    Events that came before the call are among the updates.
+    Events from before the call are among the updates.
     Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
     """
     updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
@@ -174,7 +174,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 
     def look() -> None:
         snapshot = CurrentState(api.get(path))
-        # The final transaction comes last, behind the events that came while the daemon was away.
+        # The final transaction comes last, behind the events from while the daemon was away.
         if not snapshot.final:
             updates.put(snapshot)
 

@@ -95,19 +95,19 @@ class Output:
             click.echo("\n".join(_shown(text)), err=True)
 
     def json(self, raw: bytes) -> None:
-        """With --json, write JSON as it came; on a terminal indented and escaped, which leaves every value as it is."""
+        """With --json, write JSON as received; on a terminal indented and escaped, with every value as it is."""
         if self.as_json:
             click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
 
     def reply(self, reply: Reply, show: Callable[["Output", Any], None]) -> None:
-        """With --json, write an answer of posd as it came, else have `show` write what is in it."""
+        """With --json, write an answer of posd as received, else have `show` write what is in it."""
         if self.as_json:
             self.json(reply.raw)
         else:
             show(self, reply.body)
 
     def json_line(self, document: str) -> None:
-        """With --json, write a document as it came, in a line; on a terminal escaped."""
+        """With --json, write a document as received, in a line; on a terminal escaped."""
         if self.as_json:
             click.echo(escaped(document) if self.stdout.is_terminal else document.encode())
 
@@ -202,7 +202,7 @@ def total(amount: Mapping[str, Any]) -> Decimal:
 
 
 def asked(amount: Mapping[str, Any] | None) -> str:
-    """Write what a request's amount adds up to; empty where it has none, as a void and what a database lost."""
+    """Write what a request's amount adds up to; empty if it has none, as a void and what a database lost."""
     return money(total(amount)) if amount else ""
 
 

@@ -78,7 +78,7 @@ def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 
 
 def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """Click callback: read repeated KEY=JSON into a dict, numbers exact. Raise BadParameter where it is not JSON."""
+    """Click callback: read repeated KEY=JSON into a dict, numbers exact. Raise BadParameter if it is not JSON."""
     result = {}
     for key, text in pairs(ctx, parameter, values).items():
         try:

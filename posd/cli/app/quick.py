@@ -32,7 +32,7 @@ class _Connection(http.client.HTTPConnection):
 def ask(options: Mapping[str, Any], path: str) -> Any:
     """Return what the daemon answers; `options` are those of `posd`.
 
-    Raise OSError where it does not, ValueError where it is not JSON.
+    Raise OSError if it does not, ValueError if it is not JSON.
     """
     for candidate in sockets(options):
         connection = _Connection(candidate)

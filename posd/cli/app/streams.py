@@ -1,7 +1,7 @@
 """Standard output and standard error of a command: what they cannot encode is replaced, and a deed outlives them.
 
 A command that only reads fails where its output cannot be written. Once a command has begun to change something, its
-exit code says what came of that, and output that cannot be written is dropped.
+exit code says how that ended, and output that cannot be written is dropped.
 """
 
 import errno

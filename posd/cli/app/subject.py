@@ -32,7 +32,7 @@ from posd.cli.explain.catalogue import Advice, english
 
 Document: TypeAlias = Mapping[str, Any]
 
-#: Phases in which it is not known whether the terminal took what it was sent.
+#: Phases in which posd cannot tell whether the terminal took the request.
 DOUBTFUL = frozenset({"starting", "in_doubt"})
 MORE = "there are more: --all shows them, --limit more of them"
 
@@ -192,7 +192,7 @@ def show_missing_proof(output: Output, document: Document) -> None:
 
 
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
-    """Write for each attention, once for those of which the same is true, what to do and to type.
+    """Write for each attention, once for those with the same advice, what to do and to type.
 
     A mark is an attention's code, its advice, and the id of what it is about.
     """
@@ -273,7 +273,7 @@ def _as_parameter(api: Api, value: object) -> str:
 def _read_pages(
     api: Api, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
 ) -> tuple[list[Document], list[Document], bool]:
-    """Return one page of the list or `everything`, the totals that came with the first, and whether there are more.
+    """Return one page of the list or `everything`, the totals of the first, and whether there are more.
 
     With --json each page is written as it comes.
     """
@@ -416,7 +416,7 @@ def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, s
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
     """Read what is to be waited for; leave the program where posd is there and cannot tell how it stands.
 
-    Raise Problem where it was never started, Unreachable where posd is not there; where it has ended and only that is
+    Raise Problem if it was never started, Unreachable where posd is not there; where it has ended and only that is
     left of it, Failure with the exit code of how it ended.
     """
     subject = progress.subject
@@ -439,7 +439,7 @@ def _not_known(error: Problem | Unreachable) -> Sequence[str]:
 
 
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow it until it is final; leave the program with OPEN where that is not to be had.
+    """Follow it until it is final; leave the program with OPEN if it does not end.
 
     So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
     """

@@ -45,7 +45,7 @@ def head(text: str, room: int) -> str:
 
 
 def wrap(text: str, room: int) -> list[str]:
-    """Break a text into lines of at most `room` cells, between words where that is possible."""
+    """Break a text into lines of at most `room` cells, between words if possible."""
     lines = []
     line = ""
     for word in text.split(" "):

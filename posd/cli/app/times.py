@@ -18,7 +18,7 @@ _year: int | None = None
 
 
 class TimeCell(str):
-    """A time of the API in a cell of a table; empty where there is none."""
+    """A time of the API in a cell of a table; empty if there is none."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ def _zone(at: datetime) -> str:
 
 
 def short(at: datetime | str, *, milliseconds: bool = False, year: bool = False) -> str:
-    """Write a time without its zone: 26 Nov 14:03:12; with its year where that is another than this, or asked for."""
+    """Write a time without its zone: 26 Nov 14:03:12; with its year if that is another than this, or asked for."""
     moment = local(at)
     named = year or moment.year != (_year or datetime.now(moment.tzinfo).year)
     return f"{moment:%d %b}{f' {moment.year}' if named else ''} {clock(moment, milliseconds=milliseconds)}"
@@ -102,7 +102,7 @@ def day(at: datetime | str) -> str:
 def moment(at: datetime | str | None, *, date: bool = False, year: bool = False) -> str:
     """Write a time by itself: 14:03:12 UTC-05, with `date` 26 Nov 14:03:12 UTC-05; a dash where there is none.
 
-    With `year` the date has its year whichever it is: for a clock whose year may be the wrong one.
+    With `year` the date always has its year: for a clock whose year may be the wrong one.
     """
     if not at:
         return "-"

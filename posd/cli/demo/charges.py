@@ -72,7 +72,7 @@ class Charge:
         return self.steps[-1].offset
 
     def fault(self) -> str | None:
-        """Return what is not as planned; None where all is."""
+        """Return what is not as planned; None if all is."""
         if self.result != self.plan.result:
             return f"the charge of {money(self.plan.total)} should be {self.plan.result}, and is {self.result}"
         authorized = self.transaction["outcome"]["authorized_amount"]
@@ -137,7 +137,7 @@ LABELS = {"subtotal_iva": "subtotal", "subtotal_iva0": "subtotal", "iva": "IVA"}
 
 @dataclass(slots=True)
 class PrintedReceipt:
-    """A receipt that was sent to the printer: what it says, what became of it, and what came out on paper."""
+    """A receipt that was sent to the printer: its text, how it ended, and what was printed."""
 
     text: str
     print_job: Mapping[str, Any]
@@ -145,7 +145,7 @@ class PrintedReceipt:
     paper: str | None = None
 
     def fault(self) -> str | None:
-        """Return what is not as planned; None where all is."""
+        """Return what is not as planned; None if all is."""
         if self.print_job["status"] != "COMPLETED":
             return f"the receipt should be COMPLETED, and is {self.print_job['status']}"
         if self.paper != self.text:

@@ -49,7 +49,7 @@ CHARGE_MARGIN_SECONDS = 15.0
 #: seconds: announcing and hearing takes about two; by now multicast does not work here.
 DISCOVERY_SECONDS = 6.0
 
-#: stands before each line of what came out on paper.
+#: stands before each line on paper.
 PAPER_MARGIN = " " * 33 + "| "
 
 #: what else than Ctrl-C stops the demo: a service manager, a closed window.
@@ -195,7 +195,7 @@ def _discover(output: Output, sandbox: Sandbox) -> str:
         found = sandbox.wait_for_log("discovery.found", terminal=sandbox.serial, timeout=DISCOVERY_SECONDS)
     except TimeoutError:
         for line in (
-            f"  discovery  posd heard no announcement within {DISCOVERY_SECONDS:.0f} s: multicast does not work here",
+            f"  discovery  posd got no announcement within {DISCOVERY_SECONDS:.0f} s: multicast does not work here",
             "             (as in some containers). Going on with the terminal's address in",
             "             the configuration.",
         ):
@@ -230,7 +230,7 @@ def _receipt(output: Output, sandbox: Sandbox, api: Api, charge: Charge, number:
         check=sandbox.check,
         paper=sandbox.paper,
     )
-    for line in (receipt.paper or "nothing came out on paper").splitlines():
+    for line in (receipt.paper or "nothing was printed").splitlines():
         output.line(f"{PAPER_MARGIN}{line}".rstrip())
     return receipt
 

@@ -191,7 +191,7 @@ class _Fleet:
             self._output.line(f"  {lane}  {money(amount):>6}  {word}")
 
     def _run(self, *arguments: str, config: Path | None = None) -> Any:
-        """Return what a command answers in JSON, None where it failed."""
+        """Return what a command answers in JSON, None if it failed."""
         done = subprocess.run(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", "--config", str(config or self._config), *arguments],
             capture_output=True,
@@ -216,7 +216,7 @@ class _Fleet:
             while not done():
                 if time.monotonic() - began > COMPLETE_SECONDS:
                     raise SandboxFailed(f"it took longer than {COMPLETE_SECONDS:.0f} s until {what}")
-                time.sleep(0.1)  # the tables tell nobody of a change
+                time.sleep(0.1)  # no program is told of a change in the tables
         self._output.line(f"  {what}, after {time.monotonic() - began:.1f} s", "green")
 
     def _show(self) -> None:

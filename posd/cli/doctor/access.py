@@ -10,7 +10,7 @@ from posd.cli.doctor.files import to_write
 from posd.cli.doctor.users import group_id, group_name, of_id, of_service
 from posd.daemon.sockets import SOCKET_MODE
 
-#: Sockets: the beginning of their keys, and for whom they are. Without the last posd starts all the same.
+#: Sockets: the beginning of their keys, and their users. Without the last posd starts all the same.
 SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
 
 

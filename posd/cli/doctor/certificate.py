@@ -33,7 +33,7 @@ def check(shop: DoctorContext) -> Findings:
     """Check the certificate's dates, key, chain and names, and the CA."""
     subject, private_key, made = shop.certificate, shop.private_key, shop.made
     try:
-        subject.open("rb").close()  # what may not be read is told as such
+        subject.open("rb").close()  # an unreadable file is reported as such
         if private_key.exists():
             private_key.open("rb").close()
         elif made is None:
@@ -137,9 +137,9 @@ def _hosts(shop: DoctorContext) -> tuple[str, ...]:
 
 
 def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]:
-    """Return host and port at which that terminal is told to call back, as posd itself makes the URL.
+    """Return host and port where that terminal calls back, as posd itself makes the URL.
 
-    Raise Problem where this machine has no way to the terminal.
+    Raise Problem if this machine has no way to the terminal.
     """
     webhooks = shop.settings.webhooks
     # An address on which posd cannot listen was told already; what follows from it is not told again.
@@ -150,14 +150,14 @@ def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]
     return parts.hostname or "", parts.port or 443
 
 
-# The callback address: what a terminal meets where it is told to call.
+# The callback address, as a terminal calls it.
 
 #: How long a connection to this machine's own address may take, in seconds.
 CONNECT_SECONDS = 10.0
 
 
 def check_callbacks(shop: DoctorContext) -> Findings:
-    """Call each address that terminals are told to call, as they would, and look at the certificate."""
+    """Call each callback address as a terminal would, and look at the certificate."""
     called: dict[tuple[str, int, bool], list[str]] = {}
     for terminal in shop.terminals:
         cloud = terminal.access_mode == "cloud"
@@ -213,7 +213,7 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     if found != expected:
         code, status = ("old", "warning" if told_before else "failure") if serving else ("stranger", "failure")
         return shop.tell(f"callback.{code}", subject, status, expected=expected, **given)
-    if told_before:  # posd would hear a refusal, as from a terminal
+    if told_before:  # posd would record a refusal, as from a terminal
         return shop.tell("callback.wrong", subject, **given)
     client = tls_contexts.strict_client(shop.made.ca_certificate if shop.made else None, system=shop.made is None)
     if shop.made is None:  # a terminal is given the last one of the chain
@@ -224,11 +224,13 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
 
 
 def _described(der: bytes, fingerprint: str) -> str:
-    """Describe a certificate that was shown: for whom, by whom, until when, its fingerprint."""
+    """Describe a certificate that was shown: its subject, issuer, end and fingerprint."""
     with suppress(tls.TlsError):
         info = tls.describe_der(der)
         until = f"valid until {times.day(info.not_after)} (SHA-256 {fingerprint})"
-        return f"a certificate of {info.subject or 'nobody'}, issued by {info.issuer or 'nobody'}, {until}"
+        return (
+            f"a certificate of {info.subject or 'an empty name'}, issued by {info.issuer or 'an empty name'}, {until}"
+        )
     return f"a certificate that cannot be read (SHA-256 {fingerprint})"
 
 

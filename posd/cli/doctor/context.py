@@ -44,7 +44,7 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing).
 
     `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, `file`
-    that file ("" for the main one) and `line` where it stands there, None where it does not. `refused`: posd does not
+    that file ("" for the main one) and `line` where it stands there, None if it does not. `refused`: posd does not
     start with it, or cannot use what the key says. `unseen`: this user may not look at it.
     """
 
@@ -76,12 +76,12 @@ def texts() -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class DoctorContext:
-    """The set-up under examination. `config` is None where the file cannot be read; `socket` is that of --socket.
+    """The set-up under examination. `config` is None if the file cannot be read; `socket` is that of --socket.
 
     `found` is all that was said so far. `answers`: the local API does. `pid` and `uid` are those of the daemon's
     process (None: not known), `checks` and `terminals_of_daemon` what the local API answers. `addresses`: serial ->
     base URL. `clocks`: serial -> how many seconds its clock is ahead of this machine's. `read_only`: mount points that
-    were told of. `service`: empty where no unit runs this configuration. `quick`: a person waits for what posd would
+    were told of. `service`: empty if no unit runs this configuration. `quick`: a person waits for what posd would
     refuse, and for nothing else.
     """
 
@@ -123,7 +123,7 @@ class DoctorContext:
 
     @property
     def made(self) -> tls.TlsFiles | None:
-        """What `posd tls init` makes; None where the certificate comes from elsewhere."""
+        """What `posd tls init` makes; None if the certificate comes from elsewhere."""
         return settings.own(self.settings)
 
     @property
@@ -138,7 +138,7 @@ class DoctorContext:
 
     @property
     def port(self) -> int:
-        """The port that terminals are told to call: posd's own word counts; 0 where it is not known."""
+        """The port in the callback addresses: posd's own answer counts; 0 if not known."""
         return int(self.served.get("port") or self.settings.webhooks.port)
 
     @property
@@ -178,7 +178,7 @@ class DoctorContext:
 
     @property
     def backup(self) -> Path | None:
-        """The newest backup of the timer; None where there is none, or this user may not see it."""
+        """The newest backup of the timer; None if there is none, or this user may not see it."""
         found = backup.newest_backup(self.settings.database.backups)
         return found[1] if found else None
 
@@ -197,7 +197,7 @@ class DoctorContext:
     def tell(
         self, code: str, subject: object, status: str = "", key: str = "", remedy: str = "", **given: Any
     ) -> CheckFinding:
-        """Return a finding in the words of findings.toml, filled with what is given, else with what is known here.
+        """Return a finding in the words of findings.toml, filled with the arguments, else with what is known here.
 
         `remedy`: what to do about it, where several findings have the same.
         """
@@ -286,14 +286,14 @@ OF_FILE: Mapping[str, Callable[[Path], object]] = {
 
 
 class _Words:
-    """What fills the words of a finding: what is given, else what the context knows under that name."""
+    """Values for the words of a finding: the arguments, else the value of that name in the context."""
 
     def __init__(self, shop: DoctorContext, given: Mapping[str, object]) -> None:
         self._shop = shop
         self._given = given
 
     def __getitem__(self, name: str) -> object:
-        """Return it. Raise KeyError where it is not known: a way of a command that needs it is not there then."""
+        """Return it. Raise KeyError if it is not known: a way of a command that needs it is not there then."""
         if name in self._given:
             found = self._given[name]
         elif name in OF_FILE:

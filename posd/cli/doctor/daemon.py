@@ -149,7 +149,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
 def _holders(port: int) -> list[tuple[str, int, int]] | None:
     """Return name, process ("" and 0 where this user may not see them) and user of those that listen on a TCP port.
 
-    None where this machine has no `ss`.
+    None if this machine has no `ss`.
     """
     command = ("ss", "-Hltnpe", f"sport = :{port}")
     try:

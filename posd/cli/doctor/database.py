@@ -1,4 +1,4 @@
-"""The database: can it be opened, is it whole, has it been looked after. Not a byte is written, nor a file made."""
+"""The database: can it be opened, is it whole, is it maintained. Not a byte is written, nor a file made."""
 
 import sqlite3
 import time

@@ -103,7 +103,7 @@ def _callback_key(shop: DoctorContext) -> Findings:
 
 
 def _used(shop: DoctorContext) -> bool:
-    """Return whether the database has known payments, so that its callback key cannot be made anew."""
+    """Return whether the database has known payments, so that its callback key cannot be replaced."""
     if shop.settings.database.witness.exists():
         return True
     with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:

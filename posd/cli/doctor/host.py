@@ -29,7 +29,7 @@ def check_clock(shop: DoctorContext) -> Findings:
     said = shop.health("clock")
     doubted = said.get("status") == "degraded"
     if doubted:
-        # Of a clock that is not believed the year may be wrong.
+        # If posd does not trust the clock, the year may be wrong.
         detail = in_words(str(said.get("detail")), year=True)
         yield shop.tell("clock.doubted", "posd", detail=detail, todo=said.get("todo"))
     elif said.get("status") == "ok":

@@ -33,7 +33,7 @@ class Service:
     listens: Sequence[str] = ()
 
     def last(self, key: str) -> str:
-        """Return the value of a key that has one, "" where it is not given."""
+        """Return the value of a key that has one, "" if it is not given."""
         return next(reversed(self.settings.get(key, ())), "")
 
     def words(self, key: str) -> list[str]:
@@ -61,7 +61,7 @@ class Service:
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 
     def credential(self, name: str) -> str | None:
-        """Return where a credential comes from: a path, or "" where that is not said; None without that credential."""
+        """Return where a credential comes from: a path, or "" if that is not said; None without that credential."""
         for key in _CREDENTIALS:
             for value in self.settings.get(key, ()):
                 given, _, source = value.partition(":")
@@ -76,7 +76,7 @@ def _below(path: Path, directories: Iterable[Path]) -> bool:
 
 
 def read(config_file: Path) -> Service | None:
-    """Return the unit that runs posd with this configuration; None where there is none, or it is masked."""
+    """Return the unit that runs posd with this configuration; None if there is none, or it is masked."""
     settings = _settings(UNIT, "[Service]")
     if settings is None or config_file != _configuration(Service(settings)):
         return None
@@ -101,7 +101,7 @@ def _settings(unit: str, section: str) -> dict[str, list[str]] | None:
 
 
 def _file(name: str) -> Path | None:
-    """Return the file of a unit, None where there is none or it is masked (a link to /dev/null)."""
+    """Return the file of a unit, None if there is none or it is masked (a link to /dev/null)."""
     found = [path for directory in DIRECTORIES if (path := Path(directory, name)).exists()]
     return found[-1] if found and found[-1].is_file() else None
 

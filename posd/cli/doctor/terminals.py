@@ -176,7 +176,7 @@ async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -
 
     from posd.terminals.discovery import Browser, closed, read
 
-    logging.getLogger("zeroconf").disabled = True  # what it could not send shows by what is not heard
+    logging.getLogger("zeroconf").disabled = True  # missing announcements show what it could not send
     services: dict[str, AsyncServiceInfo] = {}
 
     def take(*, service_type: str, name: str, **_: object) -> None:

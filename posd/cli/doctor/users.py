@@ -42,7 +42,7 @@ def of_id(uid: int) -> User:
 
 
 def of_service(service: Service) -> User | None:
-    """Return the user that systemd starts posd as, None where there is no such user."""
+    """Return the user that systemd starts posd as, None if there is no such user."""
     try:
         name = service.last("User") or "root"
         user = of_id(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
@@ -93,7 +93,7 @@ def root_again() -> None:
 
 
 def barrier(user: User, path: Path, *, write: bool = False) -> OSError | None:
-    """Return why a user may not read a file, or with `write` not write it or make it; None where it may.
+    """Return why a user may not read a file, or with `write` not write it or make it; None if it may.
 
     Nothing is made. The error names the file or the directory that stands in the way.
     """

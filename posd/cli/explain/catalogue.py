@@ -50,6 +50,6 @@ def say(command: str, name: str, /, **words: object) -> str:
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:
-    """Return what to do about a code, None where the section has no such code, or the code no such field."""
+    """Return what to do about a code, None if the section has no such code, or the code no such field."""
     row = english(section).get(code, {})
     return Advice(row[field], tuple(row.get("commands", ()))) if field in row else None

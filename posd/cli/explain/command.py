@@ -1,4 +1,4 @@
-"""`posd explain`: what a code means, how it comes about, whether money is at stake, and what to do."""
+"""`posd explain`: what a code means, how it happens, whether money is at stake, and what to do."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -29,7 +29,7 @@ def _codes(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 @json_option
 @click.pass_context
 def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
-    """Explain what a code means, how it comes about, whether money is at stake, and what to do.
+    """Explain what a code means, how it happens, whether money is at stake, and what to do.
 
     CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
     another word of posd's. Without it all of them are listed. No daemon is asked. The texts are in Spanish where the

@@ -1,7 +1,7 @@
 """Every line that the daemon can log: its event's name, levels, fields, meaning and cure.
 
 To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its row
-to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Write the page anew (`python -m tests.logs`). A
+to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Write the page again (`python -m tests.logs`). A
 test compares them. `means` is the line as a sentence with {field}s; a part in [ ] is left out if a field in it is. `do`
 is the next step, or why there is none; every warning and error has it.
 """

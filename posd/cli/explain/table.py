@@ -43,8 +43,8 @@ _OF_DISK = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
 class CodeText(NamedTuple):
     """What is said of a code.
 
-    `means`: what it is. `comes`: how it comes about. `money`: whether money is at stake. `do`: what to do, and
-    `commands` to type, in their order. `see`: the heading in docs/guides/operations.md, empty where there is none.
+    `means`: what it is. `comes`: how it happens. `money`: whether money is at stake. `do`: what to do, and
+    `commands` to type, in their order. `see`: the heading in docs/guides/operations.md, empty if there is none.
     """
 
     means: str = ""
@@ -159,7 +159,7 @@ def _sentence(text: str) -> str:
     return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", "?")) else ".")
 
 
-#: The kinds of which another table has a part.
+#: The kinds that another table has a part of.
 _DERIVED: Mapping[str, Callable[[Language], Rows]] = {
     "problem": _problems,
     "proof": _proofs,

@@ -22,8 +22,8 @@ SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 def clock(ctx: click.Context, output: Output) -> None:
     """Show what speaks for the clock of this machine, and what waits for it.
 
-    Payments do not need the clock. While it is not believed nothing is removed, and no certificate is made or renewed.
-    Exit code 0: it is believed; 1: it is not.
+    Payments do not need the clock. Until posd trusts it, posd removes nothing and makes or renews no certificate.
+    Exit code 0: posd trusts it; 1: it does not.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -57,7 +57,7 @@ def _show(output: Output, state: Mapping[str, Any]) -> None:
     output.panel(f"clock: {'sure' if sure else 'unsure'}", _pairs(state), "green" if sure else "yellow")
     if not sure:
         output.line()
-        output.line("Until the clock is believed these wait; payments go on:", "bold")
+        output.line("These wait until posd trusts the clock; payments go on:", "bold")
         for item in state["waiting"]:
             output.line(in_words(item), indent=2)
         output.line()
@@ -68,8 +68,8 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     seen, terminals = state["witnesses"], state["witnesses"]["terminals"]
     yield "the clock says", moment(seen["now"], year=True)
     if state["detail"]:
-        yield "not believed", in_words(state["detail"], year=True)
-    yield "highest time believed", moment(seen["highest"], date=True)
+        yield "not trusted", in_words(state["detail"], year=True)
+    yield "highest trusted time", moment(seen["highest"], date=True)
     yield "confirmed up to", moment(seen["confirmed"], date=True)
     yield "this posd was made on", seen["built"][:10]
     yield "time service", say("clock", seen["kernel"])
@@ -79,7 +79,7 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
         yield "last confirmed", f"{moment(said['at'], date=True)} by {said['operator']}{note}"
     for item in state["unsure"][:5]:
         until = "now" if item["until"] is None else moment(item["until"], date=True)
-        yield "was not believed", f"{moment(item['since'], date=True)} to {until} ({in_words(item['reason'])})"
+        yield "was not trusted", f"{moment(item['since'], date=True)} to {until} ({in_words(item['reason'])})"
 
 
 def _terminals(said: Mapping[str, Any]) -> str:

@@ -91,7 +91,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
 
 
 def _reason(one: "CheckFinding") -> str:
-    """Return what is wrong, and with which value: the key alone does not say it where it is not in the file."""
+    """Return what is wrong, and with which value: the key alone does not say it if it is not in the file."""
     return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
 
@@ -147,7 +147,7 @@ def is_own_file(path: Path) -> bool:
 
 
 def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool = True) -> Config:
-    """Load the configuration; where that fails, print every problem and exit with code 2."""
+    """Load the configuration; if that fails, print every problem and exit with code 2."""
     try:
         return load(Path(config_path), check_files=check_files)
     except ConfigError as error:

@@ -53,7 +53,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
     if (path is None) == (into is None):
         raise click.UsageError("name the FILE to write, or --into DIRECTORY")
     if keep is not None and into is None:
-        raise click.UsageError("--keep belongs to --into: the directory of which so many are kept")
+        raise click.UsageError("--keep belongs to --into: the directory that keeps so many backups")
     if path == "-" and (output.as_json or sys.stdout.isatty()):
         raise click.UsageError("a backup is bytes: send standard output to a file or another command, without --json")
     with connect(ctx) as api:

@@ -55,7 +55,7 @@ def _told(output: Output) -> Iterator[None]:
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Look]:
-    """Show on a terminal what is under way, and how far it is where that is known."""
+    """Show on a terminal what is under way, and how far it is, if known."""
     with output.progress("opening the file", output.spinner(), DESCRIPTION, BarColumn()) as update:
 
         def look(what: str, done: int, total: int) -> None:
@@ -181,7 +181,7 @@ def restore(
     output.line(in_words(prepared.mark.words), "yellow" if prepared.mark.doubtful else "")
     for line in () if asked else _key_lines(prepared):
         output.line(line, "yellow")
-    output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
+    output.line("Start posd. It is shown as degraded until a person confirms the restore: posd restore --seen")
 
 
 def _read_list(ids: Path) -> dict[str, StartedPayment]:
@@ -234,7 +234,7 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
             note = click.prompt("What was found (it is kept with the database)", err=True).strip()
         reply = api.post("/restore/seen", {"operator": operator, "note": note or NO_NOTE})
     output.json(reply.raw)
-    output.line("Noted: the restore was looked at. A repeated call whose id is not known here is sent now.")
+    output.line("The restore is confirmed. posd now sends a repeated call even if it does not know the id.")
 
 
 def _show_unseen(aside: Output, found: Mapping[str, Any]) -> None:
@@ -262,7 +262,7 @@ def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
     mark, contents = prepared.mark, prepared.backup
     pairs = [("database", str(database))]
     if contents is not None:
-        made = moment(contents.made_at, date=True) if contents.made_at else "nobody knows when"
+        made = moment(contents.made_at, date=True) if contents.made_at else "at an unknown time"
         newest = moment(contents.newest, date=True) if contents.newest else "none"
         pairs += [
             ("backup", f"{mark.file}, made {made}"),

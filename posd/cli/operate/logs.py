@@ -45,7 +45,7 @@ _PREFIX = re.compile(rb"^<[0-7]>")  # the level: the journal takes it off, a fil
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _NAME = re.compile(r"{(\w+)}")
 
-#: A line as it is, and what it says; None where it is none of posd's.
+#: A line as it is, and what it says; None if it is none of posd's.
 Found = tuple[bytes, dict[str, Any] | None]
 
 
@@ -65,7 +65,7 @@ def stripped(raw: bytes) -> bytes:
 
 
 def read(raw: bytes) -> dict[str, Any] | None:
-    """Return the fields of a line; None where it is none of posd's."""
+    """Return the fields of a line; None if it is none of posd's."""
     with suppress(ValueError, RecursionError):
         line = msgspec.json.decode(raw)
         if isinstance(line, dict) and isinstance(line.get("event"), str):
@@ -149,7 +149,7 @@ def _pairs(line: Mapping[str, Any], said: Sequence[str]) -> list[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(_value(item) for item in value) or "nobody"
+        return ", ".join(_value(item) for item in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return shown(value if isinstance(value, str) else msgspec.json.encode(value).decode())

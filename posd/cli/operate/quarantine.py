@@ -36,7 +36,7 @@ MARGIN = "  "
 def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool) -> None:
     """Show messages that were set aside.
 
-    They came from a terminal, but could not be used. With ID: one of them, with its body.
+    A terminal sent them, but posd could not use them. With ID: one of them, with its body.
     """
     with connect(ctx) as api:
         if entry_id is not None:
@@ -65,7 +65,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
 
 
 def entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the row of a message that was set aside: of which channel, and about which payment or print job."""
+    """Return the row of a message that was set aside: its channel, and its payment or print job."""
     about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),

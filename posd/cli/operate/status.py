@@ -41,10 +41,10 @@ TERMINAL = "{:<11}{:<10}{:<14}{}"
 COMMANDS = ("posd ", "systemctl ", "sudo ")
 #: What looks into all files, and what writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
-#: A health check that is told before all others where it is not well: what they say follows from it, or their times do.
+#: A health check that is shown first if it fails: the results or the times of the others follow from it.
 FIRST = ("storage", "configuration", "clock")
 #: What sets a clock, after what tells of it.
-SET_CLOCK = 'posd clock; where it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'
+SET_CLOCK = 'posd clock; if it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'
 #: Where the package keeps the state of posd; it belongs to the user that runs it.
 USUAL_STATE = Path("/var/lib/posd")
 #: Longest that the service manager and its journal may take, in seconds.
@@ -67,7 +67,7 @@ class StatusLine(NamedTuple):
 @json_option
 @click.pass_context
 def status(ctx: click.Context, output: Output, watch: bool) -> None:
-    """Show in one screen whether all is well, and what to do where it is not.
+    """Show in one screen whether all is well, and what to do if not.
 
     The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
     well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
@@ -111,7 +111,7 @@ def _as_posd(step: str, commands: Mapping[str, str]) -> str:
 
 
 def edited(found: Iterable[StatusLine], file: Path) -> list[StatusLine]:
-    """Return lines that name the file of the configuration, and the line, where a terminal is to be written anew."""
+    """Return lines that name the file of the configuration, and the line, where a terminal is to be written again."""
     return [line._replace(todo=_at_terminal(line.todo, file)) for line in found]
 
 
@@ -130,7 +130,7 @@ def _at_terminal(todo: str, file: Path) -> str:
 
 
 def ask(api: Api) -> tuple[Document, bytes]:
-    """Return the status, or what the till's socket gives of it; and the same as it came."""
+    """Return the status, or what the till's socket gives of it; and the same as received."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
         return reply.body, reply.raw  # noqa: TRY300 - what follows is of the other socket
@@ -148,7 +148,7 @@ def ask(api: Api) -> tuple[Document, bytes]:
 
 
 def _open_payments(api: Api) -> Sequence[Document] | None:
-    """Return the open payments, None where the database cannot be read; health says so."""
+    """Return the open payments, None if the database cannot be read; health says so."""
     try:
         found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
     except Problem:
@@ -176,7 +176,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
     version = document["version"]
     yield StatusLine("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
     if whole:
-        # Of a clock that is not believed the year may be the wrong one.
+        # If posd does not trust the clock, the year may be the wrong one.
         year = document["clock"]["status"] != "ok"
         since = moment(document["started_at"], date=True, year=year)
         yield StatusLine("uptime", f"{age(document['uptime_seconds'])}, since {since}")
@@ -187,7 +187,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
         if name == "configuration" and whole:
             continue
         if name == "clock":
-            # Of a clock that is not believed, `posd clock` says all.
+            # If posd does not trust the clock, `posd clock` says why.
             detail = check["detail"].partition(". ")[0]
             words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
             yield StatusLine(name, words, not well, "" if well else SET_CLOCK)
@@ -475,7 +475,7 @@ def metrics(ctx: click.Context) -> None:
 def openapi() -> None:
     """Print the OpenAPI 3.1 description of the local API, for generating a client.
 
-    It asks no daemon, and is the same whatever the configuration says. A daemon gives it at GET /v1/openapi.json.
+    It asks no daemon, and does not depend on the configuration. A daemon gives it at GET /v1/openapi.json.
     """
     from posd.api.openapi import document
 

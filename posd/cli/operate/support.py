@@ -380,7 +380,7 @@ def _log(machine: Machine) -> str:
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:
-    """Return what is kept of a line of the log; None where it is none of posd's, nor of systemd about posd."""
+    """Return what is kept of a line of the log; None if it is none of posd's, nor of systemd about posd."""
     line = read(raw)
     if line is None:
         text = raw.decode("utf-8", "replace")

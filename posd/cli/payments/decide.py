@@ -40,7 +40,7 @@ PRINT_RESULTS = ("COMPLETED", "FAILED")
 
 
 class Signature(TypedDict):
-    """The options of `signed`. `note` is None where it is still to be asked for."""
+    """The options of `signed`. `note` is None if it is still to be asked for."""
 
     operator: str
     note: str | None
@@ -81,7 +81,7 @@ def signed(command: Command) -> Command:
 class Decision(NamedTuple):
     """One decision: the call that makes it, the question for it, and what explains it to a person.
 
-    `lost`: what is said of a payment that posd has no record of, None where there has to be one.
+    `lost`: what is said of a payment that posd has no record of, None if there has to be one.
     """
 
     verb: str
@@ -161,7 +161,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
                 reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
             whom = None if output.as_json else _not_the_terminal(api, reply.body)
         except KeyboardInterrupt:
-            output.note(f"Stopped waiting; posd goes on. See what came:  posd show {transaction_id}", "yellow")
+            output.note(f"Stopped waiting; posd goes on. See the result:  posd show {transaction_id}", "yellow")
             sys.exit(ExitCode.OPEN)
     transaction = reply.body
     if output.as_json:
@@ -185,7 +185,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
 
 
 def _not_the_terminal(api: Api, transaction: Document) -> str | None:
-    """Return the code of a search that has perhaps not asked the terminal; None where it has, or the payment ended."""
+    """Return the code of a search that has perhaps not asked the terminal; None if it has, or the payment ended."""
     search = transaction["last_search"]
     if transaction["outcome"] is not None or search is None or search["result"] == "found":
         return None
@@ -194,7 +194,7 @@ def _not_the_terminal(api: Api, transaction: Document) -> str | None:
     except Problem as problem:
         return "not_there" if problem.code == "not_found" else None
     except Unreachable:
-        return None  # what came of the search is told all the same
+        return None  # the result of the search is shown all the same
     return "perhaps_another" if search["result"] == "none" and terminal["identity"]["conflict"] else None
 
 
@@ -260,7 +260,7 @@ def resolve(
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
     if result in RESULT_CODES and not signature["yes"] and not asks():
-        raise click.UsageError("say --yes: tills are told from now on what this says of the money")
+        raise click.UsageError("say --yes: from then on tills get this answer about the money")
     facts = {
         "amount": None if amount is None else {"subtotal_iva0": amount},
         "terminal": terminal,

@@ -63,7 +63,7 @@ class PaymentProgress(Progress):
 
 
 def event_line(item: Mapping[str, Any], at: str) -> str:
-    """Write one event of the events resource in a line: when it came, status, and what else is worth knowing."""
+    """Write one event of the events resource in a line: when it arrived, status, and what else is worth knowing."""
     event = item["event"]
     extras = [event_extra(event)]
     if item["verdict"] != "applied":
@@ -72,7 +72,7 @@ def event_line(item: Mapping[str, Any], at: str) -> str:
 
 
 def event_extra(event: Mapping[str, Any]) -> str:
-    """Return how the card was read, or why the payment failed; empty where an event says neither."""
+    """Return how the card was read, or why the payment failed; empty if an event says neither."""
     reason = event.get("failure_reason")
     if isinstance(reason, Mapping):
         return failure_text(reason)

@@ -50,7 +50,7 @@ class StartCommand(NamedTuple):
 
     @property
     def original(self) -> str:
-        """What ORIGINAL is; empty where it begins a chain."""
+        """What ORIGINAL is; empty if it begins a chain."""
         return self.words.get("original", "")
 
     @property
@@ -165,7 +165,7 @@ charge, preauth, reauth, capture, tip, void, refund = map(_command, STARTS)
 def await_(ctx: click.Context, output: Output, given_id: str, timeout: float | None) -> None:
     """Wait for a payment's outcome.
 
-    That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
+    That of a charge, a pre-authorization or any other payment. One that is over answers at once.
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     draft = {"client_transaction_id": transaction_id, "type": None}

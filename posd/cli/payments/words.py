@@ -25,7 +25,7 @@ class OperationWords(NamedTuple):
     """The words of one operation type: what is true of a charge need not be true of a void.
 
     An approval means that `subject` was `done`; `approved` says it in full, and what it does not mean. `undone` is the
-    half sentence for every other end. `followed_by`: what has to name its reference; empty where nothing can.
+    half sentence for every other end. `followed_by`: what has to name its reference; empty if nothing can.
     `twice`: what to do about two approvals.
     """
 
@@ -44,7 +44,7 @@ class OperationWords(NamedTuple):
 
     @property
     def lack(self) -> str:
-        """What an approval without a reference lacks, as a half sentence to add; empty where it lacks nothing."""
+        """What an approval without a reference lacks, as a half sentence to add; empty if it lacks nothing."""
         return f", which {self.followed_by} has to name" if self.followed_by else ""
 
     def fill(self, template: str, **more: str) -> str:
@@ -73,7 +73,7 @@ def approval(transaction: Mapping[str, Any]) -> str:
 
 
 def _of_status(field: str, transaction: Mapping[str, Any], status: str | None) -> str:
-    """Return a text about a lifecycle state of a transaction, empty where there is none."""
+    """Return a text about a lifecycle state of a transaction, empty if there is none."""
     row = english("status").get(str(status), {})
     card = row.get(f"card_{field}") if transaction["type"] in WITH_CARD else None
     return str(card or row.get(field, ""))
@@ -186,7 +186,7 @@ def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
-    """Write one proof of an outcome: what it is, when it came, and its fields."""
+    """Write one proof of an outcome: what it is, when it arrived, and its fields."""
     kind = evidence["kind"]
     head = f"{english('evidence').get(kind, {}).get('short', kind)} ({moment(evidence['at'], date=True)})"
     rest = details(evidence)

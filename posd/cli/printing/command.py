@@ -47,7 +47,7 @@ def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_tex
 
 
 def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[str, Any]:
-    """Return the document of a text: under its member by the configuration, or as commands where that is their list.
+    """Return the document of a text: under its member by the configuration, or as commands if it is a list of them.
 
     Raise ConfigError.
     """
@@ -132,7 +132,7 @@ def _json(text: str, file: str) -> Verbatim:
 def text_member(ctx: click.Context, terminal: str | None) -> str:
     """Return the member of a document that holds a text, by the configuration. Raise ConfigError.
 
-    `terminal`: the serial of the one that prints, None where any of the configuration may.
+    `terminal`: the serial of the one that prints, None if any of the configuration may.
     """
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
@@ -157,8 +157,8 @@ def _refused(why: str) -> click.BadParameter:
 @click.argument("file", metavar="FILE", shell_complete=files)
 @terminal_option
 @click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
-@click.option("--reprint-of", metavar="ID", help="The print job of which this is a reprint.")
-@click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even where it is a JSON object.")
+@click.option("--reprint-of", metavar="ID", help="The print job that this one prints again.")
+@click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even if it is a JSON object.")
 @click.option("--preview", is_flag=True, help="Show what would stand on the paper; send nothing.")
 @click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here where left out.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")

@@ -98,7 +98,7 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
 
 
 def error_text(job: Mapping[str, Any]) -> str:
-    """Write why a print job failed: the printer's message and its code; empty where nothing was said."""
+    """Write why a print job failed: the printer's message and its code; empty if nothing was said."""
     code, message = job["error_code"], job["error_message"]
     return f"{message} ({code})" if message and code else str(message or code or "")
 

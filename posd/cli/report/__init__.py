@@ -1,4 +1,4 @@
-"""`posd report`: what a day came to, for the person who closes the shop.
+"""`posd report`: the sums of a day, for the person who closes the shop.
 
 The daemon adds up (`GET /v1/report`, `posd.payments.report`); what is here draws it and makes no sum of money.
 

@@ -1,4 +1,4 @@
-"""`posd report`: the payments of a day, or of several, and what they came to."""
+"""`posd report`: the payments of a day, or of several, and their sums."""
 
 import re
 import sys
@@ -34,16 +34,16 @@ _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 @click.argument("day", required=False)
 @click.option("--from", "first", metavar="DAY", help="The first day of several.")
 @click.option("--to", "last", metavar="DAY", help="The last day of several; without it, today.")
-@click.option("--since", type=click.Choice(["last"]), help="What has come since the last shift was closed.")
+@click.option("--since", type=click.Choice(["last"]), help="All payments since the last shift was closed.")
 @click.option("--shift", "which", metavar="NUMBER", help="A shift that was closed, or last.")
-@click.option("--close", "closes", is_flag=True, help="Close the shift: what has come since the last one.")
+@click.option("--close", "closes", is_flag=True, help="Close the shift: all payments since the last one.")
 @click.option("--begin", is_flag=True, help="With --close: let the first shift begin now, without what was before.")
 @click.option("--operator", metavar="NAME", help="With --close: who closes it.")
 @click.option("--note", metavar="TEXT", help="With --close: what is to be kept with it.")
 @click.option(
     "--expect",
     metavar="SUM",
-    help="Compare with the terminal's own total, such as 1234.50, or 1234.50 USD: exit code 1 where they differ.",
+    help="Compare with the terminal's own total, such as 1234.50, or 1234.50 USD: exit code 1 if they differ.",
 )
 @click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
 @click.option("--csv", "as_table", is_flag=True, help="Print CSV: one row a payment.")
@@ -75,8 +75,8 @@ def report(
 
     DAY is today, yesterday, or a date such as 2026-11-20; without it, today. A day is one in the merchant's time zone.
     A payment counts when the terminal says that it ended, with the amount that was authorized. What is open, or not
-    known for sure, stands apart and is in no total. A shift is what has come since the last one was closed, whatever
-    the clock says. Exit code 0; 1 where the total is not the one that --expect names.
+    known for sure, stands apart and is in no total. A shift has all payments since the last one was closed,
+    independent of the clock. Exit code 0; 1 if the total is not the one that --expect names.
     """
     if sum((output.as_json, as_table, html is not None)) > 1:
         raise click.UsageError("--json, --csv and --html are three ways to write the report: choose one")
@@ -130,9 +130,9 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 
 
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
-    """Close the shift; return the number of the one to show, None where the first was let begin.
+    """Close the shift; return the number of the one to show, None if the first was let begin.
 
-    Where nothing has come since the last one, or another was closed meanwhile, that one is to be shown.
+    If there is no payment since the last one, or another was closed meanwhile, show that one.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None
@@ -155,7 +155,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
     if reply.status != 201:
         same = last is not None and shift["number"] == last["number"]
         closed = f"shift {shift['number']} was closed by {shift['operator']}"
-        what = f"Nothing has come since {closed}" if same else f"{closed[:1].upper()}{closed[1:]} at the same time"
+        what = f"No payment since {closed}" if same else f"{closed[:1].upper()}{closed[1:]} at the same time"
         output.note(f"{what}: it is shown, and no other one was closed.", "bold yellow")
     return str(shift["number"])
 

@@ -71,7 +71,7 @@ def amount(value: Decimal | int | None) -> Markup:
 
 
 def clock(report: ReportView, row: Row, *, seconds: bool = False) -> str:
-    """Write when a payment counts: without the date where that is the report's own."""
+    """Write when a payment counts: without the date if that is the report's own."""
     local = report.local(row["at"])
     one = report.one_day and local.date() == report.days[0]
     return local.strftime(("" if one else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))

@@ -77,7 +77,7 @@ class ReportView:
         return [row for name in names for row in self["payments"] if row["section"] == name]
 
     def marked(self, name: str) -> Sequence[Row]:
-        """Return the payments of which a member is true, or not empty."""
+        """Return the payments with a member that is true, or not empty."""
         return [row for row in self["payments"] if row[name]]
 
 

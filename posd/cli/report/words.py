@@ -106,7 +106,7 @@ def comparison(found: Comparison) -> str:
 
 
 def amount(value: Decimal | None) -> str:
-    """Write an amount; a dash where it is not known."""
+    """Write an amount; a dash if not known."""
     return "-" if value is None else money(value)
 
 
@@ -141,17 +141,17 @@ def in_totals(row: Row) -> str:
 
 
 def unknown_amounts(item: Row) -> str:
-    """Return how many of them have an unknown amount; empty where all are known."""
+    """Return how many of them have an unknown amount; empty if all are known."""
     return _said("and_unknown", count=item["unknown"]) if item["unknown"] else ""
 
 
 def clock_mark(report: ReportView) -> str:
-    """Return what stands behind a total; empty where the clock was believed."""
+    """Return the remark behind a total; empty if posd trusted the clock."""
     return _said("clock_mark") if report["clock_unsure"] else ""
 
 
 def open_line(report: ReportView) -> str:
-    """Return one line of what is left out of the totals and may yet belong there; empty where nothing is."""
+    """Return one line of what is left out of the totals and may yet belong there; empty if nothing is."""
     items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
         return ""

@@ -94,7 +94,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     default=DEFAULT_PRINT_SCENARIO,
     show_default=True,
     callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # as --list names it
-    help=f"What happens to a print job whose reference is not {CHOICE}NAME.",
+    help=f"What happens to a print job with a reference other than {CHOICE}NAME.",
 )
 @click.option(
     "--speed",
@@ -334,7 +334,7 @@ def _file_name(serial: str) -> str:
 def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
     """Make a certificate for every name and address of this machine; what an earlier run made is kept.
 
-    A client may have pinned its fingerprint: it is made anew only where it ends soon or lacks a name or an address.
+    A client may have pinned its fingerprint: it is replaced only if it ends soon or lacks a name or an address.
     """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
     addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm

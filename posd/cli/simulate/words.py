@@ -25,7 +25,7 @@ def as_json(entry: Mapping[str, Any]) -> str:
 
 
 def as_words(entry: Mapping[str, Any]) -> str | None:
-    # What came over the network stays in its line and does not steer the screen; a print alone has lines.
+    # A text from the network stays in its line and does not steer the screen; a print alone has lines.
     return _words({name: _shown(value) if name != "text" else value for name, value in entry.items()})
 
 
@@ -108,7 +108,7 @@ def _print_webhook_words(entry: Mapping[str, Any]) -> str:
     return click.style(f"{text}, not tried again", fg="yellow") if lost else text
 
 
-#: A ledger entry's kind -> what a person is told, though not of each question for a print job; `attempt` and `dropped`
+#: A ledger entry's kind -> its words for people, but not for each question for a print job; `attempt` and `dropped`
 #: follow their event, which follows a `final`.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "unauthorized": lambda entry: click.style(

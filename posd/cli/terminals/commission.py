@@ -73,9 +73,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
     """
     asking = not yes and parameters.asks()
     if not yes and not asking:
-        raise click.UsageError(
-            "nobody can be asked here, and nothing was sent: say --yes where a payment may be started"
-        )
+        raise click.UsageError("no terminal to ask at, and nothing was sent: say --yes if a payment may be started")
     context(ctx).set_starts()
     with connect(ctx) as api:
         tell = Output(as_json=False, stream=sys.stderr) if output.as_json else output
@@ -87,7 +85,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
             walk.leave("Stopped.")
             sys.exit(ExitCode.OPEN if walk.open else ExitCode.NOT_DONE)
         except TimedOut:
-            walk.leave("It did not come to an end in time.")
+            walk.leave("It did not end in time.")
             sys.exit(ExitCode.OPEN)
         except (Problem, Unreachable):
             walk.leave("Broken off.")

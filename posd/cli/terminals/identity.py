@@ -33,7 +33,8 @@ def identity(
     """Show who claims to be a terminal, and what proves it; or say which of them it is.
 
     With --base-url posd calls the terminal at that address from then on. Compare the address with the one that the
-    terminal itself shows before you say so: payments go there. Exit code 1 where it is not sure who is the terminal.
+    terminal itself shows before you say so: payments go there. Exit code 1: it is not sure which device is the
+    terminal.
     """
     path = f"/terminals/{quote(serial, safe='')}"
     given = (base_url, operator, note)

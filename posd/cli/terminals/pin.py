@@ -190,7 +190,7 @@ def _write(output: Output, config: Config, file: Path, text: str) -> None:
 
 
 def _is_used(ctx: click.Context, serial: str) -> bool:
-    """Wait until the daemon has a terminal in its fleet; False where it has not within a reasonable time."""
+    """Wait until the daemon has a terminal in its fleet; False if it has not within a reasonable time."""
     end = time.monotonic() + TAKE_UP_SECONDS
     with connect(ctx) as api:
         while not any(item["serial"] == serial for item in api.get("/terminals").body["terminals"]):
@@ -273,7 +273,7 @@ def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateI
     first_of_key, *rest_of_key = grouped(key)
     pairs: list[Pair] = [
         ("shown at", where.base_url),
-        ("subject", info.subject or "nobody"),
+        ("subject", info.subject or "an empty name"),
         ("issuer", "itself" if info.issuer == info.subject else info.issuer),
         ("names", ", ".join((*info.names, *info.addresses)) or "none"),
         ("valid from", times.day(info.not_before)),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 Document = Mapping[str, Any]
 
 CANCELED = "TERMINAL_CANCELED"
-#: Finals that came from the acquirer: a search has to know such a payment.
+#: Finals from the acquirer: a search has to know such a payment.
 OF_ACQUIRER = frozenset({"APPROVAL", "DECLINED"})
 #: Attentions that say that an approval is not of what was asked.
 OTHER_SUM = frozenset({"amount_differs", "approval_unlikely"})
@@ -22,15 +22,15 @@ class ProvedPayment(NamedTuple):
 
     identity: str
     acknowledged: bool
-    #: The final state that the terminal stated by an event or a search, None where it stated none.
+    #: The final state that the terminal stated by an event or a search, None if it stated none.
     status: str | None
-    #: Whether that came over the callback.
+    #: Whether that arrived over the callback.
     called_back: bool
-    #: What an abort was answered that was sent while it ran, None where none was sent.
+    #: What an abort was answered that was sent while it ran, None if none was sent.
     abort: str | None
     #: What searches after its end brought.
     searches: tuple[str, ...]
-    #: Whether the requested sum was approved, None where nothing was approved.
+    #: Whether the requested sum was approved, None if nothing was approved.
     exact: bool | None
 
 
@@ -39,7 +39,7 @@ class ProvedPrintJob(NamedTuple):
 
     identity: str
     accepted: bool
-    #: The state that the terminal stated last, None where it stated none.
+    #: The state that the terminal stated last, None if it stated none.
     status: str | None
     #: Whether it stated a state when it was asked for the job.
     asked: bool
@@ -75,7 +75,7 @@ def payment(document: Document, history: Iterable[Document], searches: Iterable[
 
 
 def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
-    """Read a print job: what came when the terminal was asked for it, and its history."""
+    """Read a print job: the terminal's answer to a question for it, and its history."""
     document = asked["print_job"]
     return ProvedPrintJob(
         identity=document["print_job_id"],
@@ -101,7 +101,7 @@ def _callback(seen: WalkProofs) -> str:
 
 def _signature(seen: WalkProofs) -> str:
     if seen.unknown is None or not seen.unknown["webhook_signature"]:
-        return "the configuration expects none (webhook_signature), so a callback is believed by its address"
+        return "the configuration expects none (webhook_signature), so a callback is accepted by its address"
     return "no signed callback was seen" if _callback(seen) else ""  # without a right one it is no event
 
 
@@ -140,7 +140,7 @@ def _search(seen: WalkProofs) -> str:
 def _amount_unit(seen: WalkProofs) -> str:
     approved = [item.exact for item in seen.payments if item.exact is not None]
     if seen.shown is False or False in approved:
-        return "the terminal did not show the sum, or approved another: charge nobody before that is clear"
+        return "the terminal did not show the sum, or approved another: charge no customer before that is clear"
     if seen.shown is None and not approved:
         return "a person has to compare the sum on its screen, or pay (--pay)"
     return ""
@@ -161,7 +161,7 @@ def _print_job(seen: WalkProofs) -> str:
     return ""
 
 
-#: part -> what lacks of its proof in words, and what to do; empty where it is proven. In the order of the walk.
+#: part -> what lacks of its proof in words, and what to do; empty if it is proven. In the order of the walk.
 LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
     "start": _start,
     "callback": _callback,
@@ -175,11 +175,11 @@ LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
 
 
 def lacking(seen: WalkProofs) -> dict[str, str]:
-    """Return for each part what lacks of its proof, in words; empty where it is proven.
+    """Return for each part what lacks of its proof, in words; empty if it is proven.
 
     Without a payment that ended nothing about payments is.
     """
     if not seen.payments:
-        nothing = "no payment came to an end"
+        nothing = "no payment ended"
         return {part: lacks(seen) if part.startswith("print") else nothing for part, lacks in LACKS.items()}
     return {part: lacks(seen) for part, lacks in LACKS.items()}

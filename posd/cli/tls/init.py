@@ -57,7 +57,7 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
 
 
 def _readable_ca(made: tls.TlsFiles, sockets: Path) -> Path:
-    """Return the CA certificate for terminals, or its copy beside the sockets where that is closed. Raise TlsError."""
+    """Return the CA certificate for terminals, or its copy beside the sockets if that is closed. Raise TlsError."""
     try:
         return tls.ca_for_terminals(made)
     except tls.TlsError:
@@ -135,13 +135,13 @@ def _described(info: tls.CertificateInfo) -> dict[str, str]:
 
 
 def _present(config: Config, made: tls.TlsFiles) -> str | None:
-    """Return which certificate there is already; None where there is none."""
+    """Return which certificate there is already; None if there is none."""
     if config.webhooks.certificate is not None:
         return f"{config.file} names the certificate {config.webhooks.certificate}"
     return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None
 
 
-# `posd tls renew`: the server certificate anew, with the same key and CA. Also what the timer and the daemon run.
+# `posd tls renew`: a new server certificate, with the same key and CA. Also what the timer and the daemon run.
 
 
 @click.command()
@@ -152,7 +152,7 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
 @json_option
 @click.pass_context
 def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end_old_ca: bool, no_reload: bool) -> None:
-    """Make the server certificate anew, with the same private key and CA.
+    """Make a new server certificate, with the same private key and CA.
 
     It is made for the names and addresses that this machine has now, and for those that were named at init. The
     terminals need nothing, and the posd that runs takes it up without a restart. Seven months before the CA ends a new
@@ -222,7 +222,7 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
 def _wait_for_the_clock(
     ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
 ) -> None:
-    """End where the posd that runs does not believe the clock; for the timer that is no fault.
+    """End if the running posd does not trust the clock; for the timer that is no fault.
 
     The daemon itself has asked its clock before, and would not answer while it starts.
     """
@@ -236,7 +236,7 @@ def _wait_for_the_clock(
 
 
 def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ...]:
-    """Return why the certificate has to be made anew: unusable, ending soon, without an address; or the CA."""
+    """Return why the certificate has to be replaced: unusable, ending soon, without an address; or the CA."""
     try:
         info = tls.load(made.certificate, made.private_key, now).info
     except tls.TlsError as error:
@@ -245,7 +245,7 @@ def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ..
 
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
-    """Notify the running daemon; return whether it serves the certificate now, None where none runs."""
+    """Notify the running daemon; return whether it serves the certificate now, None if none runs."""
     daemon = settings.find(ctx, config)
     if daemon is None:
         tell(output, "No posd answers here; one that runs takes it up within a minute.")

@@ -27,7 +27,7 @@ BYTES_A_LINE = 16
 
 
 def own(config: Config) -> tls.TlsFiles | None:
-    """Return the files that `posd tls init` makes; None where the pair of the shop's own PKI is configured."""
+    """Return the files that `posd tls init` makes; None if the pair of the shop's own PKI is configured."""
     return None if config.webhooks.certificate else tls.files(config.database.tls_directory)
 
 
@@ -49,7 +49,7 @@ def document(info: tls.CertificateInfo, path: Path, now: datetime) -> dict[str, 
 
 
 def fields(info: tls.CertificateInfo) -> dict[str, Any]:
-    """Return as JSON for whom a certificate is, by whom, and how long it is valid."""
+    """Return the subject, the issuer and the validity of a certificate as JSON."""
     return {
         "subject": info.subject,
         "issuer": info.issuer,
@@ -97,7 +97,7 @@ class RunningDaemon:
 
     @property
     def clock_doubt(self) -> str:
-        """Why no certificate is to be made now, and what to do: the clock is not believed. Empty where it is."""
+        """Why no certificate is to be made now, and what to do: posd does not trust the clock. Empty if it does."""
         if self.clock.get("status", "ok") == "ok":
             return ""
         detail, todo = self.clock.get("detail"), self.clock.get("todo")
@@ -120,7 +120,7 @@ class RunningDaemon:
         return True
 
     def serves(self, fingerprint: str) -> bool:
-        """Wait until the listener shows that certificate; False where it does not within a reasonable time."""
+        """Wait until the listener shows that certificate; False if it does not within a reasonable time."""
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
             with suppress(CertificateNotShown):  # a busy machine; it may be there the next time
@@ -135,7 +135,7 @@ class RunningDaemon:
 
 
 def find(ctx: click.Context, config: Config) -> RunningDaemon | None:
-    """Return the daemon that runs; None where none answers this user."""
+    """Return the daemon that runs; None if none answers this user."""
     try:
         with connect(ctx) as api:
             checks = api.get("/health", also={503}).body["checks"]

@@ -184,7 +184,7 @@ KEYS = (
     _key("r", "reconcile", "reconcile", "r", "ask the terminal now how the selected payment stands"),
     _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
     _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
-    _key("ctrl+l", "redraw", "redraw", "Ctrl-L", "draw the screen anew", show=False),
+    _key("ctrl+l", "redraw", "redraw", "Ctrl-L", "draw the screen again", show=False),
 )
 
 
@@ -217,7 +217,7 @@ class Watch(App[None]):
         self.state = WatchState(shop)
         self.source = Source(socket, self.state, self.call_later)
         self._message, self._message_until = Text(), 0.0
-        #: The payment of which the bottom line asks whether to abort it.
+        #: The payment that the bottom line asks about: whether to abort it.
         self._asked: Row | None = None
         #: Whether a key was pressed. Until then the most pressing row of all lists is selected.
         self._is_used = False

@@ -15,7 +15,7 @@ from posd.cli.printing import progress as print_words
 from posd.cli.terminals.command import why
 from posd.cli.watch.state import Kind, ListName, Row, decided_at
 
-#: The way of a payment through its seven states: the four ends are told in words beside it.
+#: The way of a payment through its seven states: the four ends have words beside it.
 STEPS: Sequence[tuple[str, str | None]] = (
     ("ack", "TERMINAL_ACKNOWLEDGED"),
     ("card", "CARD_PRESENTED"),

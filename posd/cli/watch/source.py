@@ -26,7 +26,7 @@ Change = Mapping[str, Any]
 
 
 class FeedEnd(NamedTuple):
-    """The number of a line of the feed. Those of another database count anew."""
+    """The number of a line of the feed. Another database counts from the start."""
 
     database_id: str
     seq: int
@@ -42,7 +42,7 @@ def newest(api: Api) -> FeedEnd:
 
 
 def live(api: Api, seq: int) -> Iterator[tuple[Change, str]]:
-    """Yield the lines behind that number as they come, decoded and as they came, until posd ends that.
+    """Yield the lines behind that number as they come, decoded and as received, until posd ends that.
 
     Raise Problem or Unreachable.
     """
@@ -61,7 +61,7 @@ ANSWER_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 #: The most payments of a list; more do not fit on any screen.
 MOST = 200
-#: The most payments that ended of which more is asked for.
+#: The most ended payments that details are requested for.
 MOST_RECENT = 100
 
 #: list of the shop -> its call.

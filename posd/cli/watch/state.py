@@ -121,7 +121,7 @@ class Summary(NamedTuple):
 
 
 def summary(shop: Shop, now: datetime) -> Summary | None:
-    """Return the figures; None where no payment ended."""
+    """Return the figures; None if no payment ended."""
     ended = [(decided_at(item), datetime.fromisoformat(item["created_at"])) for item in shop.recent]
     times = sorted((end - begun).total_seconds() for end, begun in ended)
     if not times:

@@ -154,4 +154,4 @@ def test_a_terminal_that_is_not_announced(setup: SetUp) -> None:
     assert "it does not announce itself over mDNS" in failed["meaning"]
     (heard,) = of(found, "mdns")
     assert heard["status"] == "warning"
-    assert "SN-GONE can be found by mDNS alone, and was not heard" in heard["meaning"]
+    assert "SN-GONE can be found by mDNS alone, and did not answer" in heard["meaning"]

@@ -132,7 +132,7 @@ def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total(tmp_path
     clock = [Stretch("2026-11-20T13:00:00.000Z", "2026-11-20T14:00:00.000Z", "step")]
     for way, marks in (
         ((), ["in doubt\tno\t1\t11.20\t", "certain\tyes\t2\t19.40\tUSD\n", "Total: 41.80 USD (clock unsure)\n"]),
-        (("--html", "-"), ["total USD (clock unsure)", "<td>in doubt</td><td>no</td>", "not believed from"]),
+        (("--html", "-"), ["total USD (clock unsure)", "<td>in doubt</td><td>no</td>", "not trust the clock of"]),
         (("--csv",), [",yes,in_doubt", ",yes,certain"]),
         (("--json",), ['"standing":"in_doubt"', '"clock_unsure":[{"since"']),
     ):
@@ -140,7 +140,7 @@ def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total(tmp_path
             done = posd("report", *DAY, *way, socket=tmp_path / "s")
         assert [mark for mark in marks if mark not in done.stdout] == []
         if way == ("--csv",):
-            assert "was not believed from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
+            assert "machine from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
 
 
 def test_of_several_currencies_each_has_its_totals(tmp_path: Path) -> None:

@@ -192,6 +192,13 @@ def test_a_payment_in_doubt_is_named() -> None:
     assert headline(document, list(lines(document, []))) == "posd: not well: payments in doubt"
 
 
+def test_a_terminal_that_is_away_is_named_and_not_its_last_payment() -> None:
+    document = well()
+    last = {"at": document["at"], "phase": "in_doubt", "result": None}
+    terminal(reachable=False, reason="no connection", last_payment=last)(document)
+    assert headline(document, list(lines(document, []))) == "posd: not well: terminal SN-0001"
+
+
 def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command(tmp_path: Path) -> None:
     at = iso(datetime.now(UTC) - timedelta(days=7, hours=1))
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)

@@ -10,7 +10,7 @@ import pytest
 
 from posd import cli
 from posd.cli.app.advice import SPELLINGS, attention_advice, next_step, refused_step
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import chosen
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
 from posd.cli.payments.show import outcome_pairs
@@ -47,14 +47,14 @@ ROWS: Mapping[str, tuple[set[str], set[str]]] = {
 def test_every_code_has_its_words(section: str) -> None:
     codes, fields = ROWS[section]
     for code in codes:
-        assert fields <= english(section)[code].keys()
+        assert fields <= chosen(section)[code].keys()
     if section in ("attention", "result", "operation"):
-        assert codes == english(section).keys()
+        assert codes == chosen(section).keys()
 
 
 def test_what_an_old_database_was_and_why_something_is_kept_has_its_words() -> None:
-    assert english("old_file").keys() == set(OldFile)
-    assert english("kept").keys() >= set(RetentionReason)
+    assert chosen("old_file").keys() == set(OldFile)
+    assert chosen("kept").keys() >= set(RetentionReason)
 
 
 def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def said(kind: str | None) -> Iterator[str]:
     yield from (attention_advice(code, running).words for code in AttentionCode)
     yield from (next_step({**running, "next_step": step}).words for step in NextStep)
     yield from (status_hint(status, running) for status in (None, *Status))
-    yield from (words_of(running).fill(row["means"]) for row in english("search").values())
+    yield from (words_of(running).fill(row["means"]) for row in chosen("search").values())
     yield hint(running)
 
 
@@ -162,7 +162,7 @@ def commands() -> Iterator[str]:
     for abortable in (True, False):
         for code in (*AttentionCode, "unknown"):
             yield from attention_advice(code, transaction(abortable=abortable)).commands
-    for row in english("advice").values():
+    for row in chosen("advice").values():
         yield from (line.format(id="{id}", name=ID) for line in row.get("commands", ()))
 
 
@@ -208,7 +208,7 @@ def test_a_check_is_shown_by_its_texts_alone() -> None:
 
 def test_every_sentence_of_a_command_is_said_by_one() -> None:
     source = "\n".join(file.read_text("utf-8").lower() for file in Path(str(cli.__file__)).parent.rglob("*.py"))
-    said = {**english("says"), "report": english("report")["says"]}
+    said = {**chosen("says"), "report": chosen("report")["says"]}
     for command, texts in said.items():
         for name, text in texts.items():
             assert name in source or name.partition("_")[2] in source or name.split("_")[-1] in source, name

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posd.cli.explain.catalogue import Advice, advice, english
+from posd.cli.explain.catalogue import Advice, advice, chosen, language, say
 from posd.cli.payments.words import words_of
 
 #: attentions whose advice ends with how to settle the payment.
@@ -15,9 +15,18 @@ SPELLINGS: Mapping[str, str] = {
 }
 
 
+def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what a health check says, and what to do: the daemon's words, in Spanish the catalogue's first."""
+    if language() == "en" or check["status"] == "ok":
+        return check["detail"], check["todo"]
+    row = chosen("check")[name]
+    todo = "; ".join((row["do"].rstrip(":").replace("; ", ", "), *row["commands"]))
+    return say("status", "detail", comes=row["comes"], detail=check["detail"]), todo
+
+
 def explained_by(codes: Iterable[str]) -> str:
     """Return the command that says what codes mean, each of them once."""
-    return f"more of it: posd explain {' '.join(dict.fromkeys(codes))}"
+    return say("payment", "more", codes=" ".join(dict.fromkeys(codes)))
 
 
 def known_advice(code: str) -> Advice:
@@ -58,15 +67,15 @@ def next_step(transaction: Mapping[str, Any]) -> Advice:
     if step == "done" and name is not None:
         untouched = transaction["type"] == "pre-auth" and not transaction["derived"]
         reserved = known_advice("reserved")
-        words = reserved.words + ("" if untouched else english("advice")["reserved"]["unless"]) + "."
+        words = reserved.words + ("" if untouched else chosen("advice")["reserved"]["unless"]) + "."
         return Advice(words, tuple(command.format(name=name) for command in reserved.commands))
-    words = english("next").get(step, {}).get("do")
+    words = chosen("next").get(step, {}).get("do")
     return Advice(words_of(transaction).fill(words) if words else step)
 
 
 def refused_step(step: str) -> str:
     """Return what to do about a refusal, where the id may have been started before."""
-    steps = english("next")
+    steps = chosen("next")
     found: str = steps.get(step, {}).get("refused") or steps["ask_person"]["refused"]
     return found
 

@@ -28,7 +28,7 @@ from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words
-from posd.cli.explain.catalogue import Advice, english
+from posd.cli.explain.catalogue import Advice, chosen, say
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -96,7 +96,7 @@ class Subject:
 
     def say(self, name: str, document: Document, **more: str) -> str:
         """Return what the catalogue says of one; its braces hold {id}, {noun} and `more`."""
-        template: str = english("subject")[self.word.replace(" ", "_")][name]
+        template: str = chosen("subject")[self.word.replace(" ", "_")][name]
         return template.format(id=self.id(document), noun=self.noun(document), **more)
 
 
@@ -204,7 +204,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
         output.line(code, "yellow")
         show_advice(output, advice, ids[:COMMANDS_FOR])
         if len(ids) > COMMANDS_FOR:
-            output.line(f"and so for {len(ids) - COMMANDS_FOR} more, with their ids", indent=4)
+            output.line(say("payment", "and_so", more=len(ids) - COMMANDS_FOR), indent=4)
     if concerned:
         output.line()
         _show_explained(output, concerned)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from posd.cli.explain.catalogue import named
+
 #: A time in a sentence of the daemon.
 _OF_DAEMON = re.compile(r"20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d(:\d\d)? UTC)", re.ASCII)
 
@@ -80,7 +82,7 @@ def roughly(seconds: float) -> str:
     """Write how long that is in its largest unit: 7 days, 1 hour, 15 minutes."""
     one, several, unit = next((row for row in _UNITS if seconds >= row[2]), _UNITS[-1])
     count = int(seconds // unit)
-    return f"{count} {one if count == 1 else several}"
+    return f"{count} {named(one if count == 1 else several)}"
 
 
 def age(seconds: float) -> str:

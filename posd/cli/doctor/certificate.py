@@ -18,6 +18,7 @@ from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.cli.app import times
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings, not_seen
+from posd.cli.explain.catalogue import say
 from posd.cli.tls import settings
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
@@ -188,8 +189,8 @@ def _distrust(shop: DoctorContext) -> Findings:
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])
         given = {
-            "who": f"terminal {serial}" if serial else "a device that is no terminal of ours",
-            "often": "once" if item["count"] == 1 else f"{item['count']} times",
+            "who": say("doctor", "as_terminal", serial=serial) if serial else "a device that is no terminal of ours",
+            "often": "once" if item["count"] == 1 else say("doctor", "times", count=item["count"]),
             "last": times.moment(item["last_at"], date=True),
             "todo": WORDS.get(item["alert"], WORDS["unknown_ca"]),
         }

@@ -19,6 +19,7 @@ from posd.cli.app.output import Output, counted
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
 from posd.cli.doctor.context import CheckFinding, CheckStatus, texts
+from posd.cli.explain.catalogue import choose, named, say
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
@@ -46,6 +47,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
     from posd.cli.doctor.context import DoctorContext
     from posd.config import examine as read
 
+    choose(ctx)
     file = Path(context(ctx).config_path)
     given = context(ctx).socket_path
     config, problems = read(file, check_files=False)
@@ -55,16 +57,16 @@ def doctor(ctx: click.Context, output: Output) -> None:
     for name, check in CHECKS.items():
         if config is None and check.needs_configuration:
             continue
-        with output.busy(f"{check.title} (up to {check.seconds:g} s)"):
+        with output.busy(say("doctor", "busy", title=named(check.title), seconds=check.seconds)):
             findings = examine(name, check, shop)
-        show_group(output, check.title, [one for one in findings if not _hidden(one)])
+        show_group(output, named(check.title), [one for one in findings if not _hidden(one)])
     if output.as_json:
         output.json(msgspec.json.encode(shop.found))
     else:
         if hidden := [one for one in shop.found if _hidden(one)]:
             subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
             said = shop.tell("unseen.all", shop.me, subjects=subjects)
-            show_group(output, "Not looked at", [msgspec.structs.replace(said, check="not looked at")])
+            show_group(output, named("Not looked at"), [msgspec.structs.replace(said, check="not looked at")])
         _summary(output, [one for one in shop.found if not _hidden(one)], len(hidden), unread=config is None)
     failed = any(one.status is CheckStatus.FAILURE for one in shop.found)
     sys.exit((ExitCode.NOT_DONE if failed else ExitCode.DONE) if shop.there else ExitCode.UNREACHABLE)
@@ -87,13 +89,13 @@ def show_group(output: Output, title: str, findings: Sequence[CheckFinding]) -> 
     for one in findings:
         mark, style = MARKS[one.status]
         place = f" ({one.file}:{one.line})" if one.line is not None else ""
-        words = Text.assemble((shown(one.subject), "bold"), ": ", shown(f"{in_words(one.meaning)}{place}"))
+        words = Text.assemble((shown(named(one.subject)), "bold"), ": ", shown(f"{in_words(one.meaning)}{place}"))
         if one.todo:
             words.append(f"\n> {shown(one.todo)}", style=style.removeprefix("bold "))
         grid = Table.grid(padding=(0, 1, 0, 0))
         grid.add_column(no_wrap=True, width=MARK_COLUMNS)
         grid.add_column(overflow="fold", max_width=READABLE_COLUMNS)
-        grid.add_row(Text(f"  {mark}", style=style), words)
+        grid.add_row(Text(f"  {named(mark)}", style=style), words)
         output.stdout.print(grid)
         for command in one.commands:
             output.verbatim(*pasted(command, COMMAND_INDENT, output.stdout.width))
@@ -104,10 +106,11 @@ def _summary(output: Output, found: Sequence[CheckFinding], hidden: int, *, unre
     """Write how many there are of each."""
     counts = Counter(one.status for one in found)
     failures, warnings = counts[CheckStatus.FAILURE], counts[CheckStatus.WARNING]
-    text = f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}, {counts[CheckStatus.OK]} ok"
-    text += f", {hidden} not looked at." if hidden else "."
+    told = {"failures": counted(failures, named("failure")), "warnings": counted(warnings, named("warning"))}
+    text = say("doctor", "summary", **told, well=counts[CheckStatus.OK])
+    text += say("doctor", "not_looked_at", hidden=hidden) if hidden else "."
     if unread:
-        text += " The configuration cannot be read: most was not checked."
+        text += say("doctor", "unread")
     if output.rich:
         output.line(text, "red" if failures else "yellow" if warnings else "green")
     else:

@@ -22,6 +22,7 @@ from posd.cli.app.context import CONFIG_FILE
 from posd.cli.doctor import service, users
 from posd.cli.doctor.service import Service
 from posd.cli.doctor.users import User
+from posd.cli.explain.catalogue import language, named, over
 from posd.cli.tls import settings
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.lines import where
@@ -65,13 +66,17 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
 Findings = Iterator[CheckFinding]
 
 
-@cache
 def texts() -> Mapping[str, Mapping[str, Any]]:
     """Return the words of the findings: check -> code -> words, or `means`, `do`, `commands` and more.
 
-    The file says what a command begins with.
+    The file says what a command begins with. One of another language has words alone, which stand above the English.
     """
-    return tomllib.loads(files(__package__).joinpath("findings.toml").read_text("utf-8"))
+    return _file("") if language() == "en" else over(_file(""), _file(f".{language()}"))
+
+
+@cache
+def _file(language: str) -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(f"findings{language}.toml").read_text("utf-8"))
 
 
 @dataclass(slots=True)
@@ -285,6 +290,10 @@ OF_FILE: Mapping[str, Callable[[Path], object]] = {
 }
 
 
+#: What is given in words that have a label in the catalogue.
+WORDS = ("who", "what", "consequence", "often", "users", "holder", "reason", "how")
+
+
 class _Words:
     """Values for the words of a finding: the arguments, else the value of that name in the context."""
 
@@ -295,7 +304,7 @@ class _Words:
     def __getitem__(self, name: str) -> object:
         """Return it. Raise KeyError if it is not known: a way of a command that needs it is not there then."""
         if name in self._given:
-            found = self._given[name]
+            found = named(str(self._given[name])) if name in WORDS else self._given[name]
         elif name in OF_FILE:
             found = OF_FILE[name](Path(str(self._given.get("at", self._given["subject"]))))
         else:

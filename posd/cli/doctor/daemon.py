@@ -10,9 +10,11 @@ from typing import Any
 
 from posd import __version__
 from posd.base.files import user_name
+from posd.cli.app.advice import check_words
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings
 from posd.cli.doctor.users import being, port_refused
+from posd.cli.explain.catalogue import say
 from posd.client.connection import probe
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
@@ -87,7 +89,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
     for terminal in shop.terminals_of_daemon:
         if terminal.get("in_fleet", True) and terminal["base_url"] and terminal["source"] == "mdns":
             shop.addresses[terminal["serial"]] = terminal["base_url"]
-    who = f", process {shop.pid} of {user_name(shop.uid)}" if shop.pid and shop.uid is not None else ""
+    who = say("doctor", "process", pid=shop.pid, user=user_name(shop.uid)) if shop.pid and shop.uid is not None else ""
     yield shop.tell("daemon.runs", "posd", version=version["version"], path=path, who=who)
     if version["version"] != __version__ or version["schema"] != schema_version():
         yield shop.tell("daemon.other_version", "version", version=version["version"], installed=__version__)
@@ -99,8 +101,8 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         status = "failure" if name == "identity" else STATUSES[said["status"]]
         # posd status says no more of the configuration.
         code = "configuration" if name == "configuration" else "health"
-        given = {"detail": said["detail"], "todo": said["todo"] or "see what the other lines say of it"}
-        yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, **given)
+        detail, todo = check_words(name, {**said, "todo": said["todo"] or "see what the other lines say of it"})
+        yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, detail=detail, todo=todo)
     for name in OF_STATUS:
         if count := counters.get(name):
             yield shop.tell(f"daemon.{name}", "payments", count=count)
@@ -140,10 +142,9 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
     ):
         return shop.tell("port.posd", listen, **given)
     name, pid, uid = holders[0] if holders else ("", 0, None)
-    holder = "a program that cannot be seen from here" if uid is None else f"a program of {user_name(uid)}"
-    return shop.tell(
-        "port.taken", listen, **given, holds=pid or None, holder=f"{name} (process {pid})" if pid else holder
-    )
+    holder = "a program that cannot be seen from here" if uid is None else say("doctor", "holder", user=user_name(uid))
+    holder = say("doctor", "holder_process", name=name, pid=pid) if pid else holder
+    return shop.tell("port.taken", listen, **given, holds=pid or None, holder=holder)
 
 
 def _holders(port: int) -> list[tuple[str, int, int]] | None:

@@ -12,6 +12,7 @@ from posd.base.times import parse_iso
 from posd.cli.app.times import age, in_words, moment
 from posd.cli.doctor.context import DoctorContext, Findings
 from posd.cli.doctor.database import open_unchanged
+from posd.cli.explain.catalogue import say
 from posd.clock import kernel
 from posd.clock.rules import Kernel
 
@@ -47,7 +48,7 @@ def check_clock(shop: DoctorContext) -> Findings:
             code = "witness" if doubted else "minutes"  # a witness: nothing is to be done to the terminal
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
-        apart = f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
+        apart = say("doctor", "ahead" if ahead > 0 else "behind", age=age(abs(ahead)))
         has = moment(datetime.now(UTC) + timedelta(seconds=ahead), year=True)
         yield shop.tell(f"clock.{code}", serial, apart=apart, window=age(window or 0), has=has)
 

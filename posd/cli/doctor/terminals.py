@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from posd.base import tls_contexts
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
+from posd.cli.explain.catalogue import named
 from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
@@ -63,7 +64,7 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
     if base_url is None:
         discovery = "no_announcement" if shop.settings.discovery.enabled else "no_discovery"
         return shop.tell(f"terminal.{discovery}", serial, **given)
-    given["at"] = f"{base_url} ({'from the configuration' if terminal.base_url else 'found by mDNS'})"
+    given["at"] = f"{base_url} ({named('from the configuration' if terminal.base_url else 'found by mDNS')})"
     context = trust.nobody()
     if secure := base_url.startswith("https:"):
         try:

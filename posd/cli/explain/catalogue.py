@@ -1,15 +1,23 @@
 """The catalogue of words, en.toml and es.toml: section -> code -> field -> text.
 
-A text that begins with = is that of this name in [shared].
+A text that begins with = is that of this name in [shared]. A screen takes each text from the file of the language that
+was chosen, and from the English one where that has none.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from posd.base.negotiation import Language
+
+#: The language of the screens: of this process, chosen once a command.
+_chosen = Language.EN
 
 
 class Advice(NamedTuple):
@@ -25,7 +33,7 @@ class Advice(NamedTuple):
 
 @cache
 def read(language: Language) -> Mapping[str, Any]:
-    """Return the file of a language."""
+    """Return the texts of a language, the English ones where its file has none."""
     file = tomllib.loads(files(__package__).joinpath(f"{language}.toml").read_text("utf-8"))
     shared = file.pop("shared")
 
@@ -34,22 +42,57 @@ def read(language: Language) -> Mapping[str, Any]:
             return {name: resolved(inner) for name, inner in value.items()}
         return shared[value[1:]] if isinstance(value, str) and value.startswith("=") else value
 
-    return {section: resolved(codes) for section, codes in file.items()}
+    found = {section: resolved(codes) for section, codes in file.items()}
+    return found if language is Language.EN else over(read(Language.EN), found)
 
 
-def english(section: str) -> Mapping[str, Any]:
-    """Return a section in English."""
-    found: Mapping[str, Any] = read(Language.EN)[section]
+def choose(ctx: click.Context) -> Language:
+    """Choose the language of a command: Spanish by the locale of the person, else that of the configuration."""
+    ctx.call_on_close(partial(_use, Language.EN))
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
+    if locale.startswith("es"):
+        return _use(Language.ES)
+    from posd.config import examine
+
+    config, _ = examine(Path(ctx.obj.config_path), check_files=False)
+    return _use(Language.EN if config is None else Language(config.local_api.language))
+
+
+def _use(language: Language) -> Language:
+    global _chosen
+    _chosen = language
+    return language
+
+
+def language() -> Language:
+    """Return the language that was chosen."""
+    return _chosen
+
+
+def chosen(section: str) -> Mapping[str, Any]:
+    """Return a section in the language that was chosen."""
+    found: Mapping[str, Any] = read(_chosen)[section]
     return found
+
+
+def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return tables of texts, with those of another file above them."""
+    new = {name: over(below.get(name, {}), one) if isinstance(one, dict) else one for name, one in above.items()}
+    return {**below, **new}
+
+
+def named(word: str) -> str:
+    """Return a label or a code of a screen in the language that was chosen, else as it is written."""
+    return str(read(_chosen).get("label", {}).get(word, word))
 
 
 def say(command: str, name: str, /, **words: object) -> str:
     """Return what a command says, with its braces filled."""
-    template: str = english("says")[command][name]
+    template: str = chosen("says")[command][name]
     return template.format(**words)
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:
     """Return what to do about a code, None if the section has no such code, or the code no such field."""
-    row = english(section).get(code, {})
+    row = chosen(section).get(code, {})
     return Advice(row[field], tuple(row.get("commands", ()))) if field in row else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
 import click
 import msgspec
@@ -11,11 +10,10 @@ from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.cli.app.completion_words import offer
 from posd.cli.app.connection import json_option
-from posd.cli.app.context import context
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
 from posd.cli.explain import table
-from posd.cli.explain.catalogue import read
+from posd.cli.explain.catalogue import choose, read
 from posd.cli.explain.table import CodeEntry
 
 
@@ -33,9 +31,9 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
 
     CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
     another word of posd's. Without it all of them are listed. No daemon is asked. The texts are in Spanish where the
-    configuration says `language = "es"`.
+    locale is (LANG=es_EC.UTF-8), or the configuration says `language = "es"`.
     """
-    language = _language(context(ctx).config_path)
+    language = choose(ctx)
     found = [entry for code in codes for entry in _find(code, language)] if codes else [*table.entries(language)]
     if output.as_json:
         output.json(msgspec.json.encode(found))
@@ -55,14 +53,6 @@ def _find(code: str, language: Language) -> Sequence[CodeEntry]:
         hint = f"; did you mean {meant}?" if meant else ""
         raise click.UsageError(f"posd has no code {shown(code)}{hint} (posd explain lists all of them)")
     return found
-
-
-def _language(config_path: str) -> Language:
-    """Return the language of the configuration; English where it cannot be read."""
-    from posd.config import examine
-
-    config, _ = examine(Path(config_path), check_files=False)
-    return Language.EN if config is None else Language(config.local_api.language)
 
 
 def _show(output: Output, entry: CodeEntry) -> None:

@@ -9,7 +9,8 @@ is the next step, or why there is none; every warning and error has it.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from posd.cli.explain.catalogue import english
+from posd.base.negotiation import Language
+from posd.cli.explain.catalogue import read
 
 
 class LogEvent(NamedTuple):
@@ -23,5 +24,5 @@ class LogEvent(NamedTuple):
 
 EVENTS: Final[Mapping[str, LogEvent]] = {
     event: LogEvent(tuple(row["levels"]), tuple(row["fields"].split()), row["means"], row.get("do", ""))
-    for event, row in english("event").items()
+    for event, row in read(Language.EN)["event"].items()
 }

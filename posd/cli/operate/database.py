@@ -19,7 +19,7 @@ from posd.cli.app.output import Output, counted, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import private_file
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import english, say
+from posd.cli.explain.catalogue import chosen, say
 from posd.cli.operate.config import is_own_file
 from posd.storage import backup as backup_file
 from posd.storage.errors import StorageUnavailable, StoreError
@@ -200,7 +200,7 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
     output.line(
         f"{verb}: {', '.join(parts)}, of before {moment(report['before'], date=True)}.", "" if dry_run else "green"
     )
-    kept = english("kept")
+    kept = chosen("kept")
     for reason, count in sorted(report["kept"].items()):
         output.line(f"kept {count}: {kept.get(reason, reason)}", indent=2)
     if dry_run:

@@ -19,7 +19,7 @@ from posd.cli.app.output import DESCRIPTION, Output, counted
 from posd.cli.app.parameters import asks, caller
 from posd.cli.app.streams import drop_lost_output
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import chosen
 from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
@@ -207,7 +207,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
     database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
     if asks() and not yes:
         aside = Output(as_json=False, stream=sys.stderr)
-        aside.line(english("callback_key")["lost"], "yellow")
+        aside.line(chosen("callback_key")["lost"], "yellow")
         if not click.confirm("Make a new key?", err=True):
             aside.line("Nothing was changed.")
             sys.exit(ExitCode.NOT_DONE)
@@ -218,7 +218,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
     output.line(f"A new callback key was made: {made.path}.", "green")
     if made.aside:
         output.line(f"The damaged one is kept as {made.aside}.")
-    output.line(english("callback_key")["lost"], "yellow")
+    output.line(chosen("callback_key")["lost"], "yellow")
     output.line(
         f"{counted(made.open, 'payment')} open: posd asks the terminals for them when it is started. Start posd."
     )
@@ -270,7 +270,7 @@ def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
         ]
     else:
         pairs.append(("backup", "none: a new database"))
-    pairs.append(("present database", english("old_file")[mark.old]))
+    pairs.append(("present database", chosen("old_file")[mark.old]))
     if mark.replaced:
         pairs.append(("it is kept as", mark.replaced))
     pairs.append(("taken over from it", _taken(counted(mark.taken_over, "payment"), mark.by_id)))
@@ -289,6 +289,6 @@ def _key_lines(prepared: RestorePlan) -> Iterator[str]:
     if keys.aside:
         yield f"The callback key could not be read; it is kept as {keys.aside}."
     if not keys.kept and not keys.added:
-        yield english("callback_key")["none"].format(new_key=NEW_KEY)
+        yield chosen("callback_key")["none"].format(new_key=NEW_KEY)
     elif not keys.kept and prepared.mark.old is not OldFile.MISSING:
-        yield english("callback_key")["of_backup"]
+        yield chosen("callback_key")["of_backup"]

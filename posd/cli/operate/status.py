@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import msgspec
 from posd.base.files import user_name
 from posd.base.text import shown
 from posd.base.times import parse_iso
+from posd.cli.app.advice import check_words
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
@@ -21,6 +23,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
+from posd.cli.explain.catalogue import choose, language, named, say
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -29,6 +32,8 @@ Document = Mapping[str, Any]
 
 #: terminal's `reachable` -> word.
 REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not known"}
+#: What this screen says, of the catalogue of words.
+_say = partial(say, "status")
 #: A backup that is older than this, in seconds, is missing: the timer makes one a day.
 BACKUP_SECONDS = 2 * 86_400
 #: So many open payments are shown.
@@ -36,15 +41,13 @@ MOST_OPEN = 5
 #: Where the words beside the labels begin.
 INDENT = 17
 #: What stands beside each terminal.
-TERMINAL = "{:<11}{:<10}{:<14}{}"
+TERMINAL = "{:<10} {:<9} {:<13} {}"
 #: How commands begin.
 COMMANDS = ("posd ", "systemctl ", "sudo ")
 #: What looks into all files, and what writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
 #: A health check that is shown first if it fails: the results or the times of the others follow from it.
 FIRST = ("storage", "configuration", "clock")
-#: What sets a clock, after what tells of it.
-SET_CLOCK = 'posd clock; if it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'
 #: Where the package keeps the state of posd; it belongs to the user that runs it.
 USUAL_STATE = Path("/var/lib/posd")
 #: Longest that the service manager and its journal may take, in seconds.
@@ -72,6 +75,7 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
     The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
     well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
     """
+    choose(ctx)
     try:
         with connect(ctx) as api:
             if watch:
@@ -159,15 +163,16 @@ def _open_payments(api: Api) -> Sequence[Document] | None:
 def headline(document: Document, found: Sequence[StatusLine]) -> str:
     """Return the answer in words."""
     # A line without a label is one of several: the first of them has it.
-    wrong = [
-        "payments in doubt" if line.text.endswith("in doubt") else line.label.replace("  ", "terminal ")
+    labels = [
+        "payments in doubt" if line.label == "open payments" and line.text.endswith(named("in doubt")) else line.label
         for line in found
         if line.wrong and line.label
     ]
+    wrong = [named(label).replace("  ", "terminal ") for label in labels]
     if not wrong:
-        return f"posd: all is well{'' if 'counters' in document else ', as far as this socket shows it'}"
+        return _say("well" if "counters" in document else "well_here")
     failing = document["health"]["status"] == "failing"
-    return f"posd: {'PAYMENTS CANNOT BE MADE' if failing else 'not well'}: {', '.join(wrong)}"
+    return _say("failing" if failing else "not_well", wrong=", ".join(wrong))
 
 
 def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
@@ -179,7 +184,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
         # If posd does not trust the clock, the year may be the wrong one.
         year = document["clock"]["status"] != "ok"
         since = moment(document["started_at"], date=True, year=year)
-        yield StatusLine("uptime", f"{age(document['uptime_seconds'])}, since {since}")
+        yield StatusLine("uptime", _say("uptime", age=age(document["uptime_seconds"]), since=since))
         yield _configuration(document["configuration"], year=year)
     checks = document["health"]["checks"]
     for name, check in sorted(checks.items(), key=lambda item: _rank(*item)):
@@ -188,25 +193,23 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
             continue
         if name == "clock":
             # If posd does not trust the clock, `posd clock` says why.
-            detail = check["detail"].partition(". ")[0]
+            detail = check_words(name, {**check, "detail": check["detail"].partition(". ")[0]})[0]
             words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
-            yield StatusLine(name, words, not well, "" if well else SET_CLOCK)
+            yield StatusLine(name, words, not well, "" if well else _say("set_clock"))
         elif name == "certificate" or not well:
-            named = any(command in check["todo"] for command in COMMANDS)
-            todo = check["todo"] if named else f"{check['todo']}; {DOCTOR}"
-            yield StatusLine(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
+            detail, todo = check_words(name, check)
+            todo = todo if any(command in todo for command in COMMANDS) else f"{todo}; {DOCTOR}"
+            if well and language() != "en":
+                detail = _say("valid", until=moment(check["served"]["not_after"], date=True))
+            yield StatusLine(name.replace("_", " "), in_words(detail), not well, "" if well else todo)
     yield from _terminals(document["terminals"])
     yield from _work(document.get("counters"), payments)
     if whole:
         yield _disk(document["disk"])
         yield _backup(document)
-        yield StatusLine("relay", "none")
+        yield StatusLine("relay", named("none"))
     else:
-        yield StatusLine(
-            "not shown",
-            "uptime, attention, disk, backup: this is the socket of the tills",
-            todo="sudo posd status, or join the group posd-admin",
-        )
+        yield StatusLine("not shown", _say("socket_of_tills"), todo=_say("use_admin_socket"))
 
 
 def _rank(name: str, check: Document) -> int:
@@ -217,44 +220,38 @@ def _rank(name: str, check: Document) -> int:
 
 
 def _configuration(found: Document, *, year: bool) -> StatusLine:
-    loaded = f"loaded at {moment(found['loaded_at'], date=True, year=year)}"
+    loaded = _say("loaded", at=moment(found["loaded_at"], date=True, year=year))
     if (refused := found["refused"]) is None:
         keys = ", ".join(found["needs_restart"])
-        if keys:
-            return StatusLine(
-                "configuration", f"{loaded}; a restart takes up {keys}", todo="sudo systemctl restart posd"
-            )
-        return StatusLine("configuration", loaded)
+        text = _say("restart", loaded=loaded, keys=keys) if keys else loaded
+        return StatusLine("configuration", text, todo="sudo systemctl restart posd" if keys else "")
     first, more = refused["errors"][0], len(refused["errors"]) - 1
     where = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
     what = f"{first['key']} {first['message']}".strip()
-    also = f" (and {more} more)" if more else ""
-    return StatusLine(
-        "configuration",
-        f"a change was refused at {moment(refused['at'])}: {where}: {what}{also}. posd goes on with what was {loaded}",
-        wrong=True,
-        todo="posd config check && sudo systemctl reload posd",
-    )
+    also = _say("also", more=more) if more else ""
+    text = _say("refused", at=moment(refused["at"]), what=f"{where}: {what}{also}", loaded=loaded)
+    return StatusLine("configuration", text, wrong=True, todo="posd config check && sudo systemctl reload posd")
 
 
 def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
     if not items:
-        yield StatusLine("terminals", "none", wrong=True, todo="name them in the configuration ([[terminals]])")
+        yield StatusLine("terminals", named("none"), wrong=True, todo=_say("no_terminals"))
         return
-    yield StatusLine("terminals", TERMINAL.format("reachable", "identity", "commissioned", f"last payment ({here()})"))
+    heads = map(named, ("reachable", "identity", "commissioned"))
+    yield StatusLine("terminals", TERMINAL.format(*heads, _say("last_payment", zone=here())))
     for item in items:
         identity, commissioned = item["identity"], item.get("commissioned")
         words = TERMINAL.format(
-            REACHABLE[item["reachable"]],
-            "CONFLICT" if identity["conflict"] else identity["proof"],
-            day(commissioned["at"]) if commissioned else "lapsed" if item.get("commission_lapsed") else "-",
-            _last(item["last_payment"]) if "last_payment" in item else "not shown",
+            named(REACHABLE[item["reachable"]]),
+            named("CONFLICT" if identity["conflict"] else identity["proof"]),
+            day(commissioned["at"]) if commissioned else named("lapsed") if item.get("commission_lapsed") else "-",
+            _last(item["last_payment"]) if "last_payment" in item else named("not shown"),
         )
         todo = ""
         if identity["conflict"]:
             todo = f"posd terminals identity {item['serial']}"
         elif item["reachable"] is False or not item["base_url"]:
-            todo = f"{item['reason'] or 'it does not answer'} (posd doctor)"
+            todo = _say("offline", reason=item["reason"] or named("it does not answer"))
         wrong = bool(todo)
         if not wrong and item.get("commission_lapsed"):
             todo = f"posd terminals commission {item['serial']}"
@@ -264,7 +261,7 @@ def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
 def _last(payment: Document | None) -> str:
     if payment is None:
         return "-"
-    return f"{short(payment['at'])} {(payment['result'] or payment['phase']).replace('_', ' ')}"
+    return f"{short(payment['at'])} {named((payment['result'] or payment['phase']).replace('_', ' '))}"
 
 
 def _needs_a_person(payment: Document) -> bool:
@@ -274,37 +271,34 @@ def _needs_a_person(payment: Document) -> bool:
 def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
     """Yield what is open, and what needs a person."""
     if payments is None:
-        yield StatusLine("payments", "cannot be read", wrong=True, todo="posd doctor")
+        yield StatusLine("payments", named("cannot be read"), wrong=True, todo="posd doctor")
         return
     doubtful = sum(item["phase"] == "in_doubt" for item in payments)
     many, doubt = len(payments), doubtful
     if counters is not None:  # a page of a list does not have them all
         many, doubt = counters["open_payments"], counters["in_doubt"]
-    yield StatusLine(
-        "open payments",
-        f"{many or 'none'}, {doubt} in doubt" if doubt else str(many or "none"),
-        doubt > 0 or any(map(_needs_a_person, payments)),
-        "posd list --phase in_doubt" if doubt > doubtful else "",
-    )
+    text = _say("in_doubt", many=many or named("none"), doubt=doubt) if doubt else str(many or named("none"))
+    todo = "posd list --phase in_doubt" if doubt > doubtful else ""
+    yield StatusLine("open payments", text, doubt > 0 or any(map(_needs_a_person, payments)), todo)
     # First those that a person has to look at.
     first = sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
     for beginning, item in zip(short_ids([item["client_transaction_id"] for item in first]), first, strict=True):
         person = _needs_a_person(item)
         yield StatusLine("", f"{beginning}  {open_text(item)}", person, _to_settle(item) if person else "")
     if many > len(first):
-        yield StatusLine("", "and more (posd list --open)")
+        yield StatusLine("", _say("more_open"))
     if counters is None:
         return
     attention, prints = counters["attention"], counters["print_attention"]
-    yield StatusLine(
-        "attention", str(attention or "none"), bool(attention), "posd list --attention" if attention else ""
-    )
+    todo = "posd list --attention" if attention else ""
+    yield StatusLine("attention", str(attention or named("none")), bool(attention), todo)
     if prints:
         yield StatusLine("print attention", str(prints), wrong=True, todo="posd print-jobs --attention")
     if counters["open_print_jobs"]:
-        yield StatusLine("print jobs", f"{counters['open_print_jobs']} open (posd print-jobs --open)")
+        yield StatusLine("print jobs", _say("open_print_jobs", count=counters["open_print_jobs"]))
     if counters["quarantine"]:
-        yield StatusLine("quarantine", f"{counted(counters['quarantine'], 'refused callback')} kept (posd quarantine)")
+        callbacks = counted(counters["quarantine"], named("refused callback"))
+        yield StatusLine("quarantine", _say("quarantine", callbacks=callbacks))
 
 
 def _to_settle(payment: Document) -> str:
@@ -314,29 +308,28 @@ def _to_settle(payment: Document) -> str:
     search = payment.get("last_search")
     if search is None or search["result"] == "found":
         return asked_for
-    return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESULT_CODES)})"
+    return _say("settle", asked_for=asked_for, id=identity, results=", ".join(RESULT_CODES))
 
 
 def _disk(disk: Document) -> StatusLine:
     if disk["free_bytes"] is None:
-        return StatusLine("disk", "cannot be looked at", wrong=True, todo="posd doctor")
-    database = "" if disk["database_bytes"] is None else f"; the database has {size(disk['database_bytes'])}"
-    return StatusLine("disk", f"{size(disk['free_bytes'])} free of {size(disk['size_bytes'])}{database}")
+        return StatusLine("disk", named("cannot be looked at"), wrong=True, todo="posd doctor")
+    database = "" if disk["database_bytes"] is None else _say("database", size=size(disk["database_bytes"]))
+    return StatusLine("disk", _say("free", free=size(disk["free_bytes"]), of=size(disk["size_bytes"])) + database)
 
 
 def _backup(document: Document) -> StatusLine:
     """Return the age of the newest backup; where there is none it counts from the start of posd."""
     made = document["backup_at"]
     old = document["uptime_seconds"]
-    text = "none yet"
+    text = named("none yet")
     if made is not None:
         old = (parse_iso(document["at"]) - parse_iso(made)).total_seconds()
         # One from the future: one of the two clocks was wrong, and the check of the clock says so.
-        text = f"{f'{age(old)} old, ' if old >= 0 else ''}of {moment(made, date=True)}"
+        text = _say("backup" if old >= 0 else "future_backup", age=age(old), at=moment(made, date=True))
     late = old > BACKUP_SECONDS
-    return StatusLine(
-        "backup", text, late, "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" * late
-    )
+    todo = "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" if late else ""
+    return StatusLine("backup", text, late, todo)
 
 
 def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:
@@ -352,7 +345,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
     for line in found:
         indent = beside if line in terminals or line.label == "terminals" else INDENT
         room = min(READABLE_COLUMNS, output.stdout.width - indent) if output.rich else sys.maxsize
-        label = shortened(line.label, indent - 3) if output.rich and line in terminals else line.label
+        label = shortened(line.label, indent - 3) if output.rich and line in terminals else named(line.label)
         head = f"{'!' if line.wrong else ' '} {label} "
         # A label that is too long takes room of the first line.
         over = max(0, width(head) - indent)
@@ -394,21 +387,18 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
         }
         output.json(msgspec.json.encode(document))
         return
-    found = [
-        StatusLine(
-            "socket", f"{error.socket}: {error.reason}", True, "sudo posd status" if error.lasting else "posd doctor"
-        )
-    ]
+    todo = "sudo posd status" if error.lasting else "posd doctor"
+    found = [StatusLine("socket", f"{error.socket}: {error.reason}", True, todo)]
     if file.exists() and not os.access(file, os.R_OK):
-        found.append(StatusLine("configuration", f"{file} is not for this user to read", todo="sudo posd status"))
+        found.append(StatusLine("configuration", _say("not_for_this_user", file=file), todo="sudo posd status"))
     elif config is not None and not problems:
-        words = "can be read" if file.exists() else "is not there: the defaults count"
-        found.append(StatusLine("configuration", f"{file} {words}", todo="sudo posd config check"))
+        words = _say("can_be_read" if file.exists() else "not_there", file=file)
+        found.append(StatusLine("configuration", words, todo="sudo posd config check"))
     elif file.exists() or not context(ctx).socket_path:
         found += [StatusLine("configuration", problem.what, wrong=True, todo=problem.cure) for problem in problems[:3]]
     if service:
         runs = service.get("ActiveState") == "active"
-        words = f"{service.get('ActiveState')} ({service.get('SubState')}), result {service.get('Result')}"
+        words = f"{service.get('ActiveState')} ({service.get('SubState')}), {named('result')} {service.get('Result')}"
         found.append(StatusLine("service", words, not runs, "" if runs else "sudo systemctl start posd"))
         if service.get("StatusText"):
             found.append(StatusLine("it says", service["StatusText"]))
@@ -416,7 +406,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
             found.append(StatusLine("last error", last_error))
         found.append(StatusLine("its log", "sudo journalctl -u posd -n 20"))
     title = "CANNOT BE ASKED" if error.lasting else "DOES NOT ANSWER" if error.sent else "DOES NOT RUN"
-    write(output, f"posd: {title}", typed(found, Path(error.socket)), failing=True)
+    write(output, f"posd: {named(title)}", typed(found, Path(error.socket)), failing=True)
 
 
 def _service() -> Mapping[str, str]:
@@ -451,9 +441,9 @@ def _output(command: str) -> str:
 
 def open_text(transaction: Mapping[str, Any]) -> str:
     """Write an open payment in a line, without its id."""
-    names = (transaction["terminal"], transaction["type"])
-    person = "needs a person" if transaction["next_step"] == "ask_person" else ""
-    words = (*names, asked(transaction["amount"]), state(transaction), started(transaction), person)
+    names = (transaction["terminal"], named(transaction["type"]))
+    person = named("needs a person") if transaction["next_step"] == "ask_person" else ""
+    words = (*names, asked(transaction["amount"]), named(state(transaction)), started(transaction), person)
     return "  ".join(filter(None, words))
 
 

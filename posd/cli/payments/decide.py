@@ -24,7 +24,7 @@ from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller
 from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof, terminal_option
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import chosen
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
 from posd.cli.payments.start import TYPES
 from posd.cli.payments.words import hint, resolving, words_of
@@ -119,7 +119,7 @@ def _decide(
             reply = api.post(f"{path}/{decision.verb}", body)
         except Unreachable as error:
             if error.sent:
-                see = english("subject")[subject.word.replace(" ", "_")]["see"].format(id=identity)
+                see = chosen("subject")[subject.word.replace(" ", "_")]["see"].format(id=identity)
                 output.note(f"It may have been done all the same; see:  {see}", "yellow")
             raise
     output.json(reply.raw)
@@ -169,7 +169,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
         sys.exit(for_transaction(transaction))
     search = transaction["last_search"]
     operation = words_of(transaction)
-    came = english("search")[whom or search["result"]]["means"] if search else "The terminal was not asked."
+    came = chosen("search")[whom or search["result"]]["means"] if search else "The terminal was not asked."
     output.line(operation.fill(came).replace("{terminal}", transaction["terminal"]))
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
@@ -212,7 +212,7 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
 
     def explain(aside: Output, transaction: Document) -> None:
         _check_open(output, PAYMENT, transaction, "release")
-        aside.line(words_of(transaction).fill(english("decide")["release"]))
+        aside.line(words_of(transaction).fill(chosen("decide")["release"]))
         _warn_running(aside, transaction)
 
     decision = Decision("release", {}, f"Free the terminal of {transaction_id}?", explain)
@@ -275,7 +275,7 @@ def resolve(
     if subject is PAYMENT:
         body["transaction_reference"] = None if reference is None else str(reference)
 
-    said = english("decide")
+    said = chosen("decide")
 
     def explain(aside: Output, document: Document) -> None:
         _check_open(output, subject, document, "resolve")
@@ -320,7 +320,7 @@ def acknowledge(
             why = f"cannot acknowledge {code}: it is not open for {identity} (open: {others})"
             raise Failure(why, ExitCode.NOT_DONE, output)
         show_attention(aside, subject, {**document, "attention": found})
-        aside.line(english("decide")["acknowledge"].format(code=code, noun=subject.noun(document)))
+        aside.line(chosen("decide")["acknowledge"].format(code=code, noun=subject.noun(document)))
 
     decision = Decision("acknowledge", {"code": code}, f"Clear {code}?", explain)
     document = _decide(ctx, output, subject, identity, decision, signature)
@@ -337,7 +337,7 @@ def _check_open(output: Output, subject: Subject, document: Document, verb: str)
 
 def _warn_running(aside: Output, transaction: Document) -> None:
     if transaction["abortable"]:
-        aside.line(english("decide")["may_run"], "yellow")
+        aside.line(chosen("decide")["may_run"], "yellow")
         aside.line(f"posd abort {transaction['client_transaction_id']}", indent=4)
 
 

@@ -18,7 +18,7 @@ from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import chosen
 from posd.cli.payments.words import (
     evidence_text,
     hint,
@@ -287,7 +287,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
             case "amount" if value:
                 text = f"{asked(value)}  ({inline(value)})"
             case "last_search" if value:
-                words = english("history_by")["search"].get(value["result"], value["result"])
+                words = chosen("history_by")["search"].get(value["result"], value["result"])
                 text = f"{moment(value['at'], date=True)}  {words}"
             case "display":
                 text = f"{value['code']}: {value['text']}"

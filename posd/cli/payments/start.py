@@ -13,7 +13,7 @@ from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.find_id import LEAST_FOR_MONEY, find
 from posd.cli.app.output import Output
 from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
-from posd.cli.explain.catalogue import english, say
+from posd.cli.explain.catalogue import chosen, say
 from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import operation
 
@@ -45,7 +45,7 @@ class StartCommand(NamedTuple):
     @property
     def words(self) -> Mapping[str, str]:
         """What the catalogue says: what it does, what ORIGINAL is, and of AMOUNT."""
-        found: Mapping[str, str] = english("start")[self.type]
+        found: Mapping[str, str] = chosen("start")[self.type]
         return found
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import chosen, say
 
 #: operation types that are known to ask for the card (terminal API, Lifecycle).
 WITH_CARD = frozenset({"charge", "pre-auth"})
@@ -55,7 +55,7 @@ class OperationWords(NamedTuple):
 @cache
 def operation(kind: str | None) -> OperationWords:
     """Return the words of an operation type; None and others: of what another database lost, or of a later version."""
-    rows = english("operation")
+    rows = chosen("operation")
     return OperationWords(**rows.get(str(kind), rows["unknown"]))
 
 
@@ -68,13 +68,13 @@ def approval(transaction: Mapping[str, Any]) -> str:
     """Return what the approval of a transaction means, in one or two sentences."""
     if transaction["type"] == "void":
         reversal = transaction["outcome"]["reversal"]
-        return str(english("reversal").get(reversal or "unknown", f"The original was reversed: {reversal}."))
+        return str(chosen("reversal").get(reversal or "unknown", f"The original was reversed: {reversal}."))
     return words_of(transaction).approved
 
 
 def _of_status(field: str, transaction: Mapping[str, Any], status: str | None) -> str:
     """Return a text about a lifecycle state of a transaction, empty if there is none."""
-    row = english("status").get(str(status), {})
+    row = chosen("status").get(str(status), {})
     card = row.get(f"card_{field}") if transaction["type"] in WITH_CARD else None
     return str(card or row.get(field, ""))
 
@@ -82,7 +82,7 @@ def _of_status(field: str, transaction: Mapping[str, Any], status: str | None) -
 def status_hint(status: str | None, transaction: Mapping[str, Any]) -> str:
     """Return what a lifecycle state of a transaction means for the cashier, in one line."""
     if status is None:
-        return str(english("hint")["asking"])
+        return str(chosen("hint")["asking"])
     return _of_status("hint", transaction, status) or f"the terminal says {status}"
 
 
@@ -91,7 +91,7 @@ def hint(transaction: Mapping[str, Any]) -> str:
     code = "in_doubt" if transaction["phase"] == "in_doubt" else "endless" if endless(transaction) else None
     if code is None:
         return status_hint(transaction["status"], transaction)
-    return words_of(transaction).fill(english("hint")[code])
+    return words_of(transaction).fill(chosen("hint")[code])
 
 
 def endless(transaction: Mapping[str, Any]) -> bool:
@@ -106,8 +106,8 @@ def started(transaction: Mapping[str, Any]) -> str:
     at = transaction["created_at"]
     seconds = seconds_since(at)
     if seconds < 0:  # one of the two clocks is wrong
-        return f"started {moment(at, year=True)}"
-    return f"started {roughly(seconds)} ago" if seconds >= LONG_SECONDS else ""
+        return say("payment", "started_at", at=moment(at, year=True))
+    return say("payment", "started_ago", ago=roughly(seconds)) if seconds >= LONG_SECONDS else ""
 
 
 def state(transaction: Mapping[str, Any]) -> str:
@@ -120,7 +120,7 @@ def state(transaction: Mapping[str, Any]) -> str:
     if phase != "active":
         return phase.replace("_", " ")
     if endless(transaction):
-        return str(english("hint")["no_outcome"])
+        return str(chosen("hint")["no_outcome"])
     return _of_status("short", transaction, status) or str(status or phase)
 
 
@@ -128,19 +128,19 @@ def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
     """Return a final transaction's style and what its outcome means, for the customer or for its original."""
     outcome = transaction["outcome"]
     named = words_of(transaction)
-    style, row = STYLES.get(outcome["result"], "yellow"), english("result").get(outcome["result"], {})
+    style, row = STYLES.get(outcome["result"], "yellow"), chosen("result").get(outcome["result"], {})
     words = named._replace(approved=approval(transaction)).fill(row.get("means", ""))
     if any(evidence["kind"] == "operator" for evidence in outcome["evidence"]):
         return style, f"By a person's word: {words}"
     if outcome["result"] == "approved" or outcome["reached_acquirer"] is not None:
         return style, words
-    return "yellow", named.fill(english("hint")["uncertain"])
+    return "yellow", named.fill(chosen("hint")["uncertain"])
 
 
 def resolving(result: str, transaction: Mapping[str, Any]) -> str:
     """Return what it means to resolve a transaction as that result, as a half sentence."""
-    template = english("decide")["approved" if result == "approved" else "undone"]
-    return words_of(transaction).fill(template, books=english("result")[result]["books"])
+    template = chosen("decide")["approved" if result == "approved" else "undone"]
+    return words_of(transaction).fill(template, books=chosen("result")[result]["books"])
 
 
 #: kind of an entry of the history -> the field whose value says what happened.
@@ -169,10 +169,10 @@ def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> lis
 def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
     """Return what an entry of the history says happened, and which of its fields that tells already."""
     kind = entry["kind"]
-    field, words = BY_FIELD.get(kind, ""), english("history_by").get(kind, {})
+    field, words = BY_FIELD.get(kind, ""), chosen("history_by").get(kind, {})
     if (value := entry.get(field)) is not None and str(value).lower() in words:
         return words[str(value).lower()], {field}
-    template = english("history").get(kind, kind.replace("{", "{{").replace("}", "}}"))
+    template = chosen("history").get(kind, kind.replace("{", "{{").replace("}", "}}"))
     named = {name for _, name, _, _ in Formatter().parse(template) if name}
     return template.format_map({name: _plain(entry.get(name)) for name in named}), named
 
@@ -180,7 +180,7 @@ def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
 def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
     """Write the fields of a history entry or an evidence in words, but those `told` already and empty ones."""
     left = {name: value for name, value in fields.items() if name not in NOT_DETAILS and name not in told}
-    ordered = dict.fromkeys((*(name for name in english("detail") if name in left), *left))
+    ordered = dict.fromkeys((*(name for name in chosen("detail") if name in left), *left))
     parts = [_detail(name, left[name]) for name in ordered]
     return ", ".join(filter(None, parts))
 
@@ -188,7 +188,7 @@ def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
 def evidence_text(evidence: Mapping[str, Any]) -> str:
     """Write one proof of an outcome: what it is, when it arrived, and its fields."""
     kind = evidence["kind"]
-    head = f"{english('evidence').get(kind, {}).get('short', kind)} ({moment(evidence['at'], date=True)})"
+    head = f"{chosen('evidence').get(kind, {}).get('short', kind)} ({moment(evidence['at'], date=True)})"
     rest = details(evidence)
     return f"{head}: {rest}" if rest else head
 
@@ -201,11 +201,11 @@ def superseded_text(outcome: Mapping[str, Any]) -> str:
 def _detail(name: str, value: Any) -> str:
     if name == "evidence":
         return "; ".join(map(evidence_text, value))
-    words: Mapping[str, str] = english("value").get(name, {})
+    words: Mapping[str, str] = chosen("value").get(name, {})
     if isinstance(value, str | bool) and str(value).lower() in words:
         return words[str(value).lower()]
     text = _plain(value)
-    template = english("detail").get(name)
+    template = chosen("detail").get(name)
     return "" if not text else template.format(text) if template else f"{name} {text}"
 
 

@@ -11,15 +11,15 @@ from posd.cli.app.output import Output, Pair
 from posd.cli.app.subject import Progress, Subject
 from posd.cli.app.tables import Id
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import Advice, advice, english
+from posd.cli.explain.catalogue import Advice, advice, chosen
 
 
 def hint(job: Mapping[str, Any]) -> str:
     """Return what happens now with an open print job, in one line."""
-    hints, status = english("hint"), job["status"]
+    hints, status = chosen("hint"), job["status"]
     if job["phase"] == "in_doubt" or status is None:
         return str(hints["print_in_doubt" if job["phase"] == "in_doubt" else "asking"])
-    return str(english("printing").get(status, {}).get("hint", f"the terminal says {status}"))
+    return str(chosen("printing").get(status, {}).get("hint", f"the terminal says {status}"))
 
 
 def state(job: Mapping[str, Any]) -> str:
@@ -28,13 +28,13 @@ def state(job: Mapping[str, Any]) -> str:
         return _end(job)["short"]
     if job["phase"] != "active":
         return str(job["phase"]).replace("_", " ")
-    return str(english("printing").get(job["status"], {}).get("short", job["status"] or "taken"))
+    return str(chosen("printing").get(job["status"], {}).get("short", job["status"] or "taken"))
 
 
 def meaning(job: Mapping[str, Any]) -> tuple[str, str]:
     """Return a final print job's style and what its end means."""
     end = _end(job)
-    known = end is not english("printed")["unknown"]
+    known = end is not chosen("printed")["unknown"]
     return "green" if job["status"] == "COMPLETED" else "red" if known else "yellow", end["means"]
 
 
@@ -52,7 +52,7 @@ def attention_advice(code: str) -> Advice:
 
 def _end(job: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the words of how a print job ended, by its status and by what decided it."""
-    ends, status, by = english("printed"), job["status"], job["decided_by"]
+    ends, status, by = chosen("printed"), job["status"], job["decided_by"]
     found: Mapping[str, str] = ends.get(f"{status} {by}") or ends.get(status or by) or ends["unknown"]
     return found
 
@@ -92,7 +92,7 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
         "state": f"{state(job)} since {moment(job['updated_at'], date=True)}",
         "error": error_text(job),
         "why": job.get("reason"),
-        "proof": english("decided_by").get(job["decided_by"], job["decided_by"]),
+        "proof": chosen("decided_by").get(job["decided_by"], job["decided_by"]),
     }
     return [(label, str(value)) for label, value in fields.items() if value]
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from posd.base.times import iso
 from posd.cli.app.output import counted, money
 from posd.cli.report.view import RESULTS, ReportView, Row
-from posd.cli.report.words import UNNAMED, result_name
+from posd.cli.report.words import result_name, unnamed
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
@@ -68,7 +68,7 @@ def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
     """Yield what was counted in a currency by day, where there are several, and by hour."""
     if report["shift"] is not None:
         return
-    currency = total["currency"] or UNNAMED
+    currency = total["currency"] or unnamed()
     results = ["approved", "reversed"] if total["reversals"] else ["approved"]
     several = len(report.days) > 1
     beside, suffix = (f", in {currency}", f"-{currency}") if report.several else ("", "")

@@ -17,6 +17,7 @@ from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_opt
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, counted
 from posd.cli.app.private_file import write_private_file
+from posd.cli.explain.catalogue import choose
 from posd.cli.operate.config import is_own_file
 from posd.cli.report import exports, table, words
 from posd.cli.report.days import Days, read_day
@@ -88,6 +89,8 @@ def report(
         raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
     if begin and (output.as_json or as_table or html is not None or expect is not None):
         raise click.UsageError("--begin makes no report: use it without --json, --csv, --html and --expect")
+    if not as_table and html is None:  # a file and a page are in English
+        choose(ctx)
     shift = _shift(which)
     _check_close(closes, begin, operator, note, terminal)
     expected = None if expect is None else _sum(expect)
@@ -98,7 +101,7 @@ def report(
             shift = _close(api, output, str(operator).strip(), (note or "").strip(), begin=begin)
             if shift is None:
                 return
-        with output.busy("adding up"):
+        with output.busy(words.said("adding_up")):
             asked = {"shift": shift or ("open" if since else None)}
             if asked["shift"] is None:
                 zone = zone or merchant_zone(api)
@@ -108,7 +111,7 @@ def report(
             made = ReportView(_read(api, wanted), metadata)
             unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
     if unknown:
-        output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
+        output.note(words.said("not_in_fleet", serial=terminal), "yellow")
     if expected is not None:
         made = replace(made, expected=_compared(made, *expected))
     _write(output, made, as_table=as_table, html=html)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from posd.base.text import shown
 from posd.cli.app.output import counted, money
-from posd.cli.explain.catalogue import english
+from posd.cli.explain.catalogue import chosen
 from posd.cli.report import charts, words
 from posd.cli.report.view import SECTIONS, ReportView, Row
 
@@ -49,7 +49,7 @@ def write(report: ReportView) -> str:
         amount=amount,
         clock=clock,
         counted=counted,
-        captions=english("report")["section"],
+        captions=chosen("report")["section"],
         sections=SECTIONS,
         most_in_question=MOST_IN_QUESTION,
         most_named=MOST_NAMED,

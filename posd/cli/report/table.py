@@ -6,9 +6,10 @@ from textwrap import wrap
 from posd.cli.app.output import Output, money
 from posd.cli.app.subject import show_what_to_do
 from posd.cli.app.tables import Cells, Layout, Number
+from posd.cli.explain.catalogue import named
 from posd.cli.report import words
 from posd.cli.report.view import RESULTS, ReportView, Row
-from posd.cli.report.words import UNNAMED, amount, in_totals, kind_name, result_name
+from posd.cli.report.words import amount, in_totals, kind_name, part_name, result_name, said, unnamed
 
 #: Characters of an id, as references are; what stands below one is broken to its width.
 UUID = 36
@@ -18,8 +19,8 @@ Column = tuple[str, Callable[[Row], str]]
 
 def show(output: Output, report: ReportView) -> None:
     """Write the report."""
-    output.line(f"Card payments of {words.title(report)}", "bold")
-    of = f"Terminal {report['terminal']}" if report["terminal"] else "All terminals"
+    output.line(said("title", title=words.title(report)), "bold")
+    of = said("of_terminal", serial=report["terminal"]) if report["terminal"] else named("All terminals")
     output.line(f"{of}. {words.scope(report)}.")
     for line in words.shift_lines(report):
         output.line(line)
@@ -27,7 +28,7 @@ def show(output: Output, report: ReportView) -> None:
         output.line(doubt, "bold red")
     if not report["payments"]:
         output.line()
-        output.line("No payments.")
+        output.line(named("No payments."))
     _payments(output, report)
     if report["payments"]:
         _totals(output, report)
@@ -47,7 +48,7 @@ def _payments(output: Output, report: ReportView) -> None:
     for title, wanted in shown.items():
         if items := report.section(*wanted):
             output.line()
-            output.line(title, "bold")
+            output.line(named(title), "bold")
             _table(output, report, items, by_reference=wanted[0] in ("counted", "reserved"))
     if line := words.unlisted(report):
         output.line(line, "yellow")
@@ -67,13 +68,13 @@ def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_refer
     else:
         columns += [("transaction", lambda row: row["client_transaction_id"]), ("state", _state)]
     if report.several:
-        columns.append(("currency", lambda row: row["currency"] or UNNAMED))
+        columns.append(("currency", lambda row: row["currency"] or unnamed()))
     if report.metadata is not None:
         columns.append((report.metadata, lambda row: row.get("metadata") or "-"))
-    names = [name for name, _ in columns]
+    names = [named(name) for name, _ in columns]
     rows = _aligned([[read(item) for _, read in columns] for item in items], 3)
     if not output.narrow:
-        output.table(names, rows, Layout(cut="terminal"))
+        output.table(names, rows, Layout(cut=named("terminal")))
         return
     time, kind, terminal, number, *rest = names
     stacked = [_stacked(row) for row in rows]
@@ -95,7 +96,7 @@ def _time(report: ReportView, row: Row) -> str:
 
 
 def _ticket(row: Row) -> str:
-    return "; ".join([row["ticket_number"] or "no ticket", *filter(None, (row["became"],)), *words.notes(row)])
+    return "; ".join([row["ticket_number"] or named("no ticket"), *filter(None, (row["became"],)), *words.notes(row)])
 
 
 def _state(row: Row) -> str:
@@ -103,32 +104,24 @@ def _state(row: Row) -> str:
 
 
 def _totals(output: Output, report: ReportView) -> None:
-    tables = {
-        "terminal": ("by_terminal", "terminal"),
-        "type": ("by_type", "type"),
-        "card": ("by_brand", "brand"),
-        "currency": ("by_currency", "currency"),
-        "day": ("by_day", "day"),
-    }
-    if not report.several:
-        del tables["currency"]
-    if len(report.days) < 2:
-        del tables["day"]
+    tables = {"terminal": "terminal", "type": "type", "card": "brand"}
+    tables |= {"currency": "currency"} if report.several else {}
+    tables |= {"day": "day"} if len(report.days) > 1 else {}
     output.line()
-    output.line("Totals" + words.clock_mark(report), "bold")
-    for column, (of, member) in tables.items():
+    output.line(named("Totals") + words.clock_mark(report), "bold")
+    for column, member in tables.items():
         beside = report.several and column != "currency"
-        named = kind_name if column == "type" else str
-        rows = [_figures(named(item[member] or UNNAMED), item, beside=beside) for item in report[of]]
+        name = kind_name if column == "type" else str
+        rows = [_figures(name(item[member] or unnamed()), item, beside=beside) for item in report[f"by_{member}"]]
         if column == "terminal":
-            rows += [_figures("total", item, beside=beside) for item in report.by_currency]
+            rows += [_figures(named("total"), item, beside=beside) for item in report.by_currency]
         output.line()
         names = (column, *(("currency",) if beside else ()), "payments", "charged", "reversals", "reversed", "total")
-        output.table(names, _aligned(rows, *range(len(names) - 5, len(names))), Layout(cut="terminal"))
+        output.table(
+            [*map(named, names)], _aligned(rows, *range(len(names) - 5, len(names))), Layout(cut=named("terminal"))
+        )
     output.line()
-    parts = [
-        (words.part_name(part["part"]), money(part["total"]), part["currency"] or UNNAMED) for part in report["by_part"]
-    ]
+    parts = [(part_name(one["part"]), money(one["total"]), one["currency"] or unnamed()) for one in report["by_part"]]
     output.table(*_cut(("part, as the till sent it", "total", "currency"), _aligned(parts, 1), report))
     if report["reserved"]:
         held = [
@@ -137,7 +130,7 @@ def _totals(output: Output, report: ReportView) -> None:
                 item["became"] or "-",
                 str(item["number"]),
                 money(item["amount"]),
-                item["currency"] or UNNAMED,
+                item["currency"] or unnamed(),
             )
             for item in report["reserved"]
         ]
@@ -148,13 +141,12 @@ def _totals(output: Output, report: ReportView) -> None:
     output.line()
     ended = {result: sum(item[result] for item in report["results"]) for result in RESULTS}
     took = report["seconds"]
-    within = f"; half of them within {took['median']:f} s, 95 % within {took['p95']:f} s" if took["count"] else ""
-    output.line(
-        "Results: " + ", ".join(f"{count} {result_name(name)}" for name, count in ended.items() if count) + within
-    )
+    within = said("within", half=took["median"], most=took["p95"]) if took["count"] else ""
+    results = ", ".join(f"{count} {result_name(name)}" for name, count in ended.items() if count)
+    output.line(said("results", results=results) + within)
     _sureness(output, report)
     for item in report.totals:
-        total = f"Total: {money(item['total'])} {item['currency'] or ''}".rstrip()
+        total = f"{named('Total')}: {money(item['total'])} {item['currency'] or ''}".rstrip()
         output.line(total + words.clock_mark(report), "bold green")
     for rule in words.rules(report):
         output.line(rule, "dim")
@@ -165,7 +157,7 @@ def _cut(
 ) -> tuple[Sequence[str], Sequence[Cells]]:
     """Leave the last column out, the currency, where there is only one."""
     last = len(names) if report.several else -1
-    return names[:last], [row[:last] for row in rows]
+    return [named(name) for name in names[:last]], [row[:last] for row in rows]
 
 
 def _sureness(output: Output, report: ReportView) -> None:
@@ -176,10 +168,10 @@ def _sureness(output: Output, report: ReportView) -> None:
     rows = [
         (
             words.standing_name(item["standing"]),
-            "yes" if item["in_total"] else "no",
+            named("yes" if item["in_total"] else "no"),
             str(item["number"]),
             money(item["amount"]) + words.unknown_amounts(item),
-            item["currency"] or UNNAMED,
+            item["currency"] or unnamed(),
         )
         for item in found
     ]
@@ -191,7 +183,7 @@ def _sureness(output: Output, report: ReportView) -> None:
 def _figures(name: str, item: Row, *, beside: bool) -> tuple[str, ...]:
     payments, charged = (str(item["payments"]), money(item["charged"])) if item["payments"] else ("-", "-")
     voids, back = (str(item["reversals"]), money(item["reversed"])) if item["reversals"] else ("-", "-")
-    currency = (item["currency"] or UNNAMED,) if beside else ()
+    currency = (item["currency"] or unnamed(),) if beside else ()
     return name, *currency, payments, charged, voids, back, money(item["total"])
 
 
@@ -209,18 +201,12 @@ def _unsettled(output: Output, report: ReportView) -> None:
         output.line(words.question(row), indent=4)
     for row in report.marked("differs"):
         output.line(f"{row['client_transaction_id']}  {row['terminal']}  {amount(row['amount'])}, {in_totals(row)}")
-        output.line(f"Authorized {amount(row['authorized'])}, asked for {amount(row['requested'])}.", indent=4)
+        output.line(said("differs", is_now=amount(row["authorized"]), asked=amount(row["requested"])), indent=4)
     if report["wrong_clocks"]:
         output.line()
         output.line(words.wrong_clocks(report), "yellow")
-    show_what_to_do(
-        output,
-        (
-            (item["code"], words.advice(item["code"], row), row["client_transaction_id"])
-            for row in report.marked("attention")
-            for item in row["attention"]
-        ),
-    )
+    marks = [(row, item["code"]) for row in report.marked("attention") for item in row["attention"]]
+    show_what_to_do(output, ((code, words.advice(code, row), row["client_transaction_id"]) for row, code in marks))
     if report["attention_elsewhere"]:
         output.line()
         output.line(words.elsewhere(report), "yellow")

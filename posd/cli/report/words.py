@@ -7,7 +7,7 @@ from functools import partial
 
 from posd.cli.app.advice import attention_advice
 from posd.cli.app.output import counted, money
-from posd.cli.explain.catalogue import Advice, english
+from posd.cli.explain.catalogue import Advice, chosen, named
 from posd.cli.payments.words import state, words_of
 from posd.cli.report.view import Comparison, ReportView, Row
 
@@ -15,26 +15,26 @@ from posd.cli.report.view import Comparison, ReportView, Row
 SHOWN = 5
 
 
-def _said(name: str, **words: object) -> str:
+def said(name: str, **words: object) -> str:
     """Return a sentence of [report] in the catalogue, with its braces filled."""
-    template: str = english("report")["says"][name]
+    template: str = chosen("report")["says"][name]
     return template.format(**words)
 
 
 def _name(table: str, code: str) -> str:
-    return str(english("report")[table].get(code, code))
+    return str(chosen("report")[table].get(code, code))
 
 
 #: What a payment is, a part of an amount, how it ended, how sure it is: code -> its name, else as it is written.
 kind_name, part_name, result_name, standing_name = (
     partial(_name, table) for table in ("kind", "part", "result", "standing")
 )
-#: What stands for a name that was not said.
-UNNAMED = _said("unnamed")
+#: Write what stands for a name that was not said.
+unnamed = partial(said, "unnamed")
 
 
 def _payments(count: int) -> dict[str, str]:
-    return {"payments": counted(count, "payment"), "are": "is" if count == 1 else "are"}
+    return {"payments": counted(count, named("payment")), "are": "is" if count == 1 else "are"}
 
 
 def _amounts(values: Sequence[Decimal]) -> str:
@@ -43,12 +43,12 @@ def _amounts(values: Sequence[Decimal]) -> str:
 
 def rules(report: ReportView) -> Sequence[str]:
     """Return how the totals of a report are made, for a person who compares them with another list."""
-    return [_said(f"rule_{name}") for name in ("day" if report["shift"] is None else "shift", "amount", "totals")]
+    return [said(f"rule_{name}") for name in ("day" if report["shift"] is None else "shift", "amount", "totals")]
 
 
 def day(value: date) -> str:
     """Write a day in words."""
-    return f"{value:%A} {value.day} {value:%B} {value.year}"
+    return said("day", day=value, number=value.day)
 
 
 def time(value: datetime) -> str:
@@ -61,20 +61,20 @@ def title(report: ReportView) -> str:
     shift = report["shift"]
     if shift is None:
         first, last = report.days[0], report.days[-1]
-        return day(first) if first == last else f"{day(first)} to {day(last)}"
+        return day(first) if first == last else said("days", first=day(first), last=day(last))
     if shift["closed_at"] is not None:
-        return _said("closed_shift", **shift, at=time(report.local(shift["closed_at"])))
-    return _said("first_shift" if shift["previous"] is None else "open_shift", **shift)
+        return said("closed_shift", **shift, at=time(report.local(shift["closed_at"])))
+    return said("first_shift" if shift["previous"] is None else "open_shift", **shift)
 
 
 def scope(report: ReportView) -> str:
     """Return the time zone of its times, and what bounds it."""
     zone, shift = report["timezone"], report["shift"]
     if shift is None:
-        return _said("scope_day" if report.is_over else "scope_day_open", zone=zone)
+        return said("scope_day" if report.is_over else "scope_day_open", zone=zone)
     if (last := shift["previous"]) is None:
-        return _said("scope_first", zone=zone)
-    return _said("scope_shift", zone=zone, **last, at=time(report.local(last["closed_at"])))
+        return said("scope_first", zone=zone)
+    return said("scope_shift", zone=zone, **last, at=time(report.local(last["closed_at"])))
 
 
 def shift_lines(report: ReportView) -> list[str]:
@@ -92,9 +92,9 @@ def shift_lines(report: ReportView) -> list[str]:
         "changed": len([row for row in report["payments"] if row.get("changed_since")]),
     }
     words = {"amounts": differences, "still": len(set(carried) & set(waiting))}
-    found = [_said("note", note=shift["note"])] if shift["note"] else []
-    found += [_said(name, **_payments(count), **words) for name, count in counts.items() if count]
-    return [*found, _said("more")] if shift["more"] else found
+    found = [said("note", note=shift["note"])] if shift["note"] else []
+    found += [said(name, **_payments(count), **words) for name, count in counts.items() if count]
+    return [*found, said("more")] if shift["more"] else found
 
 
 def comparison(found: Comparison) -> str:
@@ -102,7 +102,7 @@ def comparison(found: Comparison) -> str:
     name = "equal" if found.equal else "terminal_more" if found.difference > 0 else "terminal_less"
     sums = {"expected": found.expected, "counted": found.counted, "difference": abs(found.difference)}
     of = f" {found.currency}" if found.currency else ""
-    return _said(name, **{key: money(value) for key, value in sums.items()}, of=of)
+    return said(name, **{key: money(value) for key, value in sums.items()}, of=of)
 
 
 def amount(value: Decimal | None) -> str:
@@ -113,9 +113,9 @@ def amount(value: Decimal | None) -> str:
 def state_name(row: Row) -> str:
     """Write where a payment stands."""
     if row["section"] == "open" and row.get("changed_since"):
-        return _said("open_at_close")
+        return said("open_at_close")
     if row.get("removed") and row["result"] is None:
-        return _said("removed_record")
+        return said("removed_record")
     outcome = None if row["result"] is None else {"result": row["result"]}
     return result_name(state({**row, "outcome": outcome}))
 
@@ -127,7 +127,7 @@ def question(row: Row) -> str:
         name = "unclear_void" if row["type"] == "void" else "unclear_amount" if row["amount"] is None else name
     elif name not in ("open", "not_charged"):
         name = "contradicted"
-    return _said(f"question_{name}", state=state_name(row), whether=words_of(row).whether)
+    return said(f"question_{name}", state=state_name(row), whether=words_of(row).whether)
 
 
 def advice(code: str, row: Row) -> Advice:
@@ -137,17 +137,17 @@ def advice(code: str, row: Row) -> Advice:
 
 def in_totals(row: Row) -> str:
     """Return whether its amount is in the totals."""
-    return _said("in_totals" if row["section"] == "counted" else "not_in_totals")
+    return said("in_totals" if row["section"] == "counted" else "not_in_totals")
 
 
 def unknown_amounts(item: Row) -> str:
     """Return how many of them have an unknown amount; empty if all are known."""
-    return _said("and_unknown", count=item["unknown"]) if item["unknown"] else ""
+    return said("and_unknown", count=item["unknown"]) if item["unknown"] else ""
 
 
 def clock_mark(report: ReportView) -> str:
     """Return the remark behind a total; empty if posd trusted the clock."""
-    return _said("clock_mark") if report["clock_unsure"] else ""
+    return said("clock_mark") if report["clock_unsure"] else ""
 
 
 def open_line(report: ReportView) -> str:
@@ -156,31 +156,31 @@ def open_line(report: ReportView) -> str:
     if not items:
         return ""
     known = [row["amount"] for row in items if row["amount"] is not None]
-    shown = _amounts(known) + (_said("and_more", count=len(known) - SHOWN) if len(known) > SHOWN else "")
-    unknown = _said("unknown", count=len(items) - len(known)) if len(items) > len(known) else ""
-    return _said("may_have_moved", **_payments(len(items)), amounts="; ".join(filter(None, (shown, unknown))))
+    shown = _amounts(known) + (said("and_more", count=len(known) - SHOWN) if len(known) > SHOWN else "")
+    unknown = said("unknown", count=len(items) - len(known)) if len(items) > len(known) else ""
+    return said("may_have_moved", **_payments(len(items)), amounts="; ".join(filter(None, (shown, unknown))))
 
 
 def unlisted(report: ReportView) -> str:
     """Return the words on how many payments are not listed, "" where all are."""
-    return _said("unlisted", more=counted(report["unlisted"], "more payment")) if report["unlisted"] else ""
+    return said("unlisted", more=counted(report["unlisted"], named("more payment"))) if report["unlisted"] else ""
 
 
 def elsewhere(report: ReportView) -> str:
     """Return how many payments need attention that are not in the report."""
-    where = "days" if report["shift"] is None else "shifts"
-    return _said("elsewhere", where=where, count=report["attention_elsewhere"])
+    where = named("days" if report["shift"] is None else "shifts")
+    return said("elsewhere", where=where, count=report["attention_elsewhere"])
 
 
 def wrong_clocks(report: ReportView) -> str:
     """Return which terminals have a clock that is wrong."""
-    return _said("wrong_clocks", serials=", ".join(report["wrong_clocks"]))
+    return said("wrong_clocks", serials=", ".join(report["wrong_clocks"]))
 
 
 def clock_doubts(report: ReportView) -> list[str]:
     """Return the words on when the clock of posd's machine was unsure."""
     return [
-        _said(
+        said(
             "clock_doubt_open" if item["until"] is None else "clock_doubt",
             since=time(report.local(item["since"])),
             until="" if item["until"] is None else time(report.local(item["until"])),
@@ -193,7 +193,7 @@ def notes(row: Row) -> list[str]:
     """Return what stands out about a payment that is settled."""
     if (fixed := row.get("correction")) is not None:
         name, now = ("correction_open", None) if fixed["now"] is None else ("correction", fixed["now"])
-        return [_said(name, shift=fixed["shift"], was=money(fixed["was"]), now=amount(now), state=state_name(row))]
+        return [said(name, shift=fixed["shift"], was=money(fixed["was"]), now=amount(now), state=state_name(row))]
     asked = row["requested"] if row["type"] != "void" else None
     basis = row["amount_by"]
     stands = {
@@ -209,4 +209,4 @@ def notes(row: Row) -> list[str]:
         "in_question": row["in_question"],
     }
     words = {"at": row.get("open_at"), "asked": amount(asked), "was": result_name(row["was"] or "")}
-    return [_said(f"note_{name}", **words, state=state_name(row)) for name, true in stands.items() if true]
+    return [said(f"note_{name}", **words, state=state_name(row)) for name, true in stands.items() if true]

@@ -15,7 +15,7 @@ from posd.cli.app.advice import attention_advice, next_step, settling
 from posd.cli.app.connection import Api
 from posd.cli.app.output import Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, wrap
-from posd.cli.explain.catalogue import Advice, english, say
+from posd.cli.explain.catalogue import Advice, chosen, say
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
 from posd.cli.payments.words import words_of
@@ -189,7 +189,7 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
     if call == "abort":
         return f"asked to abort {what(row)}. It may still approve: its outcome is awaited", "green"
     search = document["last_search"]
-    told = words_of(document).fill(english("search")[search["result"]]["means"]) if search else "It was not asked."
+    told = words_of(document).fill(chosen("search")[search["result"]]["means"]) if search else "It was not asked."
     return f"{what(row)} is still open ({words.state(document)}). {told}", "yellow"
 
 

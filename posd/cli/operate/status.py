@@ -199,8 +199,9 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
         elif name == "certificate" or not well:
             detail, todo = check_words(name, check)
             todo = todo if any(command in todo for command in COMMANDS) else f"{todo}; {DOCTOR}"
-            if well and language() != "en":
-                detail = _say("valid", until=moment(check["served"]["not_after"], date=True))
+            if language() != "en" and (served := check.get("served")):
+                until = _say("valid", until=moment(served["not_after"], date=True))
+                detail = until if well else f"{until}. {detail}"
             yield StatusLine(name.replace("_", " "), in_words(detail), not well, "" if well else todo)
     yield from _terminals(document["terminals"])
     yield from _work(document.get("counters"), payments)

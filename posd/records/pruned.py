@@ -26,7 +26,7 @@ class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
     ids_in_any_case: bool = False
 
     def find(self, db: sqlite3.Connection, identity: str) -> P | None:
-        """Return what is left of a record that was removed, None if none of that id was."""
+        """Return the tombstone of a pruned record, or None."""
         names, collation = self.row.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
         query = f"SELECT {', '.join(names)} FROM {self.table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
         row = db.execute(query, (identity,)).fetchone()

@@ -16,7 +16,7 @@ from posd.storage.database_id import DatabaseIdentity, IdentityCause
 
 
 class StartedPayment(msgspec.Struct, frozen=True):
-    """One payment that was started: on which terminal, when, for which sale, how it ended, if known."""
+    """Start of one payment: its terminal, time and sale, and its end if known."""
 
     client_transaction_id: str
     terminal: str

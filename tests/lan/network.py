@@ -149,7 +149,7 @@ class Machine(Namespace):
         self._switch.run("ip", "link", "set", self.name, "up")
 
     def cut_off(self) -> None:
-        """Let nothing through any more, in silence: both ends still see a carrier."""
+        """Drop all packets silently: both ends still see a carrier."""
         self._switch.run("ip", "link", "set", self.name, "nomaster")
 
     def let_through(self) -> None:

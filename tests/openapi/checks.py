@@ -49,7 +49,7 @@ TAKEN: dict[str, tuple[str, str]] = {
 
 
 class OnSocket(HTTPAdapter):
-    """Calls a Unix socket, whatever the host of a URL is: schemathesis calls by the library requests alone."""
+    """Adapter for `requests`, which schemathesis uses: it calls the Unix socket for any host."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -486,7 +486,7 @@ class World:
         return self.start_came.is_set()
 
     def hold_ways(self) -> None:
-        """Let nothing through between the machine and the terminals."""
+        """Block all traffic between the machine and the terminals."""
         for terminal in self.terminals:
             self.network.way(terminal.address).up = False
         self._way_free_since[""] = math.inf

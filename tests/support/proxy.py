@@ -29,14 +29,14 @@ class Lan:
         await self._up.wait()
 
     def down(self, *, cut: bool, refuse: bool) -> None:
-        """Let nothing through. Open connections are cut, or freeze; new ones are refused, or freeze."""
+        """Block all traffic. Open connections are cut, or freeze; new ones are refused, or freeze."""
         self._up.clear()
         self.refusing = refuse
         for connection in list(self.connections) if cut else ():
             connection.cut()
 
     def up(self, *, lost: bool = False) -> None:
-        """Let everything through again; what froze goes on, or was `lost` on the way."""
+        """Unblock the traffic. Frozen connections go on, or their data was `lost` on the way."""
         for connection in list(self.connections) if lost else ():
             connection.cut()
         self.refusing = False

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @contextmanager
 def in_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """Have it open for the block."""
+    """Open it for the block."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
 

@@ -178,7 +178,7 @@ CALLS_OF_TRANSACTION = Limit(
 )
 IN_FLIGHT_OF_PROCESS = Limit(
     "in_flight_of_process",
-    2 * MIB,
+    3 * MIB,
     "bytes at one time",
     "one process",
     "429 `limit_reached`, nothing is sent",
@@ -188,7 +188,7 @@ IN_FLIGHT_OF_PROCESS = Limit(
 )
 IN_FLIGHT_OF_USER = Limit(
     "in_flight_of_user",
-    4 * MIB,
+    6 * MIB,
     "bytes at one time",
     "all processes of one user",
     "429 `limit_reached`, nothing is sent",

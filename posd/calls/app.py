@@ -34,12 +34,12 @@ SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
 #: Bytes after which memory is returned to the system, after a delay in seconds: it takes milliseconds.
 TRIM_BYTES = 8 * 1024 * 1024
-#: Calls that are worked on at a time, beside those that wait for a terminal, a change or the disk; and long pages.
-#: While a reader that is far behind gives way, another goes on.
+#: Calls that are worked on at a time, beside those that wait for a terminal or a change.
 CALLS_AT_ONCE = 8
-PAGES_AT_ONCE = 2
-#: Seconds after which the next call starts, even if this one still waits.
+#: Seconds after which the next call starts, even if this one still waits, for example for the disk.
 TURN_SECONDS = 0.1
+#: Long pages that are read and encoded at a time. While a reader that is far behind gives way, another goes on.
+PAGES_AT_ONCE = 2
 #: Bytes reserved for a page until its size is known: 500 small payments have three quarters of it.
 PAGE_BYTES = 1024 * 1024
 #: Bytes of a response that are written at a time.
@@ -169,7 +169,7 @@ class LocalApp:
         """`others`: where the other calls are served, in words."""
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
-        self._turns_of_pages = FairQueue(PAGES_AT_ONCE, TURN_SECONDS)
+        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # a page is in memory as long as it is made
         self._passed = 0  # bytes of bodies and responses since memory was returned
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from posd.api import routes, service
 from posd.api.service import FeedStream
 from posd.base.clocks import wall
-from posd.calls import streams
+from posd.calls import app, streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import CallContext
 from posd.calls.route import BoundRoute, Route
@@ -459,6 +459,15 @@ async def test_who_is_far_behind_waits_while_something_happens(house: House, mon
     assert (await house.get("?after=1"))["changes"], "nothing happens any more"
     assert not far.done()
     assert (await far)["changes"][0]["seq"] == 2
+
+
+async def test_slow_pages_of_a_process_wait_for_each_other_and_none_is_refused(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "GIVE_WAY_SECONDS", 3 * app.TURN_SECONDS)
+    await house.record(service.FAR_BEHIND + 10)
+    pages = await asyncio.gather(*(house.get(f"?after={number}") for number in range(1, 7)))
+    assert [page.get("code", page["changes"][0]["seq"]) for page in pages] == [2, 3, 4, 5, 6, 7]
 
 
 async def test_who_catches_up_is_read_to_the_end_while_something_happens(house: House) -> None:

@@ -186,7 +186,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "pruned": ProblemRow(
         410,
         "Its record was removed",
-        "the id was used, and its record was removed when the days passed for which records are kept",
+        "the id was used, and its record was removed at the end of its retention",
         {
             "result": Annotated[str, Meta(description="of a payment: how it ended")],
             "transaction_type": Annotated[str | None, Meta(description="of a payment: its type")],

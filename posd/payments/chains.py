@@ -300,8 +300,8 @@ def _under_original(
         if (removed := pruned.PAYMENTS.find(unit.db, transaction.original)) is not None:
             raise _unknown(
                 kind,
-                f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed when "
-                "the days passed for which records are kept; give its `transaction_reference` instead",
+                f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed at "
+                "the end of its retention; give its `transaction_reference` instead",
             )
         raise _unknown(
             kind, f"no transaction {transaction.original} is known here; check the id, or give `transaction_reference`"

@@ -40,8 +40,8 @@ def refusal(pruned: Pruned) -> Problem:
     return Problem(
         CODE,
         f"{pruned.client_transaction_id} was used before: a {kind} on terminal {pruned.terminal or 'unknown'} that "
-        f"ended {pruned.result} on {pruned.ended_on}. {advice}. Its record was removed when the days passed for which "
-        "records are kept; this call did nothing. For a new payment choose a new id",
+        f"ended {pruned.result} on {pruned.ended_on}. {advice}. Its record was removed at the end of "
+        "its retention; this call did nothing. For a new payment choose a new id",
         result=pruned.result,
         terminal=pruned.terminal,
         transaction_type=pruned.type,
@@ -54,7 +54,7 @@ def job_refusal(pruned: PrunedJob) -> Problem:
     return Problem(
         CODE,
         f"{pruned.print_job_id} was used before: a print job that ended {pruned.status or 'without being accepted'} on "
-        f"{pruned.ended_on}. Its record was removed when the days passed for which records are kept; this call did "
+        f"{pruned.ended_on}. Its record was removed at the end of its retention; this call did "
         "nothing. For a new document choose a new id",
         print_status=pruned.status,
         terminal=pruned.terminal,

@@ -36,7 +36,7 @@ from posd.payments import recovery
 from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
-from posd.records import commissions, terminals
+from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
 from posd.storage import database_id
@@ -300,7 +300,7 @@ async def _stored_of_terminals(
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
     try:
-        return asked | await store.read(terminals.trusted_ones), await store.read(commissions.stored)
+        return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
     except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
         raise unusable(path, error) from error
 

@@ -14,7 +14,7 @@ from posd.payments.model import OperationType, Transaction
 from posd.payments.record import begin, record
 from posd.payments.request import Decision, PaymentFacts, contradicted
 from posd.records import pruned
-from posd.records.decide import decide, require_attention
+from posd.records.service import decide, require_attention
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check
 from posd.records.service import RecordService, ServiceParts

@@ -9,7 +9,7 @@ from posd.printing.model import PrintJob
 from posd.printing.request import Decision
 from posd.printing.start import Printing
 from posd.records import pruned
-from posd.records.decide import decide, require_attention
+from posd.records.service import decide, require_attention
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
 from posd.storage.writer import WriteTransaction

@@ -7,7 +7,7 @@ from posd.printing import record, rows
 from posd.printing.entries import Interrupted
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
-from posd.records.recovery import take_over
+from posd.records.service import take_over
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

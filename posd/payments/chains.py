@@ -17,7 +17,7 @@ from posd.payments.counting import STANDALONE, Original, excess
 from posd.payments.model import OperationType, Outcome, Transaction, undecided
 from posd.payments.operations import OPERATIONS, end_of_day
 from posd.payments.wire import NotAnEvent, read_event
-from posd.records import pruned
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.writer import WriteTransaction
 
 # A reference is the acquirer's word and no identity. It links only where one payment here gave it, or one payment on
@@ -297,7 +297,7 @@ def _under_original(
         return _under_reference(unit, transaction, kind)
     original = rows.get(unit.db, transaction.original)
     if original is None:
-        if (removed := pruned.PAYMENTS.find(unit.db, transaction.original)) is not None:
+        if (removed := PRUNED_PAYMENTS.find(unit.db, transaction.original)) is not None:
             raise _unknown(
                 kind,
                 f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed at "

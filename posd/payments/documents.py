@@ -35,15 +35,17 @@ from posd.payments.model import (
 )
 from posd.payments.search_reply import RESULTS, SearchFailed
 from posd.payments.wire import NAMES
-from posd.records.entries import Quarantined, Reapplied, TakenOver
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
     IntentLine,
     Line,
     Phase,
+    Quarantined,
     QuarantinedLine,
+    Reapplied,
     ReappliedLine,
+    TakenOver,
     TakenOverLine,
 )
 from posd.terminals.attempt import Attempt, Replied

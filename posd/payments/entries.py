@@ -17,8 +17,7 @@ from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.search_reply import RESULTS, Answer
 from posd.payments.transitions import RepeatedEvent
 from posd.payments.wire import NAMES, Judgement, TransactionEvent, judge
-from posd.records.entries import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
-from posd.records.model import Phase
+from posd.records.model import DecisionEntry, Phase, Quarantined, Reapplied, TakenOver, tag
 from posd.terminals.attempt import Attempt
 
 

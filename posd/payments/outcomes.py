@@ -34,8 +34,7 @@ from posd.payments.model import (
 from posd.payments.operations import OPERATIONS, Reversal, reversal
 from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
-from posd.records.model import Phase
-from posd.records.retention import Pruned
+from posd.records.model import Phase, Pruned
 from posd.terminals.attempt import NeverSent, StartRefused
 from posd.terminals.envelope import ErrorEnvelope
 

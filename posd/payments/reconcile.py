@@ -43,9 +43,9 @@ from posd.payments.record import Received, TransactionChanged, record
 from posd.payments.schedule import NotStartedProof, ReconcileLimits, TransactionWatch
 from posd.payments.search import AskedDevice, Searching
 from posd.payments.search_reply import RESULTS, Answer
-from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.location import AddressChange
@@ -533,5 +533,5 @@ def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
     """Return the transaction of that id. Raise Problem."""
     found = rows.get(db, client_transaction_id)
     if found is None:
-        raise pruned.PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")
+        raise PRUNED_PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")
     return found

@@ -32,8 +32,7 @@ from posd.payments.model import AttentionCode, Transaction, approved
 from posd.payments.search_reply import SearchFailed, SearchHit
 from posd.payments.wire import StartAccepted, TransactionEvent, read_event
 from posd.records import terminals
-from posd.records.entries import Quarantined
-from posd.records.model import Phase
+from posd.records.model import Phase, Quarantined
 from posd.records.service import CallsInFlight
 from posd.storage import changes
 from posd.storage.writer import RecordedChange, WriteTransaction

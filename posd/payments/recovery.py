@@ -12,8 +12,7 @@ from posd.payments.model import Transaction
 from posd.payments.record import record
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.records.model import Phase
-from posd.records.service import take_over
-from posd.records.service import CallsInFlight
+from posd.records.service import CallsInFlight, take_over
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

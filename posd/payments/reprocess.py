@@ -21,8 +21,7 @@ from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Rederived, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
-from posd.records.entries import TakenOver
-from posd.records.model import Phase
+from posd.records.model import Phase, TakenOver
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.records.service import CallsInFlight
 from posd.storage.writer import WriteTransaction

@@ -12,10 +12,10 @@ from posd.base.money import AmountUnit
 from posd.payments import journal
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, AttentionCode, LastSearch, OperationType, Outcome, Transaction
-from posd.records import pages, pruned
+from posd.records import pages
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined
-from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records.table import PRUNED_PAYMENTS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.writer import WriteTransaction
 
 TRANSACTIONS = RecordTable(
@@ -57,7 +57,7 @@ TRANSACTIONS = RecordTable(
     ),
 )
 COLUMNS, SELECT = TRANSACTIONS.columns, TRANSACTIONS.select
-PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, pruned.PAYMENTS, "payment", "transaction", "payment")
+PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, PRUNED_PAYMENTS, "payment", "transaction", "payment")
 get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
 _transaction = TRANSACTIONS.read
 

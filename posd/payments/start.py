@@ -34,12 +34,13 @@ from posd.payments.model import OperationType, Transaction, amount_total, may_be
 from posd.payments.record import begin, record
 from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES
-from posd.records import pruned, terminals
+from posd.records import terminals
 from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
 from posd.records.service import CallsInFlight, RecordService, ServiceParts
 from posd.records.start import Destination, StartRules, Starts, destination, unavailable
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut, size_of
@@ -349,7 +350,7 @@ class Payments(RecordService):
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
-        pruned.PAYMENTS.refuse(unit.db, draft.client_transaction_id)  # pruned
+        PRUNED_PAYMENTS.refuse(unit.db, draft.client_transaction_id)  # pruned
         if way.until is not None:
             self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds

@@ -16,15 +16,17 @@ from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
 from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
-from posd.records.entries import Quarantined, Reapplied, TakenOver
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
     IntentLine,
     Line,
     Phase,
+    Quarantined,
     QuarantinedLine,
+    Reapplied,
     ReappliedLine,
+    TakenOver,
     TakenOverLine,
 )
 from posd.records.pages import Filters, encode_cursor, joined

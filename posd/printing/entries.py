@@ -14,7 +14,7 @@ from posd.base.limits import CALLBACKS_OF_PRINT_JOB
 from posd.printing import model
 from posd.printing.model import NAMES, DecidedBy, Judgement, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.wire import Answer, PollAnswered, judge, read_status, read_webhook
-from posd.records.entries import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
+from posd.records.model import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
 from posd.terminals.attempt import Attempt
 
 

@@ -10,10 +10,9 @@ from posd.base.ids import Channel
 from posd.base.json_types import encode
 from posd.printing.entries import Called, Entry
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
-from posd.records import pages, pruned
-from posd.records.entries import tag
-from posd.records.model import Phase
-from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records import pages
+from posd.records.model import Phase, tag
+from posd.records.table import PRUNED_PRINT_JOBS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.writer import WriteTransaction
 
 PRINT_JOBS = RecordTable(
@@ -44,7 +43,7 @@ PRINT_JOBS = RecordTable(
     ),
 )
 COLUMNS = PRINT_JOBS.columns
-PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, pruned.PRINT_JOBS, "print", "print_job", "print job")
+PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, PRUNED_PRINT_JOBS, "print", "print_job", "print job")
 get, by_rowid, insert, update = PRINT_JOBS.get, PRINT_JOBS.by_rowid, PRINT_JOBS.insert, PRINT_JOBS.update
 _job = PRINT_JOBS.read
 

@@ -28,7 +28,6 @@ from posd.printing.model import NAMES, PrintJob
 from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
 from posd.printing.turns import MAX_HELD, MAX_WAITING, PrintTurns, Ticket
 from posd.printing.wire import judge
-from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
@@ -40,6 +39,7 @@ from posd.records.start import (
     identity_conflict,
     unavailable,
 )
+from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
@@ -54,7 +54,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
     """
     if (known := rows.find(unit.db, draft.print_job_id)) is not None:
         return known, False  # a webhook was faster
-    pruned.PRINT_JOBS.refuse(unit.db, draft.print_job_id)
+    PRUNED_PRINT_JOBS.refuse(unit.db, draft.print_job_id)
     if draft.reprint_of is not None:
         original = rows.find(unit.db, draft.reprint_of)
         if original is None:

@@ -1,4 +1,4 @@
-"""What payments and print jobs have in common."""
+"""What payments and print jobs have in common: state, entries, lines of the history, and what retention leaves."""
 
 from collections.abc import Collection
 from enum import StrEnum
@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Moment
+from posd.base.problems import Problem
 
 
 class Phase(StrEnum):
@@ -72,6 +73,39 @@ def cleared(record: S, codes: Collection[str]) -> S:
     return msgspec.structs.replace(record, attention=kept) if len(kept) < len(record.attention) else record
 
 
+# Entries that the journals of payments and print jobs share.
+
+
+class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
+    """A person's decision begins with who and why; `uid` is the socket peer's user id, None if not known."""
+
+    operator: str
+    note: str
+    uid: int | None
+
+
+class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
+    """An authentic callback was refused; `serial_number`: of the terminal that sent it, if that was the reason."""
+
+    reason: str
+    serial_number: str | None = None
+
+
+class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
+    """Callbacks of the quarantine were applied after all; none of this payment or print job is left there."""
+
+
+class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
+    """It was taken over in doubt (from a replaced database, the witness, a list of ids): no more than this is known."""
+
+    reason: str
+
+
+def tag(entry: msgspec.Struct) -> str:
+    """Return the kind of an entry, as in the journal and in the feed."""
+    return str(entry.__struct_config__.tag)
+
+
 # Lines that the histories of payments and print jobs share (local API, history).
 
 
@@ -127,3 +161,60 @@ class ReappliedLine(Line, frozen=True, kw_only=True):
     """Callbacks of the quarantine were applied after all."""
 
     kind: Literal["reapplied"] = "reapplied"
+
+
+# What posd keeps of what retention removes (architecture, Promises).
+#
+# A payment or print job is removed with all its inputs and results once it has ended and needs no person any more.
+# Its id stays for the life of the database, with terminal, type, result and day. It is never started again, and a call
+# that asks for it gets how it ended.
+
+#: The code of the problem for a call with a removed id.
+CODE = "pruned"
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What is left of a payment that was removed."""
+
+    client_transaction_id: str
+    terminal: str
+    type: str | None
+    result: str
+    ended_on: str
+
+    def refusal(self) -> Problem:
+        """Return the answer to a call about a removed payment; it must not be mistaken for "nothing was charged"."""
+        kind = self.type or "payment"
+        paid = self.result == "approved"
+        advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"
+        return Problem(
+            CODE,
+            f"{self.client_transaction_id} was used before: a {kind} on terminal {self.terminal or 'unknown'} that "
+            f"ended {self.result} on {self.ended_on}. {advice}. Its record was removed at the end of "
+            "its retention; this call did nothing. For a new payment choose a new id",
+            result=self.result,
+            terminal=self.terminal,
+            transaction_type=self.type,
+            ended_on=self.ended_on,
+        )
+
+
+class PrunedJob(msgspec.Struct, frozen=True):
+    """What is left of a print job that was removed; `status` is None if it was not accepted."""
+
+    print_job_id: str
+    terminal: str | None
+    status: str | None
+    ended_on: str
+
+    def refusal(self) -> Problem:
+        """Return the answer to a call about a removed print job."""
+        return Problem(
+            CODE,
+            f"{self.print_job_id} was used before: a print job that ended {self.status or 'without being accepted'} on "
+            f"{self.ended_on}. Its record was removed at the end of its retention; this call did "
+            "nothing. For a new document choose a new id",
+            print_status=self.status,
+            terminal=self.terminal,
+            ended_on=self.ended_on,
+        )

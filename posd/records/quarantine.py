@@ -14,7 +14,6 @@ from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.times import iso
 from posd.records.pages import fill
-from posd.records.received_callback import ReceivedCallback
 from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
@@ -30,6 +29,15 @@ NOT_KEPT = (
     "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk is "
     "nearly full. The terminal sends it again"
 )
+
+
+class ReceivedCallback(msgspec.Struct, frozen=True):
+    """A body at a callback address whose token is right: from where, when, and its headers (names in lower case)."""
+
+    body: bytes
+    peer: str
+    at: datetime
+    headers: webhooks.Headers = ()
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):

@@ -12,8 +12,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.clock import kernel
-from posd.records.entries import DecisionEntry, tag
-from posd.records.model import RecordState
+from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable

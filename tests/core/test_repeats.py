@@ -46,7 +46,7 @@ SAME: dict[str, Callable[[], bytes]] = {
     "a count of its tries": lambda: changed("attempt", value=2),
     "an unknown member deep in it": lambda: changed("operation", "sent_at", value="later"),
     "other metadata": lambda: changed("operation", "metadata", value={"a": []}),
-    "an amount of more digits": lambda: replaced(b': 1.5,', b': 1.500,'),
+    "an amount of more digits": lambda: replaced(b": 1.5,", b": 1.500,"),
     "an amount as a text": lambda: changed("raw_response", "authorized_amount", value="1.50"),
     "a tip in another notation": lambda: replaced(b'"tip": 1', b'"tip": 0.1E1'),
     "digits as a double": lambda: replaced(b'"20000000100"', b"2.00000001E10"),

@@ -19,7 +19,7 @@ from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import read_event
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.records.received_callback import ReceivedCallback
+from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.storage.connection import open_database
 from posd.storage.writer import WriteTransaction

@@ -17,7 +17,7 @@ from posd.payments.transitions import RepeatedEvent, advance, conclude_start
 from posd.payments.wire import StartAccepted
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.records.received_callback import ReceivedCallback
+from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.storage import changes, marks
 from posd.storage.errors import StaleState

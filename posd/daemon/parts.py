@@ -46,8 +46,7 @@ from posd.printing.inbox import PrintInbox
 from posd.printing.poll import PrintPoller
 from posd.printing.record import PrintJobChanged
 from posd.printing.schedule import PollLimits
-from posd.printing.start import Printing
-from posd.printing.turns import PrintTurns
+from posd.printing.start import Printing, PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.quotas import LimitCounters, Quotas, tell
 from posd.records.service import ServiceParts

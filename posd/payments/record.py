@@ -4,8 +4,10 @@ Each function runs inside a commit. A listener of the hub gets a `TransactionCha
 before and after it and its cause; `tell`, which logs, is one of them.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import structlog
@@ -19,6 +21,7 @@ from posd.payments.entries import (
     Attempted,
     Dismissed,
     Entry,
+    Interrupted,
     JudgedStart,
     Released,
     Resolved,
@@ -29,12 +32,14 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction, approved
+from posd.payments.schedule import CLOSED_SECONDS
 from posd.payments.search_reply import SearchFailed, SearchHit
 from posd.payments.wire import StartAccepted, TransactionEvent, read_event
 from posd.records import terminals
 from posd.records.model import Phase, Quarantined
-from posd.records.service import CallsInFlight
+from posd.records.service import CallsInFlight, take_over
 from posd.storage import changes
+from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: `kind` of a payment's lines in the feed.
@@ -274,3 +279,33 @@ def tell(change: TransactionChanged) -> None:
             result=new.result,
             evidence=new.evidence[0].kind,
         )
+
+
+# What a daemon does with what an earlier one left (architecture, The way of a payment): nothing is sent again.
+
+
+async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
+    """Put in doubt what was `starting`, and free the terminals of transactions that ended.
+
+    Return what is open, what ended against the lifecycle without having been asked for, and what a person closed not
+    long ago: the reconciler's work.
+    """
+
+    def work(unit: WriteTransaction) -> list[Transaction]:
+        taken_over = []
+        for found in rows.open_ones(unit.db):
+            starting = found.phase is Phase.STARTING
+            taken_over.append(record(unit, found, Interrupted(), now(), CallsInFlight()) if starting else found)
+        rows.give_up_ended_leases(unit)
+        return taken_over
+
+    taken_over = await take_over(rows.PAYMENT, store, "recovery", work)
+    to_ask_once = await store.read(rows.to_ask_once)
+    since = iso(now() - timedelta(seconds=CLOSED_SECONDS))
+    closed = await store.read(partial(_closed, since=since))
+    return [*taken_over, *to_ask_once, *closed]
+
+
+def _closed(db: sqlite3.Connection, since: str) -> list[Transaction]:
+    found = (rows.get(db, identity) for identity in journal.closed_by_person(db, since))
+    return [item for item in found if item and item.outcome and not item.outcome.stated_by_terminal]

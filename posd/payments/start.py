@@ -6,7 +6,7 @@
 4. The request is sent, once.
 5. The answer is judged, and what it proves is recorded.
 6. A crash between two of these leaves `starting` on disk, which the next daemon turns into `in_doubt`
-   (`payments.recovery`).
+   (`payments.record`).
 
 Each call runs as a task of its own: a till that hangs up changes nothing.
 """

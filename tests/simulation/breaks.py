@@ -30,7 +30,6 @@ from posd.payments import (
     outcomes,
     reconcile,
     record,
-    recovery,
     schedule,
     search_reply,
     start,
@@ -198,7 +197,7 @@ _ALL: Final = (
         "recovery",
         "What was `starting` at a crash is removed, so that the till may start it anew.",
         Change(
-            recovery.recover,
+            record.recover,
             "starting = found.phase is Phase.STARTING\n",
             "starting = False\n"
             "            if found.phase is Phase.STARTING:\n"
@@ -213,19 +212,19 @@ _ALL: Final = (
         "recovery",
         "What was `starting` at a crash is taken for not sent.",
         Change(
-            recovery.recover,
+            record.recover,
             "def work(unit: WriteTransaction)",
             "from posd.payments.entries import Attempted\n"
             "    from posd.terminals.attempt import NotSent\n\n"
             "    def work(unit: WriteTransaction)",
         ),
-        Change(recovery.recover, "Interrupted()", 'Attempted(NotSent("posd was interrupted"))'),
+        Change(record.recover, "Interrupted()", 'Attempted(NotSent("posd was interrupted"))'),
     ),
     Break(
         "open-not-taken-over",
         "recovery",
         "What was open at a crash is not asked for after it.",
-        Change(recovery.recover, "return [*taken_over, *to_ask_once, *closed]", "return [*to_ask_once, *closed]"),
+        Change(record.recover, "return [*taken_over, *to_ask_once, *closed]", "return [*to_ask_once, *closed]"),
     ),
     Break(
         "lease-not-freed",

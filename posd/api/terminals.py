@@ -16,9 +16,9 @@ from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import CallContext
 from posd.payments import rows
+from posd.payments.answers import RESULTS, SearchFailed
 from posd.payments.model import SearchResult
 from posd.payments.reconcile import Reconciler
-from posd.payments.search_reply import RESULTS, SearchFailed
 from posd.records import terminals
 from posd.records.request import DecisionRow, FieldReader, Signed, decided
 from posd.storage.store import Store

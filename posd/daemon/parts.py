@@ -28,18 +28,16 @@ from posd.httpd.admission import AdmissionGate, RejectedTraffic
 from posd.httpd.server import HttpListener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
-from posd.payments.address_changes import AddressChanges
 from posd.payments.amounts import AmountRules
 from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import AddressChanges, IdentityConflicts, UnreadApprovals
 from posd.payments.decide import Operators
-from posd.payments.identity_conflicts import IdentityConflicts
 from posd.payments.inbox import Inbox
 from posd.payments.reconcile import Reconciler, ReconcileSettings
 from posd.payments.record import TransactionChanged
 from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.payments.unread import UnreadApprovals
 from posd.printing import record as print_record
 from posd.printing.decide import PrintOperators
 from posd.printing.inbox import PrintInbox

@@ -16,7 +16,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.payments import rows
-from posd.payments.abort_reply import AbortAnswer, judge_abort
+from posd.payments.answers import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record

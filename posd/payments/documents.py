@@ -17,7 +17,7 @@ from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import RESULTS, AbortAnswer, SearchFailed
 from posd.payments.display import Display, display
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
@@ -33,7 +33,6 @@ from posd.payments.model import (
     Result,
     SearchResult,
 )
-from posd.payments.search_reply import RESULTS, SearchFailed
 from posd.payments.wire import NAMES
 from posd.records.model import (
     AttemptLine,

@@ -11,10 +11,9 @@ from typing import assert_never
 import msgspec
 
 from posd.payments import transitions
-from posd.payments.abort_reply import AbortAnswer, finds_running, judge_abort
+from posd.payments.answers import RESULTS, AbortAnswer, Answer, finds_running, judge_abort
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
-from posd.payments.search_reply import RESULTS, Answer
 from posd.payments.transitions import RepeatedEvent
 from posd.payments.wire import NAMES, Judgement, TransactionEvent, judge
 from posd.records.model import DecisionEntry, Phase, Quarantined, Reapplied, TakenOver, tag

@@ -25,8 +25,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
-from posd.payments.abort_reply import NOTHING_RUNNING_STATUS, AbortAnswer
-from posd.payments.call_turns import CallTurns, always
+from posd.payments.answers import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -41,8 +40,7 @@ from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
 from posd.payments.record import Received, TransactionChanged, record
 from posd.payments.schedule import NotStartedProof, ReconcileLimits, TransactionWatch
-from posd.payments.search import AskedDevice, Searching
-from posd.payments.search_reply import RESULTS, Answer
+from posd.payments.search import AskedDevice, CallTurns, Searching, always
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS

@@ -26,7 +26,7 @@ from typing import Literal
 
 import msgspec
 
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import AbortAnswer
 from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
 from posd.payments.model import AttentionCode, SearchResult
 from posd.records.model import Phase

@@ -6,10 +6,10 @@ An input's name says all of it: inputs of the same name do the same.
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from posd.payments.answers import Answer, SearchFailed, SearchHit, SearchMiss, read_reply
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.refusals import Canceled
-from posd.payments.search_reply import Answer, SearchFailed, SearchHit, SearchMiss, read_reply
 from posd.payments.transitions import (
     RepeatedEvent,
     advance,

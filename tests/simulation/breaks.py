@@ -21,6 +21,7 @@ from posd.httpd import connection as http_connection
 from posd.logs.writer import LogWriter
 from posd.payments import (
     abort,
+    answers,
     chains,
     decide,
     feed_outcomes,
@@ -31,7 +32,6 @@ from posd.payments import (
     reconcile,
     record,
     schedule,
-    search_reply,
     start,
     transitions,
 )
@@ -392,7 +392,7 @@ _ALL: Final = (
         "reconcile",
         "What a search finds of another payment counts for this one.",
         Change(
-            search_reply.read_reply,
+            answers.read_reply,
             "for raw in elements if _bears(raw, client_transaction_id)",
             "for raw in elements",
         ),

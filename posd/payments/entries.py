@@ -114,7 +114,7 @@ class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
     """An approval that was applied contradicts its request: in what, in words; `by_sum`: in its sum, too.
 
-    It is found where the approval comes (`payments.unlikely`), by what is known then alone.
+    It is found where the approval comes (`outcomes.unlikely`), by what is known then alone.
     """
 
     reasons: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -79,9 +79,9 @@ def cleared(record: S, codes: Collection[str]) -> S:
 class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
     """A person's decision begins with who and why; `uid` is the socket peer's user id, None if not known."""
 
-    operator: str
-    note: str
-    uid: int | None
+    operator: Annotated[str, Meta(description="who")]
+    note: Annotated[str, Meta(description="why")]
+    uid: Annotated[int | None, Meta(description="user id of the process that decided, if known")]
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
@@ -98,10 +98,10 @@ class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
 class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
     """It was taken over in doubt (from a replaced database, the witness, a list of ids): no more than this is known."""
 
-    reason: str
+    reason: Annotated[str, Meta(description="what is known of it, and from where")]
 
 
-def tag(entry: msgspec.Struct) -> str:
+def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
     """Return the kind of an entry, as in the journal and in the feed."""
     return str(entry.__struct_config__.tag)
 
@@ -112,7 +112,22 @@ def tag(entry: msgspec.Struct) -> str:
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """What every line begins with."""
 
+    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # those whose fields it has
+
     at: Annotated[Moment, Meta(description="when")]
+
+
+def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
+    """Return the type of the lines of these entries: the kind of each, and their fields with their descriptions."""
+    literal: Any = Literal
+    hints = get_type_hints(entries[0], include_extras=True)
+    fields = [
+        ("kind", literal[tuple(map(tag, entries))]),
+        *((field, hints[field]) for field in entries[0].__struct_fields__),
+    ]
+    namespace = {"__doc__": words, "ENTRIES": entries}
+    made = msgspec.defstruct(name, fields, bases=(Line,), namespace=namespace, frozen=True, kw_only=True)
+    return cast("type[Line]", made)
 
 
 class IntentLine(Line, frozen=True, kw_only=True):
@@ -141,26 +156,12 @@ class QuarantinedLine(Line, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="why")]
 
 
-class DecisionLine(Line, frozen=True, kw_only=True):
-    """What a person did begins with who and why."""
-
-    kind: str
-    operator: Annotated[str, Meta(description="who")]
-    note: Annotated[str, Meta(description="why")]
-    uid: Annotated[int | None, Meta(description="user id of the process that decided, if known")]
-
-
-class TakenOverLine(Line, frozen=True, kw_only=True):
-    """It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids."""
-
-    kind: Literal["taken_over"] = "taken_over"
-    reason: Annotated[str, Meta(description="what is known of it, and from where")]
-
-
-class ReappliedLine(Line, frozen=True, kw_only=True):
-    """Callbacks of the quarantine were applied after all."""
-
-    kind: Literal["reapplied"] = "reapplied"
+TAKEN_OVER_LINE = line_of(
+    "TakenOverLine",
+    "It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids.",
+    TakenOver,
+)
+REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks of the quarantine were applied after all.", Reapplied)
 
 
 # What posd keeps of what retention removes (architecture, Promises).

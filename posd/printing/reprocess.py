@@ -60,15 +60,15 @@ def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
     def tell(derived: int, differ: int) -> None:
         log.info("store.print_jobs_reprocessed", count=derived, kind=f"{differ} differences")
 
-    return Derivable(rows.PRINT_JOB, differing, inbox.reapply, tell)
+    return Derivable(rows.PRINT_JOB, differing, inbox.reapply, tell, PrintApplied, PrintDifference)
 
 
 def report(done: ReprocessResult) -> PrintReport:
     """Return what was done with print jobs as the local API tells it."""
     return PrintReport(
         print_jobs=done.derived,
-        applied=[PrintApplied(item.id, item.subject, item.verdict) for item in done.applied],
-        differences=[PrintDifference(item.subject, item.fields, item.before, item.after) for item in done.differences],
+        applied=done.applied,
+        differences=done.differences,
         differing=done.differing,
     )
 

@@ -103,27 +103,23 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
     return row[0] if row else None
 
 
-class WithBodies(NamedTuple):
-    """A transaction, None if not known; what `journal.NEWEST` gives for it; and the bodies that were recorded
-    under an event_id of it."""
+def get_with_bodies(
+    db: sqlite3.Connection, client_transaction_id: str, event_id: str
+) -> tuple[Transaction | None, int | None, list[bytes]]:
+    """Return what each event of a terminal asks for, in one statement if possible.
 
-    transaction: Transaction | None
-    newest: int | None
-    bodies: list[bytes]
-
-
-def get_with_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> WithBodies:
-    """Return what each event of a terminal asks for, in one statement if possible."""
+    The transaction, what `journal.NEWEST` gives for it, and the bodies that were recorded under an event_id of it.
+    """
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
-        return WithBodies(None, None, [])
+        return None, None, []
     *row, newest, _ = rows[0]
     bodies = (
         [found[-1] for found in rows if found[-1] is not None]
         if newest is not None
         else journal.scattered_bodies(db, client_transaction_id, event_id)
     )
-    return WithBodies(_transaction(row), newest, bodies)
+    return _transaction(row), newest, bodies
 
 
 def insert(unit: WriteTransaction, transaction: Transaction) -> None:

@@ -32,7 +32,7 @@ from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
 from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
 from posd.payments.record import begin, record
-from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
+from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES
 from posd.records import terminals
 from posd.records.callback_urls import Callback, CallbackUrls
@@ -169,7 +169,7 @@ class Payments(RecordService):
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
         units = terminal.units  # once: a reload may come before the commit
         decimals = await self._decimals(identity, terminal.serial)
-        check(amount_faults(unfit(request.amount, units.sent, decimals)), "cannot start")
+        check(unfit(request.amount, units.sent, decimals), "cannot start")
         self._refuse_beyond_maximum(request)
         self._require_sendable(terminal, request, units.sent)
         until = self._until(request.not_after)

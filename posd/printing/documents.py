@@ -165,7 +165,7 @@ def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob
 def history_document(db: sqlite3.Connection, job: model.PrintJob) -> PrintHistory:
     """Return all that happened to a job, in order: its start and the entries of its journal."""
     first = IntentLine(at=job.created_at, terminal=job.terminal)
-    lines = [line(item.at, item.entry) for item in rows.journal(db, job.print_job_id)]
+    lines = [line(at, entry) for at, entry in rows.journal(db, job.print_job_id)]
     return PrintHistory(lines if job.orphan else [first, *lines])
 
 

@@ -52,14 +52,6 @@ _SELECT_MANY = PRINT_JOBS.select.replace(" document,", " '{}',")
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
-class Journaled(msgspec.Struct, frozen=True):
-    """An entry of the journal in its place."""
-
-    seq: int
-    at: str
-    entry: Entry
-
-
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
     """Return the job of an id that is written in any case, None if not known.
 
@@ -81,13 +73,11 @@ def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> 
     )
 
 
-def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[Journaled]:
-    """Yield the entries of a job in order."""
-    rows = db.execute(
-        "SELECT seq, at, entry, body FROM print_journal WHERE print_job_id = ? ORDER BY seq", (print_job_id,)
-    )
-    for seq, at, entry, body in rows:
-        yield Journaled(seq, at, Called(body) if body is not None else _ENTRY.decode(entry))
+def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[tuple[str, Entry]]:
+    """Yield the entries of a job in order, each with its time."""
+    rows = db.execute("SELECT at, entry, body FROM print_journal WHERE print_job_id = ? ORDER BY seq", (print_job_id,))
+    for at, entry, body in rows:
+        yield at, Called(body) if body is not None else _ENTRY.decode(entry)
 
 
 def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:

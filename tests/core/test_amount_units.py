@@ -61,9 +61,9 @@ def test_a_member_that_is_null_is_left_out() -> None:
 def test_a_member_that_is_not_known_names_its_place_in_the_configuration() -> None:
     _, (member, tax) = read_amount({"total": 1, "extra_taxes": {"total": 1}}, NOTHING_MORE)
     for fault, key in ((member, "members"), (tax, "extra_taxes")):
-        assert f"[amounts] {key} in the configuration" in fault.words
-    assert ("tip, extra_taxes" in member.words, "tip" in tax.words) == (True, False)
-    assert tax.words.count("extra_taxes") == 1, "it is no tax itself"
+        assert f"[amounts] {key} in the configuration" in fault.message
+    assert ("tip, extra_taxes" in member.message, "tip" in tax.message) == (True, False)
+    assert tax.message.count("extra_taxes") == 1, "it is no tax itself"
 
 
 def test_an_event_without_raw_response_authorizes_nothing() -> None:
@@ -83,8 +83,8 @@ def test_a_whole_amount_object() -> None:
         "extra_taxes": {"iac": 5},
     }
     assert unfit(text, "main", 2) == unfit(text, "hundredths", 2) == []
-    places = [fault.place for fault in unfit(text, "whole", 2)]
-    assert places == [("iva",), ("extra_taxes", "iac")]
+    places = [fault.path for fault in unfit(text, "whole", 2)]
+    assert places == ["/amount/iva", "/amount/extra_taxes/iac"]
     assert unfit(b"{}", "whole", 2) == []
 
 
@@ -106,7 +106,7 @@ def test_digits_that_neither_the_currency_nor_the_unit_has_are_refused(
     amount: str, unit: AmountUnit, decimals: int, words: str | None
 ) -> None:
     text, _ = read_amount({"subtotal_iva0": amount}, NOTHING_MORE)
-    found = [fault.words for fault in unfit(text, unit, decimals)]
+    found = [fault.message for fault in unfit(text, unit, decimals)]
     assert [words in each for each in found if words] == [True] * (words is not None)
     assert len(found) == (words is not None)
 

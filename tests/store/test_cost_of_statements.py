@@ -89,7 +89,7 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
 
 def another_event(unit: WriteTransaction, number: int) -> int:
     """Record an event of a payment once more."""
-    newest = rows.get_with_bodies(unit.db, name(number), "e").newest
+    _, newest, _ = rows.get_with_bodies(unit.db, name(number), "e")
     return journal.append_event(
         unit, name(number), read_event(body(name(number), "APPROVAL")), Verdict.LATE, AT, b"{}", newest
     )

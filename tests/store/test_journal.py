@@ -72,7 +72,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
     after, verdict = advance(before, event, seen=RepeatedEvent.NEW, now=NOW)
 
     def work(unit: WriteTransaction) -> Transaction:
-        newest = rows.get_with_bodies(unit.db, IDENTITY, event.event_id).newest
+        _, newest, _ = rows.get_with_bodies(unit.db, IDENTITY, event.event_id)
         journal.append_event(unit, IDENTITY, event, verdict, iso(NOW), body, newest)
         return move(unit, before, after, Recorded("event"), CallsInFlight())
 

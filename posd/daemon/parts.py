@@ -33,9 +33,9 @@ from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.attentions import AddressChanges, IdentityConflicts, UnreadApprovals
 from posd.payments.decide import Operators
 from posd.payments.inbox import Inbox
-from posd.payments.reconcile import Reconciler, ReconcileSettings
+from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
-from posd.payments.schedule import ReconcileLimits
+from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.printing import record as print_record
@@ -252,7 +252,9 @@ class Daemon:
 def _reconciling(config: Config) -> ReconcileSettings:
     given = config.reconcile
     return ReconcileSettings(
-        ReconcileLimits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
+        given.first_event_grace_seconds,
+        given.stall_seconds,
+        given.stall_after_request_seconds,
         settle=given.settle_seconds,
         probe_with_abort=given.probe_with_abort,
     )

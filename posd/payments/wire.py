@@ -36,6 +36,7 @@ from posd.base.damaged_json import UNREADABLE, Place, decoded, named
 from posd.base.json_types import Object, as_text
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
+from posd.payments.model import TerminalFailure
 from posd.payments.refusals import Canceled, judge_error
 from posd.terminals.attempt import Attempt, Doubtful, NeverSent, Replied, StartRefused, judge_start, with_remark
 from posd.terminals.envelope import envelope_in
@@ -54,14 +55,6 @@ class EventTerminal(msgspec.Struct, frozen=True):
     serial_number: str
     brand: str | None
     model: str | None
-
-
-class FailureReason(msgspec.Struct, frozen=True):
-    """`failure_reason` of TERMINAL_REJECTED and DECLINED (terminal API, Events, Refusals)."""
-
-    type: str | None
-    code: str | None
-    message: str | None
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -97,7 +90,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     operation_type: str | None = None
     tip: Decimal | None = None  # operation.amount.tip: added by the terminal
     currency: str | None = None  # operation.amount.currency: added by the terminal
-    failure_reason: FailureReason | None = None
+    failure_reason: TerminalFailure | None = None  # of TERMINAL_REJECTED and DECLINED (terminal API, Refusals)
     raw_response: RawResponse | None = None
     damaged: tuple[str, ...] = ()
 
@@ -377,15 +370,15 @@ _EMPTY = Object()
 _NOTHING: tuple[Any, ...] = ("", [], {})
 
 
-def _failure_reason(read: _LenientReader, members: Object) -> FailureReason | None:
+def _failure_reason(read: _LenientReader, members: Object) -> TerminalFailure | None:
     reason = members.get("failure_reason")
     if isinstance(reason, str):
-        return FailureReason(type=None, code=None, message=reason[:MAX_TEXT])
+        return TerminalFailure(type=None, code=None, message=reason[:MAX_TEXT])
     given = read.object(members, "failure_reason")
     if not isinstance(reason, dict):
         return None
     type_, code, message = (read.text(given, "failure_reason", name) for name in ("type", "code", "message"))
-    return FailureReason(type=type_, code=code, message=message)
+    return TerminalFailure(type=type_, code=code, message=message)
 
 
 def _raw_response(read: _LenientReader, members: Object) -> RawResponse | None:

@@ -12,7 +12,7 @@ import structlog
 from posd.payments import rows
 from posd.payments.entries import AddressBack, AddressLost, Dismissed, Disputed, OutcomeRead, OutcomeUnread, Undisputed
 from posd.payments.model import AttentionCode, approved
-from posd.payments.record import TransactionChanged, approval_came, record, said_it_is
+from posd.payments.record import TransactionChanged, record, said_it_is
 from posd.records import terminals
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
@@ -254,7 +254,7 @@ class UnreadApprovals(RecordService):
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
         """Process the changes of a commit, on the loop."""
         for change in changes:
-            if approval_came(change.before, change.after, change.cause):
+            if change.approval_came:
                 self._wait(change.id, UNREAD_SECONDS)
             elif isinstance(change.cause, Dismissed) and change.cause.code is AttentionCode.OUTCOME_UNREAD:
                 self.read([change.id])

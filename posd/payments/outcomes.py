@@ -29,12 +29,11 @@ from posd.payments.model import (
     TerminalFailure,
     Transaction,
     attend,
-    clear,
 )
 from posd.payments.operations import OPERATIONS, Reversal, reversal
 from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
-from posd.records.model import Phase, Pruned
+from posd.records.model import Phase, Pruned, clear
 from posd.terminals.attempt import NeverSent, StartRefused
 from posd.terminals.envelope import ErrorEnvelope
 

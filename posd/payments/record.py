@@ -79,12 +79,13 @@ class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
     before: Transaction | None
     after: Transaction
     cause: Cause
+    approval_came: bool  # it is approved since this change; what a restore takes over was read, or not, before
 
 
 def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
     """Record a payment for the first time; see `Recorded`."""
     rows.insert(unit, transaction)
-    _publish(unit, None, transaction, Recorded(word), transaction.updated_at)
+    _publish(unit, None, transaction, Recorded(word), transaction.updated_at, approval_came=approved(transaction))
 
 
 def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
@@ -127,16 +128,17 @@ def move(
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)
-    if approval_came(before, changed, cause):
+    approval = _approval_came(before, changed, cause)
+    if approval:
         rows.add_unread(unit, changed.client_transaction_id)
     elif before.attention_of(AttentionCode.OUTCOME_UNREAD) and not changed.attention_of(AttentionCode.OUTCOME_UNREAD):
         rows.remove_unread(unit, [changed.client_transaction_id])
     if changed is not before:
-        _publish(unit, before, changed, cause, changed.updated_at)
+        _publish(unit, before, changed, cause, changed.updated_at, approval_came=approval)
     return changed
 
 
-def approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
+def _approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
     """Whether an approval is new here: what a restore takes over was read, or not, in the file that it replaces."""
     taken_over = isinstance(cause, Rederived) and cause.word == "taken_over"
     return approved(after) and not (before is not None and approved(before)) and not taken_over
@@ -209,7 +211,15 @@ def _serial(before: Transaction, cause: Cause) -> str | None:
             return None
 
 
-def _publish(unit: WriteTransaction, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:
+def _publish(
+    unit: WriteTransaction,
+    before: Transaction | None,
+    after: Transaction,
+    cause: Cause,
+    at: str,
+    *,
+    approval_came: bool = False,
+) -> None:
     changes.record(
         unit,
         TransactionChanged(
@@ -226,6 +236,7 @@ def _publish(unit: WriteTransaction, before: Transaction | None, after: Transact
             before=before,
             after=after,
             cause=cause,
+            approval_came=approval_came,
         ),
     )
 

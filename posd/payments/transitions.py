@@ -24,13 +24,12 @@ from posd.payments.model import (
     Result,
     Transaction,
     attend,
-    clear,
 )
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
 from posd.payments.refusals import Canceled
 from posd.payments.wire import Judgement, NotAnEvent, StartAccepted, TransactionEvent, read_event
-from posd.records.model import Phase
+from posd.records.model import Phase, clear
 from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 
 _set = msgspec.structs.replace

@@ -1,6 +1,5 @@
 """What payments and print jobs have in common: state, entries, lines of the history, and what retention leaves."""
 
-from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 
@@ -67,7 +66,7 @@ def attended(record: S, item: RecordAttention) -> S:
     return msgspec.structs.replace(record, attention=(*others, item))
 
 
-def cleared(record: S, codes: Collection[str]) -> S:
+def clear(record: S, *codes: str) -> S:
     """Return a record without these attentions, open or not."""
     kept = tuple(item for item in record.attention if item.code not in codes)
     return msgspec.structs.replace(record, attention=kept) if len(kept) < len(record.attention) else record

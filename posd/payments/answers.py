@@ -1,27 +1,198 @@
-"""What a terminal answers to an abort and to a search. Pure."""
+"""What a terminal answers to a start, to an abort and to a search. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, assert_never
 
 import msgspec
 
-from posd.base.damaged_json import named, readable
+from posd.base.damaged_json import decoded, named, readable
 from posd.base.json_types import Object, as_text, decode, encode
-from posd.payments.lifecycle import FINALS
+from posd.base.text import shown
+from posd.payments.lifecycle import FINALS, Status
 from posd.payments.model import SearchResult
-from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_acknowledgement, read_element
 from posd.terminals.attempt import (
     UNAUTHENTICATED,
     UNDECIDED_CLIENT_ERRORS,
     Attempt,
+    Doubtful,
+    NeverSent,
     NotSent,
     Replied,
     ReplyLost,
+    StartRefused,
+    judge_start,
+    refused,
     with_remark,
 )
-from posd.terminals.envelope import envelope_in, read_envelope
+from posd.terminals.envelope import ErrorEnvelope, envelope_in, read_envelope, word
+
+# What an error of the terminal means for the payment that it was asked to start (terminal API, Refusals).
+#
+# HTTP 200 is no approval, and an error inside of it is none either: it is a refusal where the profile says so, a
+# cancellation where it is the one that says that, and otherwise doubt.
+
+#: The type and code of what the cardholder canceled.
+CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
+
+#: Types of a refusal for want of authentication, and how its codes begin.
+AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
+AUTHENTICATION_CODES = "AUTH-"
+
+#: The members of an error, and those of the object that it is about. An answer that says anything beside them may say
+#: more of the payment than the error does: then the error alone does not count.
+_ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
+_ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
+#: How deep errors stand, with the object that they are about.
+_DEPTH = 3
+_NO_VALUES: tuple[Any, ...] = (None, "", {}, [])
+#: A code that integrators were seen to take for an approval.
+_ZEROS = frozenset({"0", "00", "000"})
+
+
+class Canceled(msgspec.Struct, frozen=True):
+    """The terminal answered the start itself that the cardholder canceled it."""
+
+    status: int
+    body: str
+    error: ErrorEnvelope
+
+    @property
+    def reason(self) -> str:
+        """The terminal's own type and code, to be shown."""
+        return self.error.name
+
+
+def judge_error(
+    reply: Replied, answer: Object, error: ErrorEnvelope, client_transaction_id: str, *, trusted: bool
+) -> Canceled | StartRefused | Doubtful:
+    """Judge a 2xx answer to a start that holds an error; `trusted`: the profile says that it means "not started"."""
+    said = refused(reply, error)
+    in_words = f"the terminal answered HTTP {reply.status} with {error.name}"
+    if error.acquirer:
+        return Doubtful(f"{in_words}: the acquirer may have been asked")
+    if not error.whole:
+        return Doubtful(in_words)
+    if error.code in _ZEROS or _says_more(answer, error, client_transaction_id):
+        return Doubtful(f"{in_words}, and not that alone")
+    if (error.type, error.code) == CARDHOLDER_CANCELED:
+        return Canceled(said.status, said.body, error)
+    if trusted:
+        return said
+    return Doubtful(f"{in_words}, and the profile does not say what that means (errors_in_2xx)")
+
+
+def _says_more(
+    place: Any, error: ErrorEnvelope, client_transaction_id: str, known: frozenset[str] = _ERROR_MEMBERS, depth: int = 0
+) -> bool:
+    """Whether an answer says anything beside this error of this payment."""
+    if not isinstance(place, Object) or place.repeated or depth > _DEPTH:
+        return True
+
+    def more(name: str, value: Any) -> bool:
+        match name:
+            case "approved":
+                return value is not False
+            case "type" | "code":
+                return word(place, name) != (error.type if name == "type" else error.code)
+            case "object" | "failure":
+                inner = _ABOUT_MEMBERS if name == "object" else _ERROR_MEMBERS
+                return _says_more(value, error, client_transaction_id, inner, depth + 1)
+            case "client_transaction_id" if name in known:
+                return not isinstance(value, str) or value.lower() != client_transaction_id
+            case _:
+                return name not in known or isinstance(value, dict | list)
+
+    return any(more(name, value) for name, value in place.items() if value not in _NO_VALUES)
+
+
+def refusal_words(judgement: StartRefused) -> str:
+    """Return why a start was refused, in words, and what there is to say of the reply."""
+    return with_remark(_words(judgement), judgement.remark)
+
+
+def _words(judgement: StartRefused) -> str:
+    status, error = judgement.status, judgement.error
+    http = f"the terminal refused the request (HTTP {status}"
+    if error is None:
+        unknown = "; why is not known" if status == 409 else ""
+        return f"{http}){unknown}"
+    named = f"{http}, {error.name})"
+    if status == 409 and error.busy:
+        return f"{named}: it is busy with something else. posd never tries again by itself: the till decides"
+    if status in UNAUTHENTICATED or _of_authentication(error):
+        return f"{named}: it did not accept the authentication. Check auth, business_code, headers and the clock"
+    if error.param is not None:
+        return f"{named}: the field {shown(error.param)}"
+    return f"{named}; why is not known" if status == 409 else named
+
+
+def _of_authentication(error: ErrorEnvelope) -> bool:
+    return (error.type or "").upper() in AUTHENTICATION or (error.code or "").upper().startswith(AUTHENTICATION_CODES)
+
+
+# What the one attempt to send a start request proves.
+#
+# `Attempt` is what the terminal client saw; `judge` turns it into what is known. The line that matters is whether
+# anything of the request was written: before it nothing can have been charged, after it everything is possible.
+#
+# Source: terminal API, Acknowledgement, Calls to a terminal.
+
+
+class StartAccepted(msgspec.Struct, frozen=True):
+    """The terminal took the request; `serial_number` is who says so, where it says it."""
+
+    serial_number: str | None
+
+
+Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
+
+
+def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
+    """Judge the attempt to start the transaction of that id.
+
+    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started. None: a version
+    recorded it that did not read errors (see `judge_start`).
+    """
+    return judge_start(
+        attempt,
+        lambda reply: _judge_success(reply, client_transaction_id, errors_in_2xx),
+        reads_errors=errors_in_2xx is not None,
+    )
+
+
+def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bool | None) -> Judgement:
+    members = None
+    with suppress(ValueError):
+        members = decoded(reply.body)[0] if reply.complete else None
+    reads_errors = errors_in_2xx is not None
+    acknowledgement = read_acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
+    if acknowledgement is None or not isinstance(members, Object):
+        words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
+        return Doubtful(with_remark(words, reply.remark))
+    acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
+    if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
+        return Doubtful(f"the terminal {'acknowledged' if acknowledged else 'answered about'} another transaction")
+    error = envelope_in(members) if reads_errors else None
+    if error is not None and (error.certain or not acknowledged):
+        return judge_error(reply, members, error, client_transaction_id, trusted=bool(errors_in_2xx))
+    if not acknowledged:
+        return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
+    return StartAccepted(acknowledgement.serial_number)
+
+
+#: Outcome words for the log, by kind of judgement.
+NAMES: Mapping[type[Judgement], str] = {
+    StartAccepted: "acknowledged",
+    Canceled: "canceled",
+    StartRefused: "refused",
+    NeverSent: "unsent",
+    Doubtful: "in_doubt",
+}
+
 
 # What the answer to an abort says (its answers are not published).
 #

@@ -16,7 +16,7 @@ from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
-from posd.payments.answers import RESULTS, AbortAnswer, SearchFailed
+from posd.payments.answers import NAMES, RESULTS, AbortAnswer, SearchFailed
 from posd.payments.display import Display, display
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
@@ -30,7 +30,6 @@ from posd.payments.model import (
     OperationType,
     SearchResult,
 )
-from posd.payments.wire import NAMES
 from posd.records.model import (
     REAPPLIED_LINE,
     TAKEN_OVER_LINE,

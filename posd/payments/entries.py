@@ -14,11 +14,11 @@ from msgspec import Meta
 
 from posd.base.json_types import Uuid, WireFormat
 from posd.payments import transitions
-from posd.payments.answers import RESULTS, AbortAnswer, Answer, finds_running, judge_abort
+from posd.payments.answers import NAMES, RESULTS, AbortAnswer, Answer, Judgement, finds_running, judge, judge_abort
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.transitions import RepeatedEvent
-from posd.payments.wire import NAMES, Judgement, TransactionEvent, judge
+from posd.payments.wire import TransactionEvent
 from posd.records.model import DecisionEntry, Phase, Quarantined, Reapplied, TakenOver, tag
 from posd.terminals.attempt import Attempt
 
@@ -27,7 +27,7 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON.
 
     `errors_in_2xx` is what the profile said of it then; None: a version recorded it that did not read errors. See
-    `wire.judge`.
+    `answers.judge`.
     """
 
     attempt: Attempt

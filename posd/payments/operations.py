@@ -2,7 +2,7 @@
 
 The terminal API shows the charge, and of the others their words and their references; their paths are
 assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there.
-What a reply to the request means is the same for all of them: `posd.payments.wire`.
+What a reply to the request means is the same for all of them: `posd.payments.answers`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,6 +15,7 @@ from posd.base.money import ZERO
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.amounts import added_tip, authorized
+from posd.payments.answers import Canceled, refusal_words
 from posd.payments.lifecycle import STATUSES, Status, Trail
 from posd.payments.model import (
     RESULTS,
@@ -31,7 +32,6 @@ from posd.payments.model import (
     attend,
 )
 from posd.payments.operations import OPERATIONS, Reversal, reversal
-from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase, Pruned, clear
 from posd.terminals.attempt import NeverSent, StartRefused
@@ -56,7 +56,10 @@ def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
     """Return the outcome of a request that was provably refused or provably never sent."""
     match judgement:
         case StartRefused(error=error):
-            evidence, failure = _refusal(judgement, now), Failure("posd", "refused", words(judgement), _own(error))
+            evidence, failure = (
+                _refusal(judgement, now),
+                Failure("posd", "refused", refusal_words(judgement), _own(error)),
+            )
         case NeverSent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")

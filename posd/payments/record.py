@@ -15,7 +15,7 @@ import structlog
 from posd.base.money import AmountUnit
 from posd.base.times import iso
 from posd.payments import journal, rows
-from posd.payments.answers import SearchFailed, SearchHit
+from posd.payments.answers import SearchFailed, SearchHit, StartAccepted
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -34,7 +34,7 @@ from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction, approved
 from posd.payments.schedule import CLOSED_SECONDS
-from posd.payments.wire import StartAccepted, TransactionEvent, read_event
+from posd.payments.wire import TransactionEvent, read_event
 from posd.records import terminals
 from posd.records.model import Phase, Quarantined
 from posd.records.service import CallsInFlight, take_over

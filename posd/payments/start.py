@@ -28,12 +28,12 @@ from posd.base.times import iso
 from posd.config.profile import OperationRow
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
+from posd.payments.answers import NAMES
 from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
 from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
 from posd.payments.record import begin, record
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
-from posd.payments.wire import NAMES
 from posd.records import terminals
 from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.model import Phase

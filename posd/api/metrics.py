@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from posd.base.clocks import monotonic
 from posd.base.exposition import Family, Histogram, counter, gauge, histogram, process_families, table
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import TransactionChanged

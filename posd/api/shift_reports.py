@@ -38,12 +38,12 @@ from posd.payments.report_documents import (
     TimeSource,
 )
 from posd.payments.report_rows import CORRECTION, RowContext, as_counted, read_row
-from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import (
     RequestFault,
     check,
 )
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import changes, database_id, marks
 from posd.storage.writer import WriteTransaction
 
@@ -241,7 +241,7 @@ def _as_open(row: ReportPayment) -> ReportPayment:
 
 def _removed(db: sqlite3.Connection, shift: Shift, line: ShiftPayment, context: RowContext) -> list[ReportPayment]:
     """Return the rows of a payment whose record was removed."""
-    left = pruned.PAYMENTS.find(db, line.client_transaction_id)
+    left = PRUNED_PAYMENTS.find(db, line.client_transaction_id)
     stub = Transaction(
         client_transaction_id=line.client_transaction_id,
         terminal=left.terminal if left else "removed",

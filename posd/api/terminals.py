@@ -16,10 +16,10 @@ from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import CallContext
 from posd.payments import rows
+from posd.payments.answers import RESULTS, SearchFailed
 from posd.payments.model import SearchResult
 from posd.payments.reconcile import Reconciler
-from posd.payments.search_reply import RESULTS, SearchFailed
-from posd.records import commissions, terminals
+from posd.records import terminals
 from posd.records.request import DecisionRow, FieldReader, Signed, decided
 from posd.storage.store import Store
 from posd.terminals.commission import Commission, Part
@@ -170,7 +170,7 @@ class TerminalCalls:
         said = decided(COMMISSION_ROW, request.state.body, request.state.uid, "nothing was recorded")
         profile, at = self._fleet.known(serial).profile_version, iso(self._context.now())
         seen = Commission(serial, at, said.operator, said.note, said.uid, said.proven, profile)
-        await commissions.record(self._store, self._fleet, seen)
+        await terminals.record_commission(self._store, self._fleet, seen)
         return await self._document(serial)
 
     async def _document(self, serial: str) -> Response:

@@ -28,8 +28,7 @@ from posd.httpd.messages import RefusedRequest
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
 from posd.records.callback_urls import CallbackUrls
-from posd.records.inbox import CallbackReceipt
-from posd.records.received_callback import UnreadableCallback
+from posd.records.inbox import CallbackReceipt, UnreadableCallback
 from posd.records.replies import UNPARSABLE, CallbackResult
 from posd.terminals.auth.webhooks import Headers
 

@@ -32,11 +32,11 @@ from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import HttpListener, give_memory_back
 from posd.logs import output
-from posd.payments import recovery
+from posd.payments import record as payments
 from posd.payments.model import Transaction
-from posd.printing import recovery as print_recovery
+from posd.printing import record as print_jobs
 from posd.printing.model import PrintJob
-from posd.records import commissions, terminals
+from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
 from posd.storage import database_id
@@ -284,7 +284,7 @@ async def _recover(daemon: Daemon) -> tuple[list[Transaction], list[PrintJob]]:
         await daemon.restore_guard.begin()
         await daemon.unread.begin()
         await tell_restores(store)
-        return await recovery.recover(store, now), await print_recovery.recover(store, now)
+        return await payments.recover(store, now), await print_jobs.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
         # the last three: a row that was damaged on the disk
         raise unusable(daemon.config.database.path, error) from error
@@ -300,7 +300,7 @@ async def _stored_of_terminals(
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
     try:
-        return asked | await store.read(terminals.trusted_ones), await store.read(commissions.stored)
+        return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
     except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
         raise unusable(path, error) from error
 

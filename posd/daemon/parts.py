@@ -28,26 +28,23 @@ from posd.httpd.admission import AdmissionGate, RejectedTraffic
 from posd.httpd.server import HttpListener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
-from posd.payments.address_changes import AddressChanges
 from posd.payments.amounts import AmountRules
 from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import AddressChanges, IdentityConflicts, UnreadApprovals
 from posd.payments.decide import Operators
-from posd.payments.identity_conflicts import IdentityConflicts
 from posd.payments.inbox import Inbox
-from posd.payments.reconcile import Reconciler, ReconcileSettings
+from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
-from posd.payments.schedule import ReconcileLimits
+from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.payments.unread import UnreadApprovals
 from posd.printing import record as print_record
 from posd.printing.decide import PrintOperators
 from posd.printing.inbox import PrintInbox
 from posd.printing.poll import PrintPoller
 from posd.printing.record import PrintJobChanged
 from posd.printing.schedule import PollLimits
-from posd.printing.start import Printing
-from posd.printing.turns import PrintTurns
+from posd.printing.start import Printing, PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.quotas import LimitCounters, Quotas, tell
 from posd.records.service import ServiceParts
@@ -255,7 +252,9 @@ class Daemon:
 def _reconciling(config: Config) -> ReconcileSettings:
     given = config.reconcile
     return ReconcileSettings(
-        ReconcileLimits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
+        given.first_event_grace_seconds,
+        given.stall_seconds,
+        given.stall_after_request_seconds,
         settle=given.settle_seconds,
         probe_with_abort=given.probe_with_abort,
     )

@@ -16,14 +16,14 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.payments import rows
-from posd.payments.abort_reply import AbortAnswer, judge_abort
+from posd.payments.answers import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record
-from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.service import RecordService
 from posd.records.start import identity_conflict
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
@@ -141,7 +141,7 @@ class Aborts(RecordService):
         """Return the transaction if an abort may be sent for it, and note in its journal that it is."""
         transaction = rows.get(unit.db, client_transaction_id)
         if transaction is None:
-            raise pruned.PAYMENTS.missing(unit.db, client_transaction_id, "cannot abort: ")
+            raise PRUNED_PAYMENTS.missing(unit.db, client_transaction_id, "cannot abort: ")
         _require_open(transaction)
         if past_point_of_no_return(transaction):
             raise Problem(

@@ -5,15 +5,16 @@ Source: local API, Amounts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from posd.base.json_types import AMOUNT, encode
+from posd.base.json_types import AMOUNT, encode, pointer
 from posd.base.money import MOST_DIGITS, ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
 from posd.base.text import did_you_mean
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
+from posd.records.request import RequestFault
 
 #: Members that are always sent, 0 where the till leaves them out.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
@@ -43,18 +44,11 @@ class AmountRules(msgspec.Struct, frozen=True):
 NOTHING_MORE = AmountRules()
 
 
-class AmountFault(NamedTuple):
-    """What is wrong with an amount: the names that lead to the member, and words."""
-
-    place: tuple[str, ...]
-    words: str
-
-
-def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes, list[AmountFault]]:
+def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes, list[RequestFault]]:
     """Return an amount as it is sent and stored, and all that is wrong with it. A member that is null is left out."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)
-    faults: list[AmountFault] = []
+    faults: list[RequestFault] = []
     for name, value in given.items():
         if name != NESTED:
             if (number := _number((name,), value, members, faults)) is not None:
@@ -63,13 +57,13 @@ def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes,
             found = {tax: _number((NESTED, tax), number, taxes, faults) for tax, number in value.items()}
             checked[NESTED] = {tax: number for tax, number in found.items() if number is not None}
         elif value is not None:
-            faults.append(AmountFault((NESTED,), f"must be an object with {', '.join(taxes)}"))
+            faults.append(_fault((NESTED,), f"must be an object with {', '.join(taxes)}"))
     if not faults and sum(numbers(checked), ZERO) <= ZERO:
-        faults.append(AmountFault((), "must add up to more than 0"))
+        faults.append(_fault((), "must add up to more than 0"))
     return encode(checked), faults
 
 
-def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[AmountFault]:
+def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
     """Return what of an amount as it is stored has more digits after the point than the unit or the currency."""
     most = min(MOST_DIGITS[unit], decimals)
     because = (
@@ -78,7 +72,7 @@ def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[AmountFault]:
         else "[amounts] decimals in the configuration, by default as many as the currency has"
     )
     words = f"must have {f'at most {most}' if most else 'no'} digits after the point: {because}"
-    return [AmountFault(place, words) for place, number in _each(AMOUNT.decode(amount), ()) if not fits(number, most)]
+    return [_fault(place, words) for place, number in _each(AMOUNT.decode(amount), ()) if not fits(number, most)]
 
 
 def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
@@ -96,6 +90,11 @@ def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
     )
 
 
+def _fault(place: tuple[str, ...], words: str) -> RequestFault:
+    """Return what is wrong with an amount; the names of `place` lead to the member."""
+    return RequestFault(pointer(("amount", *place)), words)
+
+
 def _each(amount: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Decimal]]:
     for name, value in amount.items():
         if isinstance(value, Decimal):
@@ -104,16 +103,16 @@ def _each(amount: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[tuple[t
             yield from _each(value, (*place, name))
 
 
-def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults: list[AmountFault]) -> Decimal | None:
+def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults: list[RequestFault]) -> Decimal | None:
     if place[-1] not in known:
-        faults.append(AmountFault(place, _unknown(place, known)))
+        faults.append(_fault(place, _unknown(place, known)))
         return None
     if value is None:
         return None
     try:
         return parse_money(value)
     except ValueError as error:
-        faults.append(AmountFault(place, str(error)))
+        faults.append(_fault(place, str(error)))
         return None
 
 

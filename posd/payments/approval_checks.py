@@ -1,4 +1,4 @@
-"""What approvals are held against as they come (`payments.unlikely`): the currencies of a terminal, and the clock."""
+"""What approvals are held against as they come (`payments.outcomes`): the currencies of a terminal, and the clock."""
 
 import sqlite3
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from posd.payments import chains, rows
 from posd.payments.entries import Unlikely
 from posd.payments.lifecycle import APPROVAL
 from posd.payments.model import Result, Transaction
-from posd.payments.unlikely import unlikely
+from posd.payments.outcomes import unlikely
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 
 
@@ -36,7 +36,8 @@ class ApprovalChecks:
         if not _approves(before, after, event):
             return None
         currencies = self._currencies(db, after, event.currency, remembers=before.updates_terminal)
-        return unlikely(after, event, currencies, came_at, chains.another_with_reference(db, after))
+        found = unlikely(after, event, currencies, came_at, chains.another_with_reference(db, after))
+        return Unlikely(*found) if found is not None else None
 
     def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
         """Return the arrival time of an event, None if posd does not trust the clock or no rule asks."""

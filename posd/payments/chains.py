@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import suppress
 from datetime import tzinfo
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +16,7 @@ from posd.payments.counting import STANDALONE, Original, excess
 from posd.payments.model import OperationType, Outcome, Transaction, undecided
 from posd.payments.operations import OPERATIONS, end_of_day
 from posd.payments.wire import NotAnEvent, read_event
-from posd.records import pruned
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.writer import WriteTransaction
 
 # A reference is the acquirer's word and no identity. It links only where one payment here gave it, or one payment on
@@ -27,21 +26,16 @@ from posd.storage.writer import WriteTransaction
 _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL AND derives_from IS NULL"
 
 
-class RepeatedReference(msgspec.Struct, frozen=True):
-    """Several payments gave the same reference: it links nothing. `ids`: the two oldest."""
+def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
+    """Return the one transaction that gave a reference, of several the one on that terminal; None if none did.
 
-    ids: list[str]
-
-
-def with_reference(
-    db: sqlite3.Connection, reference: str, terminal: str | None
-) -> Transaction | RepeatedReference | None:
-    """Return the one transaction that gave a reference, of several the one on that terminal; None if none did."""
+    Of several others: the ids of the two oldest, for such a reference links nothing.
+    """
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
         return found[0] if found else None
     own = list(rows.where(db, "given_reference = upper(?) AND +terminal = ? LIMIT 2", (reference, terminal)))
-    return own[0] if len(own) == 1 else RepeatedReference([item.client_transaction_id for item in found])
+    return own[0] if len(own) == 1 else [item.client_transaction_id for item in found]
 
 
 def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> str | None:
@@ -243,21 +237,16 @@ class ChainLinks:
 MAX_SHOWN = 20
 
 
-class ChainPlace(NamedTuple):
-    """A transaction with the reference to send and with what it derives from; and the ids of its chain."""
-
-    transaction: Transaction
-    chain: frozenset[str]
-
-
-def place(unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountRules) -> ChainPlace:
-    """Return it in its place.
+def place(
+    unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountRules
+) -> tuple[Transaction, frozenset[str]]:
+    """Return it with the reference to send and with what it derives from; and the ids of its chain.
 
     Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds: nothing is sent.
     """
     kind = transaction.type or OperationType.CHARGE
     if not OPERATIONS[kind].originals:
-        return ChainPlace(transaction, frozenset({transaction.client_transaction_id}))
+        return transaction, frozenset({transaction.client_transaction_id})
     try:
         return _place(unit, transaction, kind, zone, amounts)
     except ChainTooLong:
@@ -272,7 +261,7 @@ def place(unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amount
 
 def _place(
     unit: WriteTransaction, transaction: Transaction, kind: OperationType, zone: tzinfo, amounts: AmountRules
-) -> ChainPlace:
+) -> tuple[Transaction, frozenset[str]]:
     links = ChainLinks(unit.db, MAX_CHAIN)
     placed = _under_original(unit, transaction, kind, links)
     original = rows.get(unit.db, placed.derives_from) if placed.derives_from else None
@@ -281,13 +270,13 @@ def _place(
     _refuse_beside(kind, beside, chain[1:], repeat=placed.repeat)
     ids = frozenset(item.client_transaction_id for item in chain)
     if original is None:
-        return ChainPlace(placed, ids)
+        return placed, ids
     _refuse_excess(placed, original, beside, amounts)
     if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
         # A re-authorization is of another day than what it re-authorized.
         until = _same_day_until(unit, original, original.outcome, zone)
         placed = msgspec.structs.replace(placed, same_day_until=until)
-    return ChainPlace(placed, ids)
+    return placed, ids
 
 
 def _under_original(
@@ -297,7 +286,7 @@ def _under_original(
         return _under_reference(unit, transaction, kind)
     original = rows.get(unit.db, transaction.original)
     if original is None:
-        if (removed := pruned.PAYMENTS.find(unit.db, transaction.original)) is not None:
+        if (removed := PRUNED_PAYMENTS.find(unit.db, transaction.original)) is not None:
             raise _unknown(
                 kind,
                 f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed at "
@@ -333,7 +322,7 @@ def _under_reference(unit: WriteTransaction, transaction: Transaction, kind: Ope
     match with_reference(unit.db, reference, transaction.terminal):
         case None:
             return transaction
-        case RepeatedReference(ids=ids):
+        case list() as ids:
             raise _unknown(
                 kind,
                 f"several payments were approved with the reference {reference} ({', '.join(ids)}, …), so it does not "

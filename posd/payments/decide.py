@@ -13,12 +13,11 @@ from posd.payments.entries import Dismissed, Released
 from posd.payments.model import OperationType, Transaction
 from posd.payments.record import begin, record
 from posd.payments.request import Decision, PaymentFacts, contradicted
-from posd.records import pruned
-from posd.records.decide import decide, require_attention
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check
-from posd.records.service import RecordService, ServiceParts
+from posd.records.service import RecordService, ServiceParts, decide, require_attention
 from posd.records.start import not_here, require_same
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.writer import WriteTransaction
 
 
@@ -59,7 +58,7 @@ class Operators(RecordService):
     def _begin_lost(self, unit: WriteTransaction, identity: str, facts: PaymentFacts | None) -> Transaction:
         """Record an unknown payment, whose record a restore may have lost. Raise Problem."""
         missing = self._missing()
-        problem = not_here(pruned.PAYMENTS.missing(unit.db, identity), missing)
+        problem = not_here(PRUNED_PAYMENTS.missing(unit.db, identity), missing)
         if facts is None or missing is None or problem.code != "not_found":
             raise problem
         if facts.amount == b"{}":

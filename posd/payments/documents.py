@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 from msgspec import Meta, Raw
@@ -17,7 +16,7 @@ from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import NAMES, RESULTS, AbortAnswer, SearchFailed
 from posd.payments.display import Display, display
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
@@ -26,25 +25,22 @@ from posd.payments.missing_proof import MissingProof
 from posd.payments.model import (
     Attention,
     AttentionCode,
-    Evidence,
     LastSearch,
     NextStep,
     OperationType,
-    Result,
     SearchResult,
 )
-from posd.payments.search_reply import RESULTS, SearchFailed
-from posd.payments.wire import NAMES
-from posd.records.entries import Quarantined, Reapplied, TakenOver
 from posd.records.model import (
+    REAPPLIED_LINE,
+    TAKEN_OVER_LINE,
     AttemptLine,
-    DecisionLine,
     IntentLine,
     Line,
     Phase,
+    Quarantined,
     QuarantinedLine,
-    ReappliedLine,
-    TakenOverLine,
+    line_of,
+    tag,
 )
 from posd.terminals.attempt import Attempt, Replied
 
@@ -176,12 +172,6 @@ class EventLine(Line, frozen=True, kw_only=True):
     verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it")]
 
 
-class InterruptedLine(Line, frozen=True, kw_only=True):
-    """A daemon started, and found that the one before had ended while it sent the request."""
-
-    kind: Literal["interrupted"] = "interrupted"
-
-
 class SearchLine(Line, frozen=True, kw_only=True):
     """The terminal was asked what became of it."""
 
@@ -189,14 +179,6 @@ class SearchLine(Line, frozen=True, kw_only=True):
     result: Annotated[SearchResult, Meta(description="the result")]
     http_status: Annotated[int | None, Meta(description="the terminal's, where it was no answer")]
     reason: Annotated[str | None, Meta(description="why it was no answer")]
-
-
-class AbortRequestedLine(Line, frozen=True, kw_only=True):
-    """An abort is about to be sent."""
-
-    kind: Literal["abort_requested"] = "abort_requested"
-    probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
-    uid: Annotated[int | None, Meta(description="user id of the process that asked for it")]
 
 
 class AbortAnsweredLine(Line, frozen=True, kw_only=True):
@@ -215,111 +197,61 @@ class SilentLine(Line, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(description="for so long")]
 
 
-class ProofLine(Line, frozen=True, kw_only=True):
-    """It was proved that it never started."""
-
-    kind: Literal["proof"] = "proof"
-    evidence: Annotated[tuple[Evidence, ...], Meta(description="by what")]
-
-
-class ReleaseLine(DecisionLine, frozen=True, kw_only=True):
-    """A person freed its terminal."""
-
-    kind: Literal["release"] = "release"
-
-
-class ResolveLine(DecisionLine, frozen=True, kw_only=True):
-    """A person said how it ended."""
-
-    kind: Literal["resolve"] = "resolve"
-    result: Annotated[Result, Meta(description="how")]
-    transaction_reference: Annotated[Uuid | None, Meta(description="the acquirer's, of an approval")]
-
-
-class AcknowledgeLine(DecisionLine, frozen=True, kw_only=True):
-    """A person closed an attention."""
-
-    kind: Literal["acknowledge"] = "acknowledge"
-    code: Annotated[AttentionCode, Meta(description="which")]
-
-
-class UnlikelyLine(Line, frozen=True, kw_only=True):
-    """An approval contradicts its request."""
-
-    kind: Literal["approval_unlikely"] = "approval_unlikely"
-    reasons: Annotated[tuple[str, ...], Meta(description="in what")]
-    by_sum: Annotated[bool, Meta(description="whether in its sum, too")]
-
-
-class BrokeOffLine(Line, frozen=True, kw_only=True):
-    """The connection of an authentic callback broke off before its body was whole."""
-
-    kind: Literal["callback_broke_off"] = "callback_broke_off"
-
-
-class EventLimitLine(Line, frozen=True, kw_only=True):
-    """Its terminal sent more events than posd keeps: one was refused."""
-
-    kind: Literal["event_limit"] = "event_limit"
-
-
-class DisputedLine(Line, frozen=True, kw_only=True):
-    """Devices contradict each other about who is its terminal: nothing is sent for it."""
-
-    kind: Literal["identity_conflict"] = "identity_conflict"
-    reason: Annotated[str, Meta(description="which, and what to do")]
-
-
-class UndisputedLine(Line, frozen=True, kw_only=True):
-    """It is sure again which device is its terminal."""
-
-    kind: Literal["identity_settled"] = "identity_settled"
-
-
-class AddressLine(Line, frozen=True, kw_only=True):
-    """This machine lost the address in its callback URL, or has it again."""
-
-    kind: Literal["address_changed", "address_back"]
-    host: Annotated[str, Meta(description="the address")]
-
-
-class ReadLine(Line, frozen=True, kw_only=True):
-    """No program had read its approval for ten minutes, or one has read it after all."""
-
-    kind: Literal["outcome_unread", "outcome_read"]
-
-
-HistoryLine = (
-    IntentLine
-    | EventLine
-    | AttemptLine
-    | InterruptedLine
-    | SearchLine
-    | AbortRequestedLine
-    | AbortAnsweredLine
-    | QuarantinedLine
-    | SilentLine
-    | ProofLine
-    | ReleaseLine
-    | ResolveLine
-    | AcknowledgeLine
-    | UnlikelyLine
-    | BrokeOffLine
-    | EventLimitLine
-    | TakenOverLine
-    | ReappliedLine
-    | AddressLine
-    | DisputedLine
-    | UndisputedLine
-    | ReadLine
+#: The types of the lines, in the order of the description; most have the fields of their entry.
+HISTORY_LINES: tuple[type[Line], ...] = (
+    IntentLine,
+    EventLine,
+    AttemptLine,
+    line_of(
+        "InterruptedLine",
+        "A daemon started, and found that the one before had ended while it sent the request.",
+        entries.Interrupted,
+    ),
+    SearchLine,
+    line_of("AbortRequestedLine", "An abort is about to be sent.", entries.AbortRequested),
+    AbortAnsweredLine,
+    QuarantinedLine,
+    SilentLine,
+    line_of("ProofLine", "It was proved that it never started.", entries.ProvedNotStarted),
+    line_of("ReleaseLine", "A person freed its terminal.", entries.Released),
+    line_of("ResolveLine", "A person said how it ended.", entries.Resolved),
+    line_of("AcknowledgeLine", "A person closed an attention.", entries.Dismissed),
+    line_of("UnlikelyLine", "An approval contradicts its request.", entries.Unlikely),
+    line_of(
+        "BrokeOffLine",
+        "The connection of an authentic callback broke off before its body was whole.",
+        entries.CallbackBrokeOff,
+    ),
+    line_of("EventLimitLine", "Its terminal sent more events than posd keeps: one was refused.", entries.Overrun),
+    TAKEN_OVER_LINE,
+    REAPPLIED_LINE,
+    line_of(
+        "AddressLine",
+        "This machine lost the address in its callback URL, or has it again.",
+        entries.AddressLost,
+        entries.AddressBack,
+    ),
+    line_of(
+        "DisputedLine",
+        "Devices contradict each other about who is its terminal: nothing is sent for it.",
+        entries.Disputed,
+    ),
+    line_of("UndisputedLine", "It is sure again which device is its terminal.", entries.Undisputed),
+    line_of(
+        "ReadLine",
+        "No program had read its approval for ten minutes, or one has read it after all.",
+        entries.OutcomeUnread,
+        entries.OutcomeRead,
+    ),
 )
+HISTORY_LINE: Any = Union[HISTORY_LINES]  # noqa: UP007 - of a tuple
 
 
 class History(msgspec.Struct, frozen=True):
     """All that happened to a transaction, in order."""
 
     history: Annotated[
-        list[Annotated[HistoryLine, Meta(extra={"later": "LaterLine"})]],
+        list[Annotated[Line, WireFormat(HISTORY_LINE), Meta(extra={"later": "LaterLine"})]],
         Meta(description="in the order in which posd learnt of it"),
     ]
 
@@ -422,7 +354,7 @@ def event_document(item: StoredEvent) -> Event:
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
     """Return all that happened to a transaction, in order: its start, its events, and the entries of its journal."""
-    lines: list[tuple[int, HistoryLine]] = [
+    lines: list[tuple[int, Line]] = [
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.entries(db, transaction.client_transaction_id)
     ]
@@ -435,28 +367,12 @@ def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> 
 
 
 #: Lines that have the fields of their entry.
-LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
-    entries.Interrupted: InterruptedLine,
-    entries.AbortRequested: AbortRequestedLine,
-    entries.ProvedNotStarted: ProofLine,
-    entries.Released: ReleaseLine,
-    entries.Resolved: ResolveLine,
-    entries.Dismissed: AcknowledgeLine,
-    entries.Unlikely: UnlikelyLine,
-    entries.CallbackBrokeOff: BrokeOffLine,
-    entries.Overrun: EventLimitLine,
-    TakenOver: TakenOverLine,
-    Reapplied: ReappliedLine,
-    entries.AddressLost: partial(AddressLine, kind="address_changed"),
-    entries.AddressBack: partial(AddressLine, kind="address_back"),
-    entries.Disputed: DisputedLine,
-    entries.Undisputed: UndisputedLine,
-    entries.OutcomeUnread: partial(ReadLine, kind="outcome_unread"),
-    entries.OutcomeRead: partial(ReadLine, kind="outcome_read"),
+LINES: Mapping[type[msgspec.Struct], Callable[..., Line]] = {
+    entry: kind for kind in HISTORY_LINES for entry in kind.ENTRIES
 }
 
 
-def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
+def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
     """Return the line of the history for an entry of the journal."""
     match entry:
         case Attempted(attempt=attempt):
@@ -474,7 +390,7 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
         case NothingHeard(seconds=seconds):
             return SilentLine(at=at, kind="stalled", seconds=seconds)
         case _:
-            return LINES[type(entry)](at=at, **msgspec.structs.asdict(entry))
+            return LINES[type(entry)](at=at, kind=tag(entry), **msgspec.structs.asdict(entry))
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

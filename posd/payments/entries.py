@@ -2,23 +2,24 @@
 
 Each entry is an input, kept as received; `apply` is its effect. The state of the transaction is never changed in any
 other way than by an event (`transitions.advance`) or an entry, so that it can be derived again from both: `replay`.
+The descriptions of fields are those of the line of the history.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import assert_never
+from typing import Annotated, assert_never
 
 import msgspec
+from msgspec import Meta
 
+from posd.base.json_types import Uuid, WireFormat
 from posd.payments import transitions
-from posd.payments.abort_reply import AbortAnswer, finds_running, judge_abort
+from posd.payments.answers import NAMES, RESULTS, AbortAnswer, Answer, Judgement, finds_running, judge, judge_abort
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
-from posd.payments.search_reply import RESULTS, Answer
 from posd.payments.transitions import RepeatedEvent
-from posd.payments.wire import NAMES, Judgement, TransactionEvent, judge
-from posd.records.entries import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
-from posd.records.model import Phase
+from posd.payments.wire import TransactionEvent
+from posd.records.model import DecisionEntry, Phase, Quarantined, Reapplied, TakenOver, tag
 from posd.terminals.attempt import Attempt
 
 
@@ -26,7 +27,7 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON.
 
     `errors_in_2xx` is what the profile said of it then; None: a version recorded it that did not read errors. See
-    `wire.judge`.
+    `answers.judge`.
     """
 
     attempt: Attempt
@@ -62,8 +63,8 @@ class Searched(msgspec.Struct, frozen=True, tag="search", tag_field="kind"):
 class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_field="kind"):
     """An abort is about to be sent: for a till (`uid` of its process), or by posd itself as a probe."""
 
-    probe: bool
-    uid: int | None = None
+    probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
+    uid: Annotated[int | None, Meta(description="user id of the process that asked for it")] = None
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
@@ -93,7 +94,7 @@ class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
 class ProvedNotStarted(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
     """The full proof that it never started (architecture, Doubt)."""
 
-    evidence: tuple[Evidence, ...]
+    evidence: Annotated[tuple[Evidence, ...], Meta(description="by what")]
 
 
 class Released(DecisionEntry, frozen=True, tag="release"):
@@ -103,24 +104,26 @@ class Released(DecisionEntry, frozen=True, tag="release"):
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
     """A person said how it ended."""
 
-    result: Result
-    transaction_reference: str | None = None
+    result: Annotated[Result, Meta(description="how")]
+    transaction_reference: Annotated[
+        str | None, WireFormat(Uuid | None), Meta(description="the acquirer's, of an approval")
+    ] = None
 
 
 class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     """A person closed one attention."""
 
-    code: AttentionCode
+    code: Annotated[AttentionCode, Meta(description="which")]
 
 
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
     """An approval that was applied contradicts its request: in what, in words; `by_sum`: in its sum, too.
 
-    It is found where the approval comes (`payments.unlikely`), by what is known then alone.
+    It is found where the approval comes (`outcomes.unlikely`), by what is known then alone.
     """
 
-    reasons: tuple[str, ...]
-    by_sum: bool = False
+    reasons: Annotated[tuple[str, ...], Meta(description="in what")]
+    by_sum: Annotated[bool, Meta(description="whether in its sum, too")] = False
 
 
 class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
@@ -134,19 +137,19 @@ class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
 class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
     """This machine lost the address in its callback URL."""
 
-    host: str
+    host: Annotated[str, Meta(description="the address")]
 
 
 class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="kind"):
     """This machine has that address again."""
 
-    host: str
+    host: Annotated[str, Meta(description="the address")]
 
 
 class Disputed(msgspec.Struct, frozen=True, tag="identity_conflict", tag_field="kind"):
     """Devices contradict each other about who is its terminal."""
 
-    reason: str
+    reason: Annotated[str, Meta(description="which, and what to do")]
 
 
 class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field="kind"):

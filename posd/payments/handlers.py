@@ -47,9 +47,9 @@ from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, PaymentFacts, Resolution, StartRequest, read_facts
 from posd.payments.start import Payments
-from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import Signed, decided
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.writer import RecordedChange
 
 # Calls on transactions.
@@ -471,7 +471,7 @@ class TransactionCalls:
         """Return the transaction of that id. Raise Problem."""
         found = rows.get(db, identity)
         if found is None:
-            raise self._context.not_here(pruned.PAYMENTS.missing(db, identity))
+            raise self._context.not_here(PRUNED_PAYMENTS.missing(db, identity))
         return found
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:

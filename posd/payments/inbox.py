@@ -25,15 +25,14 @@ from posd.payments.outcomes import contradicts
 from posd.payments.record import Received, begin, move, record, with_unit
 from posd.payments.transitions import New, RepeatedEvent, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
-from posd.records import pruned, quarantine
-from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody
-from posd.records.model import Phase
-from posd.records.quarantine import QuarantineEntry, StillUnusable
+from posd.records import quarantine
+from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody, UnreadableCallback
+from posd.records.model import Phase, Pruned
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback, StillUnusable
 from posd.records.quotas import sender as sender_of
-from posd.records.received_callback import ReceivedCallback, UnreadableCallback
 from posd.records.replies import CallbackResult
-from posd.records.retention import Pruned
 from posd.records.service import RecordService, ServiceParts
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.auth.webhooks import Headers
@@ -198,7 +197,7 @@ class Inbox(RecordService):
         if seen is RepeatedEvent.REPEATED:  # before all else: the configuration may have changed since it was taken
             updates = before is not None and before.updates_terminal
             return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
-        removed = pruned.PAYMENTS.find(unit.db, identity) if before is None else None
+        removed = PRUNED_PAYMENTS.find(unit.db, identity) if before is None else None
         if (refusal := self._unsigned(event, before or removed, came)) is not None:
             return self.callbacks.refuse(unit, identity, refusal, came)
         if removed is not None:
@@ -298,7 +297,7 @@ class Inbox(RecordService):
             raise StillUnusable from refusal
         came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
-        removed = pruned.PAYMENTS.find(unit.db, item.subject) if known is None else None
+        removed = PRUNED_PAYMENTS.find(unit.db, item.subject) if known is None else None
         if self._unsigned(event, known or removed, came) is not None:
             raise StillUnusable
         if removed is not None and contradicts(removed, event.status):

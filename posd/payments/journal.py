@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from posd.payments.answers import final_element
 from posd.payments.entries import Entry, Resolved, Searched
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
-from posd.payments.search_reply import final_element
 from posd.payments.wire import TransactionEvent
 from posd.storage import numbers
 from posd.storage.errors import StaleState

@@ -18,7 +18,7 @@ from posd.base.money import ZERO, AmountUnit, numbers, to_decimal
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import ACKNOWLEDGED, Status, Trail
-from posd.records.model import Phase, RecordAttention, RecordState, attended, cleared
+from posd.records.model import Phase, RecordAttention, RecordState, attended
 
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -394,8 +394,3 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
     """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
     return attended(transaction, Attention(code=code, since=iso(now), detail=detail))
-
-
-def clear(transaction: Transaction, *codes: AttentionCode) -> Transaction:
-    """Close attentions, open or not."""
-    return cleared(transaction, codes)

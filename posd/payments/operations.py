@@ -2,7 +2,7 @@
 
 The terminal API shows the charge, and of the others their words and their references; their paths are
 assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there.
-What a reply to the request means is the same for all of them: `posd.payments.wire`.
+What a reply to the request means is the same for all of them: `posd.payments.answers`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,24 +21,18 @@ CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
 VOID, REFUND = OperationType.VOID, OperationType.REFUND
 
 
-class ReferenceSource(Enum):
-    """Which reference is sent for an `original`."""
-
-    ITS_OWN = auto()  # the one that its approval gave
-    NEWEST = auto()  # that of its newest approved re-authorization, else its own
-
-
 class Operation(msgspec.Struct, frozen=True):
     """One operation type.
 
     `originals`: the types that it can be derived from; empty if it begins a chain and takes no reference.
+    `takes_newest`: it is sent the reference of the original's newest approved re-authorization, if there is one.
     `wire`: what a final event calls it (terminal API, Events); None if not published.
     `compares`: whether what the acquirer authorizes is known to be the amount that was asked for.
     """
 
     wire: str | None
     originals: frozenset[OperationType] = frozenset()
-    takes: ReferenceSource = ReferenceSource.ITS_OWN
+    takes_newest: bool = False
     needs_amount: bool = True
     compares: bool = True
 
@@ -50,7 +44,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
         CAPTURE: Operation(
             wire="CAPTURE",
             originals=frozenset({PRE_AUTH}),
-            takes=ReferenceSource.NEWEST,
+            takes_newest=True,
         ),
         # The reference that is sent is the pre-authorization's (terminal API, Events).
         RE_AUTH: Operation(
@@ -66,7 +60,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
         VOID: Operation(
             wire=None,
             originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
-            takes=ReferenceSource.NEWEST,
+            takes_newest=True,
             needs_amount=False,
             compares=False,
         ),
@@ -120,7 +114,7 @@ def reference(kind: OperationType, original: Transaction, members: Sequence[Tran
     Raise NotDerivable where the one that counts is not known.
     """
     source = original
-    if OPERATIONS[kind].takes is ReferenceSource.NEWEST:
+    if OPERATIONS[kind].takes_newest:
         again = [item for item in members if item.type is OperationType.RE_AUTH and approved(item)]
         source = again[-1] if again else original
     found = source.outcome.transaction_reference if source.outcome else None

@@ -5,16 +5,17 @@ finals of the terminal the first stands.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal, assert_never
 
 import msgspec
 
 from posd.base.money import ZERO
-from posd.base.times import iso
+from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.amounts import added_tip, authorized
+from posd.payments.answers import Canceled, refusal_words
 from posd.payments.lifecycle import STATUSES, Status, Trail
 from posd.payments.model import (
     RESULTS,
@@ -29,13 +30,10 @@ from posd.payments.model import (
     TerminalFailure,
     Transaction,
     attend,
-    clear,
 )
 from posd.payments.operations import OPERATIONS, Reversal, reversal
-from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
-from posd.records.model import Phase
-from posd.records.retention import Pruned
+from posd.records.model import Phase, Pruned, clear
 from posd.terminals.attempt import NeverSent, StartRefused
 from posd.terminals.envelope import ErrorEnvelope
 
@@ -58,7 +56,10 @@ def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
     """Return the outcome of a request that was provably refused or provably never sent."""
     match judgement:
         case StartRefused(error=error):
-            evidence, failure = _refusal(judgement, now), Failure("posd", "refused", words(judgement), _own(error))
+            evidence, failure = (
+                _refusal(judgement, now),
+                Failure("posd", "refused", refusal_words(judgement), _own(error)),
+            )
         case NeverSent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
@@ -257,3 +258,73 @@ def contradicts(pruned: Pruned, status: str) -> bool:
     """Return whether an event contradicts the known outcome of a removed payment."""
     stated = {str(final): result for final, result in RESULTS.items()}.get(status)
     return stated is not None and stated != pruned.result
+
+
+# An approval that contradicts its request (design: a suspicious answer counts, and is reported).
+#
+# It is the terminal's word all the same: it is applied, and `approval_unlikely` says what does not fit. What it is held
+# against (currencies that were seen, whether the clock was sure) is known at its arrival alone. So what was found is
+# written into the journal, in the commit of the approval, and is derived again from there: see `entries.Unlikely`.
+
+#: A terminal with a right clock dates no approval further away than this.
+FAR = timedelta(days=1)
+
+
+def _letters(word: str) -> str:
+    return "".join(filter(str.isalpha, word)).upper()
+
+
+#: Letters of every word for an operation, the wire's and the API's -> the operation.
+_TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
+
+
+def unlikely(
+    transaction: Transaction,
+    event: TransactionEvent,
+    currencies: frozenset[str],
+    received_at: datetime | None,
+    same_reference: str | None = None,
+) -> tuple[tuple[str, ...], bool] | None:
+    """Return in what an approval contradicts its request, and whether in its sum too; None if nothing does.
+
+    `currencies`: those that it may have, empty: any. `received_at`: its arrival by a trusted clock, else None.
+    `same_reference`: the id of another payment that was approved with the same reference, None if there is none.
+    """
+    reasons = [*_sum(transaction, event)]
+    by_sum = bool(reasons)
+    currency = event.currency
+    if currency is not None and currencies and currency.upper() not in currencies:
+        reasons.append(f"it is in {ascii(currency)[1:-1]}, and not in {' or '.join(sorted(currencies))}")
+    reasons += _type(transaction, event)
+    if received_at is not None:
+        reasons += _date(transaction, event, received_at)
+    if same_reference is not None:
+        reasons.append(f"its reference is that of {same_reference} too: name it by `original`, never by the reference")
+    return (tuple(reasons), by_sum) if reasons else None
+
+
+def _sum(transaction: Transaction, event: TransactionEvent) -> list[str]:
+    comparable = transaction.type is None or OPERATIONS[transaction.type].compares
+    asked, taken = transaction.total, authorized(transaction, event)
+    if not asked or not comparable or taken is None or asked <= 2 * taken <= 4 * asked:
+        return []
+    return [f"asked for {asked}, authorized {taken}"]
+
+
+def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
+    """Compare the operation, where the words of the wire for both are known."""
+    asked, said = transaction.type, _TYPES.get(_letters(event.operation_type or ""))
+    if asked is None or said is None or asked is said or OPERATIONS[asked].wire is None:
+        return []
+    return [f"asked for a {asked}, approved as {said}"]
+
+
+def _date(transaction: Transaction, event: TransactionEvent, received_at: datetime) -> list[str]:
+    """Compare the date with the time from the request to the arrival: a terminal's queue may be older than a day."""
+    try:
+        at = parse_iso(event.occurred_at)
+        early = at < min(parse_iso(transaction.created_at), received_at) - FAR
+        late = at > received_at + FAR
+    except (ValueError, OverflowError):
+        return []  # it has no date that can be read
+    return [f"it is dated {ascii(event.occurred_at)[1:-1]}, and arrived {iso(received_at)}"] if early or late else []

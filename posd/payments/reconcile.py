@@ -25,8 +25,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
-from posd.payments.abort_reply import NOTHING_RUNNING_STATUS, AbortAnswer
-from posd.payments.call_turns import CallTurns, always
+from posd.payments.answers import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -40,12 +39,11 @@ from posd.payments.lifecycle import STATUSES, Status
 from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, concluded, explained
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
 from posd.payments.record import Received, TransactionChanged, record
-from posd.payments.schedule import NotStartedProof, ReconcileLimits, TransactionWatch
-from posd.payments.search import AskedDevice, Searching
-from posd.payments.search_reply import RESULTS, Answer
-from posd.records import pruned
+from posd.payments.schedule import NotStartedProof, ReconcileSettings, TransactionWatch
+from posd.payments.search import AskedDevice, CallTurns, Searching, always
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.location import AddressChange
@@ -64,14 +62,6 @@ CAUSED_PAUSE_SECONDS = 2.0
 
 #: A final that raised one of these was not expected so: the terminal is asked once.
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, AttentionCode.DAMAGED_EVENT})
-
-
-class ReconcileSettings(msgspec.Struct, frozen=True):
-    """What the configuration says; `settle` is in seconds."""
-
-    limits: ReconcileLimits
-    settle: float
-    probe_with_abort: bool
 
 
 class _Watched(msgspec.Struct):
@@ -210,7 +200,7 @@ class Reconciler(RecordService):
         item = self._watched.get(identity)
         if item is None or not self._running or identity in self._calls:  # after a call it is planned again
             return
-        at = schedule.due(item.watch, self._settings.limits)
+        at = schedule.due(item.watch, self._settings)
         if at is None or (item.timer is not None and item.timer.when() <= at):
             return
         if item.timer is not None:
@@ -220,7 +210,7 @@ class Reconciler(RecordService):
     def _ended(self, identity: str, item: _Watched) -> None:
         """Ask for it, where nothing has put that off since its timer began."""
         item.timer = None
-        at = schedule.due(item.watch, self._settings.limits)
+        at = schedule.due(item.watch, self._settings)
         if at is not None and at <= monotonic() and identity not in self._calls:
             self._call(identity, item.watch.terminal, own=True)
         else:
@@ -302,7 +292,7 @@ class Reconciler(RecordService):
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
             item.watch = schedule.search_now(item.watch, now)
         elif item.watch.aborting and not item.probing:
-            item.watch = schedule.stopped(item.watch, self._settings.limits, now)
+            item.watch = schedule.stopped(item.watch, self._settings, now)
 
     def _keep(self, identity: str, watch: TransactionWatch, attention: Sequence[str]) -> None:
         self._forget(identity)
@@ -410,7 +400,7 @@ class Reconciler(RecordService):
             self._forget(identity)  # it was asked for
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
-        item.watch = schedule.answered(watch, result, self._settings.limits, now, jitter)
+        item.watch = schedule.answered(watch, result, self._settings, now, jitter)
         second = item.rounds.second_due
         provable = self._searching.confirmed(watch.terminal)
         if provable and second is not None and item.watch.phase is Phase.IN_DOUBT and now < second:
@@ -421,11 +411,11 @@ class Reconciler(RecordService):
         item = self._watched.get(identity)
         if item is None:
             return
-        silence = schedule.overdue(item.watch, self._settings.limits, monotonic())
+        silence = schedule.overdue(item.watch, self._settings, monotonic())
         if silence is not None:
             item.watch = msgspec.structs.replace(silence, search_at=None)  # it is being asked for
             if silence.phase is Phase.ACTIVE:
-                item.silence = NothingHeard(silence.silence, schedule.silence_limit(silence, self._settings.limits))
+                item.silence = NothingHeard(silence.silence, schedule.silence_limit(silence, self._settings))
         if item.silence is not None:
             await self._record(identity, item.silence)
             item.silence = None
@@ -533,5 +523,5 @@ def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
     """Return the transaction of that id. Raise Problem."""
     found = rows.get(db, client_transaction_id)
     if found is None:
-        raise pruned.PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")
+        raise PRUNED_PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")
     return found

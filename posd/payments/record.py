@@ -4,8 +4,10 @@ Each function runs inside a commit. A listener of the hub gets a `TransactionCha
 before and after it and its cause; `tell`, which logs, is one of them.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import structlog
@@ -13,12 +15,14 @@ import structlog
 from posd.base.money import AmountUnit
 from posd.base.times import iso
 from posd.payments import journal, rows
+from posd.payments.answers import SearchFailed, SearchHit, StartAccepted
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
     Attempted,
     Dismissed,
     Entry,
+    Interrupted,
     JudgedStart,
     Released,
     Resolved,
@@ -29,13 +33,13 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction, approved
-from posd.payments.search_reply import SearchFailed, SearchHit
-from posd.payments.wire import StartAccepted, TransactionEvent, read_event
+from posd.payments.schedule import CLOSED_SECONDS
+from posd.payments.wire import TransactionEvent, read_event
 from posd.records import terminals
-from posd.records.entries import Quarantined
-from posd.records.model import Phase
-from posd.records.service import CallsInFlight
+from posd.records.model import Phase, Quarantined
+from posd.records.service import CallsInFlight, take_over
 from posd.storage import changes
+from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: `kind` of a payment's lines in the feed.
@@ -75,12 +79,13 @@ class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
     before: Transaction | None
     after: Transaction
     cause: Cause
+    approval_came: bool  # it is approved since this change; what a restore takes over was read, or not, before
 
 
 def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
     """Record a payment for the first time; see `Recorded`."""
     rows.insert(unit, transaction)
-    _publish(unit, None, transaction, Recorded(word), transaction.updated_at)
+    _publish(unit, None, transaction, Recorded(word), transaction.updated_at, approval_came=approved(transaction))
 
 
 def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
@@ -123,16 +128,17 @@ def move(
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)
-    if approval_came(before, changed, cause):
+    approval = _approval_came(before, changed, cause)
+    if approval:
         rows.add_unread(unit, changed.client_transaction_id)
     elif before.attention_of(AttentionCode.OUTCOME_UNREAD) and not changed.attention_of(AttentionCode.OUTCOME_UNREAD):
         rows.remove_unread(unit, [changed.client_transaction_id])
     if changed is not before:
-        _publish(unit, before, changed, cause, changed.updated_at)
+        _publish(unit, before, changed, cause, changed.updated_at, approval_came=approval)
     return changed
 
 
-def approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
+def _approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
     """Whether an approval is new here: what a restore takes over was read, or not, in the file that it replaces."""
     taken_over = isinstance(cause, Rederived) and cause.word == "taken_over"
     return approved(after) and not (before is not None and approved(before)) and not taken_over
@@ -205,7 +211,15 @@ def _serial(before: Transaction, cause: Cause) -> str | None:
             return None
 
 
-def _publish(unit: WriteTransaction, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:
+def _publish(
+    unit: WriteTransaction,
+    before: Transaction | None,
+    after: Transaction,
+    cause: Cause,
+    at: str,
+    *,
+    approval_came: bool = False,
+) -> None:
     changes.record(
         unit,
         TransactionChanged(
@@ -222,6 +236,7 @@ def _publish(unit: WriteTransaction, before: Transaction | None, after: Transact
             before=before,
             after=after,
             cause=cause,
+            approval_came=approval_came,
         ),
     )
 
@@ -275,3 +290,33 @@ def tell(change: TransactionChanged) -> None:
             result=new.result,
             evidence=new.evidence[0].kind,
         )
+
+
+# What a daemon does with what an earlier one left (architecture, The way of a payment): nothing is sent again.
+
+
+async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
+    """Put in doubt what was `starting`, and free the terminals of transactions that ended.
+
+    Return what is open, what ended against the lifecycle without having been asked for, and what a person closed not
+    long ago: the reconciler's work.
+    """
+
+    def work(unit: WriteTransaction) -> list[Transaction]:
+        taken_over = []
+        for found in rows.open_ones(unit.db):
+            starting = found.phase is Phase.STARTING
+            taken_over.append(record(unit, found, Interrupted(), now(), CallsInFlight()) if starting else found)
+        rows.give_up_ended_leases(unit)
+        return taken_over
+
+    taken_over = await take_over(rows.PAYMENT, store, "recovery", work)
+    to_ask_once = await store.read(rows.to_ask_once)
+    since = iso(now() - timedelta(seconds=CLOSED_SECONDS))
+    closed = await store.read(partial(_closed, since=since))
+    return [*taken_over, *to_ask_once, *closed]
+
+
+def _closed(db: sqlite3.Connection, since: str) -> list[Transaction]:
+    found = (rows.get(db, identity) for identity in journal.closed_by_person(db, since))
+    return [item for item in found if item and item.outcome and not item.outcome.stated_by_terminal]

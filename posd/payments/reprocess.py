@@ -10,7 +10,7 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from posd.base.json_types import Uuid
+from posd.base.json_types import Uuid, WireFormat
 from posd.base.times import parse_iso
 from posd.payments import journal, rows
 from posd.payments.entries import Attempted, Entry, Resolved, replay
@@ -21,8 +21,7 @@ from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Rederived, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
-from posd.records.entries import TakenOver
-from posd.records.model import Phase
+from posd.records.model import Phase, TakenOver
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.records.service import CallsInFlight
 from posd.storage.writer import WriteTransaction
@@ -49,7 +48,9 @@ class Applied(msgspec.Struct, frozen=True):
 
     id: Annotated[int, Meta(description="its id in the quarantine")]
     client_transaction_id: Annotated[Uuid, Meta(description="the record that it belongs to")]
-    verdict: Annotated[Verdict | None, Meta(description="what became of it, null if it was recorded already")]
+    verdict: Annotated[
+        str | None, WireFormat(Verdict | None), Meta(description="what became of it, null if it was recorded already")
+    ]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -95,7 +96,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
     def tell(derived: int, differ: int) -> None:
         log.info("store.reprocessed", count=derived, kind=f"{differ} differences")
 
-    return Derivable(rows.PAYMENT, differing, inbox.reapply, tell, journal.first_complete_rowid)
+    return Derivable(rows.PAYMENT, differing, inbox.reapply, tell, Applied, Difference, journal.first_complete_rowid)
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
@@ -103,15 +104,11 @@ def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
     return TransactionReport(
         transactions=done.derived,
         skipped=done.skipped,
-        applied=[Applied(item.id, item.subject, _verdict(item.verdict)) for item in done.applied],
-        differences=[Difference(item.subject, item.fields, item.before, item.after) for item in done.differences],
+        applied=done.applied,
+        differences=done.differences,
         differing=done.differing,
         quarantined=quarantined,
     )
-
-
-def _verdict(word: str | None) -> Verdict | None:
-    return None if word is None else Verdict(word)
 
 
 def difference(item: Derived) -> Differing:

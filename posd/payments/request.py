@@ -4,7 +4,7 @@ Every fault is collected with its JSON Pointer, so that a developer sees all of 
 till's own (metadata, options) go to the terminal with the bytes that the till wrote.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ from posd.base.json_types import (
 from posd.base.money import AmountUnit
 from posd.base.text import composed
 from posd.base.times import read_moment
-from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountFault, AmountRules, on_wire, read_amount
+from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountRules, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, OperationType, Result, Transaction, amount_total
 from posd.payments.operations import OPERATIONS
@@ -266,15 +266,8 @@ def _amount(reader: FieldReader, kind: OperationType, rules: AmountRules) -> byt
         reader.fault("/amount", "must be an object")
         return b"{}"
     amount, faults = read_amount(value, rules)
-    for fault in amount_faults(faults):
-        reader.fault(fault.path, fault.message)
+    reader.faults += faults
     return amount
-
-
-def amount_faults(faults: Iterable[AmountFault]) -> Iterator[RequestFault]:
-    """Yield what is wrong with an amount, by its place in the request."""
-    for fault in faults:
-        yield RequestFault(pointer(("amount", *fault.place)), fault.words)
 
 
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[RequestFault, ...]) -> list[str]:

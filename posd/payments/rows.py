@@ -12,10 +12,10 @@ from posd.base.money import AmountUnit
 from posd.payments import journal
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, AttentionCode, LastSearch, OperationType, Outcome, Transaction
-from posd.records import pages, pruned
+from posd.records import pages
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined
-from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records.table import PRUNED_PAYMENTS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.writer import WriteTransaction
 
 TRANSACTIONS = RecordTable(
@@ -57,7 +57,7 @@ TRANSACTIONS = RecordTable(
     ),
 )
 COLUMNS, SELECT = TRANSACTIONS.columns, TRANSACTIONS.select
-PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, pruned.PAYMENTS, "payment", "transaction", "payment")
+PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, PRUNED_PAYMENTS, "payment", "transaction", "payment")
 get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
 _transaction = TRANSACTIONS.read
 
@@ -103,27 +103,23 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
     return row[0] if row else None
 
 
-class WithBodies(NamedTuple):
-    """A transaction, None if not known; what `journal.NEWEST` gives for it; and the bodies that were recorded
-    under an event_id of it."""
+def get_with_bodies(
+    db: sqlite3.Connection, client_transaction_id: str, event_id: str
+) -> tuple[Transaction | None, int | None, list[bytes]]:
+    """Return what each event of a terminal asks for, in one statement if possible.
 
-    transaction: Transaction | None
-    newest: int | None
-    bodies: list[bytes]
-
-
-def get_with_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> WithBodies:
-    """Return what each event of a terminal asks for, in one statement if possible."""
+    The transaction, what `journal.NEWEST` gives for it, and the bodies that were recorded under an event_id of it.
+    """
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
-        return WithBodies(None, None, [])
+        return None, None, []
     *row, newest, _ = rows[0]
     bodies = (
         [found[-1] for found in rows if found[-1] is not None]
         if newest is not None
         else journal.scattered_bodies(db, client_transaction_id, event_id)
     )
-    return WithBodies(_transaction(row), newest, bodies)
+    return _transaction(row), newest, bodies
 
 
 def insert(unit: WriteTransaction, transaction: Transaction) -> None:

@@ -26,7 +26,7 @@ from typing import Literal
 
 import msgspec
 
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import AbortAnswer
 from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
 from posd.payments.model import AttentionCode, SearchResult
 from posd.records.model import Phase
@@ -50,12 +50,14 @@ JITTER = 0.25
 _MAX_DOUBLINGS = 16
 
 
-class ReconcileLimits(msgspec.Struct, frozen=True):
-    """`[reconcile]` of the configuration, in seconds."""
+class ReconcileSettings(msgspec.Struct, frozen=True):
+    """`[reconcile]` of the configuration, in seconds; `probe_with_abort`: posd asks by itself whether anything runs."""
 
     grace: float
     stall: float
     stall_after_request: float
+    settle: float
+    probe_with_abort: bool
 
 
 class TransactionWatch(msgspec.Struct, frozen=True):
@@ -80,14 +82,14 @@ class TransactionWatch(msgspec.Struct, frozen=True):
         return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 
-def silence_limit(watch: TransactionWatch, limits: ReconcileLimits) -> float:
+def silence_limit(watch: TransactionWatch, limits: ReconcileSettings) -> float:
     """Return how long the transaction may be silent before it is asked for, in seconds."""
     if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.callback_lost):
         return limits.grace
     return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
 
 
-def due(watch: TransactionWatch, limits: ReconcileLimits) -> float | None:
+def due(watch: TransactionWatch, limits: ReconcileSettings) -> float | None:
     """Return when something is to be done for it, None while its start is under way: that ends by itself."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
@@ -100,7 +102,7 @@ def search_now(watch: TransactionWatch, now: float) -> TransactionWatch:
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
-def stopped(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> TransactionWatch:
+def stopped(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> TransactionWatch:
     """Ask for it soon: its terminal has answered an abort, and may have taken it."""
     soon = now + _least(watch, limits)
     return msgspec.structs.replace(watch, search_at=min(soon, watch.search_at or soon), tries=0)
@@ -143,7 +145,7 @@ def after_change(
     return search_now(fresh, now) if gap or begins else fresh
 
 
-def overdue(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> TransactionWatch | None:
+def overdue(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> TransactionWatch | None:
     """Return the watch of a silence that is over its limit now and was not yet told, None if there is none."""
     if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + silence_limit(watch, limits):
         return None
@@ -151,7 +153,7 @@ def overdue(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> Tra
 
 
 def answered(
-    watch: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
+    watch: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
 ) -> TransactionWatch:
     """Plan the next search after one; `jitter` is 0 to 1."""
     again = watch.told or watch.callback_lost or watch.aborting or watch.phase is Phase.IN_DOUBT
@@ -164,7 +166,7 @@ def answered(
     )
 
 
-def _least(watch: TransactionWatch, limits: ReconcileLimits) -> float:
+def _least(watch: TransactionWatch, limits: ReconcileSettings) -> float:
     """Return the least pause before it is asked for, in seconds."""
     if watch.until is not None:
         return max(limits.grace, CLOSED_PAUSE_SECONDS)

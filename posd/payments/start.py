@@ -6,7 +6,7 @@
 4. The request is sent, once.
 5. The answer is judged, and what it proves is recorded.
 6. A crash between two of these leaves `starting` on disk, which the next daemon turns into `in_doubt`
-   (`payments.recovery`).
+   (`payments.record`).
 
 Each call runs as a task of its own: a till that hangs up changes nothing.
 """
@@ -28,18 +28,19 @@ from posd.base.times import iso
 from posd.config.profile import OperationRow
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
+from posd.payments.answers import NAMES
 from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
 from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
 from posd.payments.record import begin, record
-from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
-from posd.payments.wire import NAMES
-from posd.records import pruned, terminals
+from posd.payments.request import StartRequest, differing_fields, read_start, start_body
+from posd.records import terminals
 from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
 from posd.records.service import CallsInFlight, RecordService, ServiceParts
 from posd.records.start import Destination, StartRules, Starts, destination, unavailable
+from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut, size_of
@@ -168,7 +169,7 @@ class Payments(RecordService):
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
         units = terminal.units  # once: a reload may come before the commit
         decimals = await self._decimals(identity, terminal.serial)
-        check(amount_faults(unfit(request.amount, units.sent, decimals)), "cannot start")
+        check(unfit(request.amount, units.sent, decimals), "cannot start")
         self._refuse_beyond_maximum(request)
         self._require_sendable(terminal, request, units.sent)
         until = self._until(request.not_after)
@@ -349,7 +350,7 @@ class Payments(RecordService):
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
-        pruned.PAYMENTS.refuse(unit.db, draft.client_transaction_id)  # pruned
+        PRUNED_PAYMENTS.refuse(unit.db, draft.client_transaction_id)  # pruned
         if way.until is not None:
             self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds

@@ -13,6 +13,7 @@ import msgspec
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
 from posd.base.times import iso
 from posd.payments import lifecycle, outcomes
+from posd.payments.answers import RESULTS, Answer, Canceled, Judgement, SearchFailed, SearchHit, StartAccepted
 from posd.payments.lifecycle import STATUSES, Status, Step, Trail, Verdict
 from posd.payments.model import (
     AttentionCode,
@@ -23,14 +24,11 @@ from posd.payments.model import (
     Result,
     Transaction,
     attend,
-    clear,
 )
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
-from posd.payments.refusals import Canceled
-from posd.payments.search_reply import RESULTS, Answer, SearchFailed, SearchHit
-from posd.payments.wire import Judgement, NotAnEvent, StartAccepted, TransactionEvent, read_event
-from posd.records.model import Phase
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
+from posd.records.model import Phase, clear
 from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 
 _set = msgspec.structs.replace

@@ -26,7 +26,6 @@ Source: terminal API, Events.
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -36,9 +35,7 @@ from posd.base.damaged_json import UNREADABLE, Place, decoded, named
 from posd.base.json_types import Object, as_text
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
-from posd.payments.refusals import Canceled, judge_error
-from posd.terminals.attempt import Attempt, Doubtful, NeverSent, Replied, StartRefused, judge_start, with_remark
-from posd.terminals.envelope import envelope_in
+from posd.payments.model import TerminalFailure
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 256
@@ -54,14 +51,6 @@ class EventTerminal(msgspec.Struct, frozen=True):
     serial_number: str
     brand: str | None
     model: str | None
-
-
-class FailureReason(msgspec.Struct, frozen=True):
-    """`failure_reason` of TERMINAL_REJECTED and DECLINED (terminal API, Events, Refusals)."""
-
-    type: str | None
-    code: str | None
-    message: str | None
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -97,7 +86,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     operation_type: str | None = None
     tip: Decimal | None = None  # operation.amount.tip: added by the terminal
     currency: str | None = None  # operation.amount.currency: added by the terminal
-    failure_reason: FailureReason | None = None
+    failure_reason: TerminalFailure | None = None  # of TERMINAL_REJECTED and DECLINED (terminal API, Refusals)
     raw_response: RawResponse | None = None
     damaged: tuple[str, ...] = ()
 
@@ -377,15 +366,15 @@ _EMPTY = Object()
 _NOTHING: tuple[Any, ...] = ("", [], {})
 
 
-def _failure_reason(read: _LenientReader, members: Object) -> FailureReason | None:
+def _failure_reason(read: _LenientReader, members: Object) -> TerminalFailure | None:
     reason = members.get("failure_reason")
     if isinstance(reason, str):
-        return FailureReason(type=None, code=None, message=reason[:MAX_TEXT])
+        return TerminalFailure(type=None, code=None, message=reason[:MAX_TEXT])
     given = read.object(members, "failure_reason")
     if not isinstance(reason, dict):
         return None
     type_, code, message = (read.text(given, "failure_reason", name) for name in ("type", "code", "message"))
-    return FailureReason(type=type_, code=code, message=message)
+    return TerminalFailure(type=type_, code=code, message=message)
 
 
 def _raw_response(read: _LenientReader, members: Object) -> RawResponse | None:
@@ -403,63 +392,3 @@ def _raw_response(read: _LenientReader, members: Object) -> RawResponse | None:
         card_type=read.text(response, place, "card_type"),
         cvm_type=read.text(response, place, "cvm_type"),
     )
-
-
-# What the one attempt to send a start request proves.
-#
-# `Attempt` is what the terminal client saw; `judge` turns it into what is known. The line that matters is whether
-# anything of the request was written: before it nothing can have been charged, after it everything is possible.
-#
-# Source: terminal API, Acknowledgement, Calls to a terminal.
-
-
-class StartAccepted(msgspec.Struct, frozen=True):
-    """The terminal took the request; `serial_number` is who says so, where it says it."""
-
-    serial_number: str | None
-
-
-Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
-
-
-def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
-    """Judge the attempt to start the transaction of that id.
-
-    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started. None: a version
-    recorded it that did not read errors (see `judge_start`).
-    """
-    return judge_start(
-        attempt,
-        lambda reply: _judge_success(reply, client_transaction_id, errors_in_2xx),
-        reads_errors=errors_in_2xx is not None,
-    )
-
-
-def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bool | None) -> Judgement:
-    members = None
-    with suppress(ValueError):
-        members = decoded(reply.body)[0] if reply.complete else None
-    reads_errors = errors_in_2xx is not None
-    acknowledgement = read_acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
-    if acknowledgement is None or not isinstance(members, Object):
-        words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
-        return Doubtful(with_remark(words, reply.remark))
-    acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
-    if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
-        return Doubtful(f"the terminal {'acknowledged' if acknowledged else 'answered about'} another transaction")
-    error = envelope_in(members) if reads_errors else None
-    if error is not None and (error.certain or not acknowledged):
-        return judge_error(reply, members, error, client_transaction_id, trusted=bool(errors_in_2xx))
-    if not acknowledged:
-        return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
-    return StartAccepted(acknowledgement.serial_number)
-
-
-#: Outcome words for the log, by kind of judgement.
-NAMES: Mapping[type[Judgement], str] = {
-    StartAccepted: "acknowledged",
-    Canceled: "canceled",
-    StartRefused: "refused",
-    NeverSent: "unsent",
-    Doubtful: "in_doubt",
-}

@@ -8,10 +8,9 @@ from posd.printing.entries import Dismissed
 from posd.printing.model import PrintJob
 from posd.printing.request import Decision
 from posd.printing.start import Printing
-from posd.records import pruned
-from posd.records.decide import decide, require_attention
 from posd.records.model import Phase
-from posd.records.service import RecordService, ServiceParts
+from posd.records.service import RecordService, ServiceParts, decide, require_attention
+from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.writer import WriteTransaction
 
 
@@ -30,7 +29,7 @@ class PrintOperators(RecordService):
     def _decide(self, unit: WriteTransaction, identity: str, decision: Decision) -> PrintJob:
         before = rows.find(unit.db, identity)
         if before is None:
-            raise pruned.PRINT_JOBS.missing(unit.db, identity)
+            raise PRUNED_PRINT_JOBS.missing(unit.db, identity)
         if isinstance(decision, Dismissed):
             require_attention(before, decision.code, identity)
         elif before.phase is Phase.FINAL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -14,18 +14,19 @@ from posd.base.json_types import Moment, WireFormat
 from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
-from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
+from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintStatus
 from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
-from posd.records.entries import Quarantined, Reapplied, TakenOver
 from posd.records.model import (
+    REAPPLIED_LINE,
+    TAKEN_OVER_LINE,
     AttemptLine,
-    DecisionLine,
     IntentLine,
     Line,
     Phase,
+    Quarantined,
     QuarantinedLine,
-    ReappliedLine,
-    TakenOverLine,
+    line_of,
+    tag,
 )
 from posd.records.pages import Filters, encode_cursor, joined
 from posd.terminals.attempt import Replied
@@ -79,13 +80,6 @@ class TurnLine(Line, frozen=True, kw_only=True):
     ] = UNSET
 
 
-class PrintInterruptedLine(Line, frozen=True, kw_only=True):
-    """A daemon started, and found that the one before had ended before the job was sent, or meanwhile."""
-
-    kind: Literal["interrupted"] = "interrupted"
-    in_line: Annotated[bool, Meta(description="its turn had not come: nothing was sent")]
-
-
 class WebhookLine(Line, frozen=True, kw_only=True):
     """A webhook of it arrived."""
 
@@ -112,49 +106,34 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead")]
 
 
-class StuckLine(Line, frozen=True, kw_only=True):
-    """The terminal has had it for long without an end."""
-
-    kind: Literal["print_stuck"] = "print_stuck"
-    seconds: Annotated[float, Meta(description="for so long")]
-
-
-class PrintResolveLine(DecisionLine, frozen=True, kw_only=True):
-    """A person said what was printed."""
-
-    kind: Literal["resolve"] = "resolve"
-    result: Annotated[PrintStatus, Meta(description="how it ended")]
-
-
-class PrintAcknowledgeLine(DecisionLine, frozen=True, kw_only=True):
-    """A person closed an attention."""
-
-    kind: Literal["acknowledge"] = "acknowledge"
-    code: Annotated[PrintAttentionCode, Meta(description="which")]
-
-
-PrintHistoryLine = (
-    IntentLine
-    | TurnLine
-    | AttemptLine
-    | PrintInterruptedLine
-    | WebhookLine
-    | PollLine
-    | UnansweredPollLine
-    | StuckLine
-    | QuarantinedLine
-    | ReappliedLine
-    | PrintResolveLine
-    | PrintAcknowledgeLine
-    | TakenOverLine
+#: The types of the lines, in the order of the description; some have the fields of their entry.
+HISTORY_LINES: tuple[type[Line], ...] = (
+    IntentLine,
+    TurnLine,
+    AttemptLine,
+    line_of(
+        "PrintInterruptedLine",
+        "A daemon started, and found that the one before had ended before the job was sent, or meanwhile.",
+        entries.Interrupted,
+    ),
+    WebhookLine,
+    PollLine,
+    UnansweredPollLine,
+    line_of("StuckLine", "The terminal has had it for long without an end.", entries.Stuck),
+    QuarantinedLine,
+    REAPPLIED_LINE,
+    line_of("PrintResolveLine", "A person said what was printed.", entries.Resolved),
+    line_of("PrintAcknowledgeLine", "A person closed an attention.", entries.Dismissed),
+    TAKEN_OVER_LINE,
 )
+HISTORY_LINE: Any = Union[HISTORY_LINES]  # noqa: UP007 - of a tuple
 
 
 class PrintHistory(msgspec.Struct, frozen=True):
     """All that happened to a print job, in order."""
 
     history: Annotated[
-        list[Annotated[PrintHistoryLine, Meta(extra={"later": "LaterPrintLine"})]],
+        list[Annotated[Line, WireFormat(HISTORY_LINE), Meta(extra={"later": "LaterPrintLine"})]],
         Meta(description="in the order in which posd learnt of it"),
     ]
 
@@ -186,23 +165,17 @@ def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob
 def history_document(db: sqlite3.Connection, job: model.PrintJob) -> PrintHistory:
     """Return all that happened to a job, in order: its start and the entries of its journal."""
     first = IntentLine(at=job.created_at, terminal=job.terminal)
-    lines = [line(item.at, item.entry) for item in rows.journal(db, job.print_job_id)]
+    lines = [line(at, entry) for at, entry in rows.journal(db, job.print_job_id)]
     return PrintHistory(lines if job.orphan else [first, *lines])
 
 
 #: Lines that have the fields of their entry.
-LINES: Mapping[type[Entry], Callable[..., PrintHistoryLine]] = {
-    Polled: UnansweredPollLine,
-    entries.Interrupted: PrintInterruptedLine,
-    entries.Stuck: StuckLine,
-    Reapplied: ReappliedLine,
-    entries.Resolved: PrintResolveLine,
-    entries.Dismissed: PrintAcknowledgeLine,
-    TakenOver: TakenOverLine,
+LINES: Mapping[type[msgspec.Struct], Callable[..., Line]] = {
+    entry: kind for kind in HISTORY_LINES for entry in kind.ENTRIES
 }
 
 
-def line(at: str, entry: Entry) -> PrintHistoryLine:
+def line(at: str, entry: Entry) -> Line:
     """Return the line of the history for an entry of the journal."""
     match entry:
         case Quarantined(reason=reason):
@@ -227,8 +200,10 @@ def line(at: str, entry: Entry) -> PrintHistoryLine:
             )
         case Polled(answer=PollAnswered(report=said)):
             return PollLine(at=at, status=said.status, error_code=said.error_code, error_message=said.error_message)
+        case Polled(answer=NoAnswer() as answer):
+            return UnansweredPollLine(at=at, answer=answer)
         case _:
-            return LINES[type(entry)](at=at, **msgspec.structs.asdict(entry))
+            return LINES[type(entry)](at=at, kind=tag(entry), **msgspec.structs.asdict(entry))
 
 
 # The list of print jobs (local API, GET /print-jobs).

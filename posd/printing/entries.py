@@ -6,15 +6,16 @@ journal: `replay`. The raw bytes of each webhook are in it.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import assert_never
+from typing import Annotated, assert_never
 
 import msgspec
+from msgspec import Meta
 
 from posd.base.limits import CALLBACKS_OF_PRINT_JOB
 from posd.printing import model
 from posd.printing.model import NAMES, DecidedBy, Judgement, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.wire import Answer, PollAnswered, judge, read_status, read_webhook
-from posd.records.entries import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
+from posd.records.model import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
 from posd.terminals.attempt import Attempt
 
 
@@ -45,7 +46,7 @@ class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
     """A daemon started and found the job `starting`; `in_line`: it was not yet its turn to be sent."""
 
-    in_line: bool
+    in_line: Annotated[bool, Meta(description="its turn had not come: nothing was sent")]
 
 
 class Called(msgspec.Struct, frozen=True, omit_defaults=True, tag="webhook", tag_field="kind"):
@@ -63,19 +64,19 @@ class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
 class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
     """The terminal has had it for some seconds without an end."""
 
-    seconds: float
+    seconds: Annotated[float, Meta(description="for so long")]
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
     """A person said how it ended."""
 
-    result: PrintStatus
+    result: Annotated[PrintStatus, Meta(description="how it ended")]
 
 
 class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     """A person closed one attention."""
 
-    code: PrintAttentionCode
+    code: Annotated[PrintAttentionCode, Meta(description="which")]
 
 
 #: Webhooks of one job that are kept.

@@ -20,9 +20,9 @@ from posd.printing.poll import PrintPoller
 from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest, PrintResolution
 from posd.printing.start import Printing
 from posd.printing.wire import NoAnswer, PollAnswered
-from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import decided
+from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 
 
@@ -124,7 +124,7 @@ class PrintJobCalls:
         """Return the job of that id. Raise Problem."""
         job = rows.find(db, identity)
         if job is None:
-            raise self._context.not_here(pruned.PRINT_JOBS.missing(db, identity))
+            raise self._context.not_here(PRUNED_PRINT_JOBS.missing(db, identity))
         return job
 
     def _shown(self, db: sqlite3.Connection, identity: str) -> documents.PrintJob:

@@ -23,12 +23,12 @@ from posd.printing import record, rows
 from posd.printing.entries import Called, repeats
 from posd.printing.model import JobReport, PrintJob, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
-from posd.records import pruned, quarantine
-from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody
-from posd.records.quarantine import QuarantineEntry, StillUnusable
-from posd.records.received_callback import ReceivedCallback, UnreadableCallback
+from posd.records import quarantine
+from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody, UnreadableCallback
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback, StillUnusable
 from posd.records.replies import CallbackResult
 from posd.records.service import RecordService, ServiceParts
+from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.writer import WriteTransaction
 from posd.terminals.auth.webhooks import Headers
 
@@ -101,7 +101,7 @@ class PrintInbox(RecordService):
     ) -> CallbackReceipt:
         """Record a webhook and its effect (runs inside the commit)."""
         before, at, body = rows.get(unit.db, identity), came.at, came.body
-        if before is None and pruned.PRINT_JOBS.find(unit.db, identity) is not None:
+        if before is None and PRUNED_PRINT_JOBS.find(unit.db, identity) is not None:
             return CallbackReceipt(CallbackResult.REMOVED)  # no word of a printer is worth more than that
         if reason := self._unsigned(before, came):
             return self.callbacks.refuse(unit, identity, RefusedBody(CallbackResult.UNSIGNED, reason), came)

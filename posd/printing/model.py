@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.times import iso
-from posd.records.model import Phase, RecordAttention, RecordState, attended, cleared
+from posd.records.model import Phase, RecordAttention, RecordState, attended, clear
 from posd.terminals.attempt import Attempt, Doubtful, NeverSent, StartRefused, judge_start, with_remark
 
 
@@ -177,11 +177,6 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
 def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) -> PrintJob:
     """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
     return attended(job, PrintAttention(code=code, since=iso(now), detail=detail))
-
-
-def clear(job: PrintJob, *codes: PrintAttentionCode) -> PrintJob:
-    """Close attentions, open or not."""
-    return cleared(job, codes)
 
 
 def belongs(job: PrintJob, named: str) -> bool:

@@ -25,7 +25,7 @@ from posd.printing import record, rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, PollLimits, PollPause, PollPlan
-from posd.printing.turns import PrintTurns
+from posd.printing.start import PrintTurns
 from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts

@@ -1,14 +1,18 @@
 """How a print job changes: by an entry of its journal, with its line of the feed; and what the log says of it."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 import structlog
 
 from posd.base.times import iso
 from posd.printing import rows
-from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
+from posd.printing.entries import Called, Created, Dismissed, Entry, Interrupted, Resolved, apply, feed_word
 from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
+from posd.records.model import Phase
+from posd.records.service import take_over
 from posd.storage import changes
+from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 
 KIND = "print_job"
@@ -107,3 +111,23 @@ def tell(change: PrintJobChanged) -> None:
             evidence=after.decided_by,
             code=after.error_code,
         )
+
+
+# What a daemon does with the print jobs that an earlier one left: nothing is sent again.
+
+
+async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
+    """Put in doubt what was `starting`; what still waited in line was provably not sent, and ends so.
+
+    Return what is open: the spooler's work.
+    """
+
+    def work(unit: WriteTransaction) -> list[PrintJob]:
+        taken_over = []
+        for found in rows.open_ones(unit.db):
+            starting = found.phase is Phase.STARTING
+            taken_over.append(record(unit, found, Interrupted(found.queued), now()) if starting else found)
+        return taken_over
+
+    taken_over = await take_over(rows.PRINT_JOB, store, "print_recovery", work)
+    return [item for item in taken_over if item.phase is not Phase.FINAL]

@@ -1,7 +1,7 @@
 """Print jobs derived again from their journal; what is done with that: `posd.records.quarantine`."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,10 +11,9 @@ from msgspec import Meta
 
 from posd.base.times import parse_iso
 from posd.printing import record, rows
-from posd.printing.entries import Called, replay
+from posd.printing.entries import Called, Entry, replay
 from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintJob, rebuild
-from posd.printing.rows import Journaled
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
@@ -60,15 +59,15 @@ def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
     def tell(derived: int, differ: int) -> None:
         log.info("store.print_jobs_reprocessed", count=derived, kind=f"{differ} differences")
 
-    return Derivable(rows.PRINT_JOB, differing, inbox.reapply, tell)
+    return Derivable(rows.PRINT_JOB, differing, inbox.reapply, tell, PrintApplied, PrintDifference)
 
 
 def report(done: ReprocessResult) -> PrintReport:
     """Return what was done with print jobs as the local API tells it."""
     return PrintReport(
         print_jobs=done.derived,
-        applied=[PrintApplied(item.id, item.subject, item.verdict) for item in done.applied],
-        differences=[PrintDifference(item.subject, item.fields, item.before, item.after) for item in done.differences],
+        applied=done.applied,
+        differences=done.differences,
         differing=done.differing,
     )
 
@@ -90,8 +89,8 @@ DERIVED = (
 
 def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
     """Derive a job again from its beginning and its journal (blocking)."""
-    entries = list(rows.journal(db, stored.print_job_id))
-    return replay(_beginning(stored, entries), ((parse_iso(item.at), item.entry) for item in entries))
+    entries = [(parse_iso(at), entry) for at, entry in rows.journal(db, stored.print_job_id)]
+    return replay(_beginning(stored, entries[0][1] if entries else None), entries)
 
 
 def difference(stored: PrintJob, derived: PrintJob) -> dict[str, tuple[Any, Any]]:
@@ -107,9 +106,8 @@ def _comparable(job: PrintJob) -> dict[str, Any]:
     return facts
 
 
-def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
+def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
     """Return the job as it was inserted: by an intent or a restore, or rebuilt from its first webhook."""
-    first = entries[0].entry if entries else None
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
     return PrintJob(

@@ -10,10 +10,9 @@ from posd.base.ids import Channel
 from posd.base.json_types import encode
 from posd.printing.entries import Called, Entry
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
-from posd.records import pages, pruned
-from posd.records.entries import tag
-from posd.records.model import Phase
-from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records import pages
+from posd.records.model import Phase, tag
+from posd.records.table import PRUNED_PRINT_JOBS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.writer import WriteTransaction
 
 PRINT_JOBS = RecordTable(
@@ -44,21 +43,13 @@ PRINT_JOBS = RecordTable(
     ),
 )
 COLUMNS = PRINT_JOBS.columns
-PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, pruned.PRINT_JOBS, "print", "print_job", "print job")
+PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, PRUNED_PRINT_JOBS, "print", "print_job", "print job")
 get, by_rowid, insert, update = PRINT_JOBS.get, PRINT_JOBS.by_rowid, PRINT_JOBS.insert, PRINT_JOBS.update
 _job = PRINT_JOBS.read
 
 #: The same with an empty document: lists of jobs do not show theirs.
 _SELECT_MANY = PRINT_JOBS.select.replace(" document,", " '{}',")
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
-
-
-class Journaled(msgspec.Struct, frozen=True):
-    """An entry of the journal in its place."""
-
-    seq: int
-    at: str
-    entry: Entry
 
 
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
@@ -82,13 +73,11 @@ def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> 
     )
 
 
-def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[Journaled]:
-    """Yield the entries of a job in order."""
-    rows = db.execute(
-        "SELECT seq, at, entry, body FROM print_journal WHERE print_job_id = ? ORDER BY seq", (print_job_id,)
-    )
-    for seq, at, entry, body in rows:
-        yield Journaled(seq, at, Called(body) if body is not None else _ENTRY.decode(entry))
+def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[tuple[str, Entry]]:
+    """Yield the entries of a job in order, each with its time."""
+    rows = db.execute("SELECT at, entry, body FROM print_journal WHERE print_job_id = ? ORDER BY seq", (print_job_id,))
+    for at, entry, body in rows:
+        yield at, Called(body) if body is not None else _ENTRY.decode(entry)
 
 
 def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:

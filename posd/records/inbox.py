@@ -15,18 +15,37 @@ from posd.base import limits
 from posd.base.crashpoints import crash_point
 from posd.base.limits import Limit
 from posd.records import quarantine
-from posd.records.entries import Quarantined, Reapplied
-from posd.records.model import Phase
-from posd.records.quarantine import QuarantineEntry
+from posd.records.model import Phase, Quarantined, Reapplied
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
-from posd.records.received_callback import ReceivedCallback, UnreadableCallback
 from posd.records.replies import CallbackResult
 from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
+from posd.terminals.auth import webhooks
 
 log = structlog.get_logger("posd.inbox")
+
+
+class UnreadableCallback(msgspec.Struct, frozen=True):
+    """A callback whose token is right and that could not be read: the answer, why, and from where.
+
+    `limit_bytes`: of its body, if that was too large. `detail`: the words of the HTTP parser.
+    """
+
+    result: CallbackResult
+    reason: str
+    peer: str
+    limit_bytes: int | None = None
+    detail: str = ""
+
+    def log(self, **subject: str) -> None:
+        """Log it."""
+        if self.limit_bytes is not None:
+            log.warning("webhook.too_large", **subject, limit_bytes=self.limit_bytes, peer=self.peer)
+        else:
+            log.warning("webhook.unreadable", **subject, reason=self.reason, detail=self.detail, peer=self.peer)
 
 
 class RefusedBody(Exception):
@@ -96,7 +115,9 @@ class CallbackInbox(Generic[R]):
             terminal = receipt.terminal
             if terminal and terminal not in self._known_headers:
                 self._known_headers.add(terminal)
-                came.log_headers(terminal, self.kind.channel)
+                log.info(
+                    "webhook.headers", terminal=terminal, kind=self.kind.channel, detail=webhooks.names(came.headers)
+                )
         self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
         if receipt.reason is not None:
             status = receipt.result.status

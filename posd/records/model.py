@@ -1,13 +1,13 @@
-"""What payments and print jobs have in common."""
+"""What payments and print jobs have in common: state, entries, lines of the history, and what retention leaves."""
 
-from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Moment
+from posd.base.problems import Problem
 
 
 class Phase(StrEnum):
@@ -66,10 +66,43 @@ def attended(record: S, item: RecordAttention) -> S:
     return msgspec.structs.replace(record, attention=(*others, item))
 
 
-def cleared(record: S, codes: Collection[str]) -> S:
+def clear(record: S, *codes: str) -> S:
     """Return a record without these attentions, open or not."""
     kept = tuple(item for item in record.attention if item.code not in codes)
     return msgspec.structs.replace(record, attention=kept) if len(kept) < len(record.attention) else record
+
+
+# Entries that the journals of payments and print jobs share.
+
+
+class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
+    """A person's decision begins with who and why; `uid` is the socket peer's user id, None if not known."""
+
+    operator: Annotated[str, Meta(description="who")]
+    note: Annotated[str, Meta(description="why")]
+    uid: Annotated[int | None, Meta(description="user id of the process that decided, if known")]
+
+
+class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
+    """An authentic callback was refused; `serial_number`: of the terminal that sent it, if that was the reason."""
+
+    reason: str
+    serial_number: str | None = None
+
+
+class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
+    """Callbacks of the quarantine were applied after all; none of this payment or print job is left there."""
+
+
+class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
+    """It was taken over in doubt (from a replaced database, the witness, a list of ids): no more than this is known."""
+
+    reason: Annotated[str, Meta(description="what is known of it, and from where")]
+
+
+def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
+    """Return the kind of an entry, as in the journal and in the feed."""
+    return str(entry.__struct_config__.tag)
 
 
 # Lines that the histories of payments and print jobs share (local API, history).
@@ -78,7 +111,22 @@ def cleared(record: S, codes: Collection[str]) -> S:
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """What every line begins with."""
 
+    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # those whose fields it has
+
     at: Annotated[Moment, Meta(description="when")]
+
+
+def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
+    """Return the type of the lines of these entries: the kind of each, and their fields with their descriptions."""
+    literal: Any = Literal
+    hints = get_type_hints(entries[0], include_extras=True)
+    fields = [
+        ("kind", literal[tuple(map(tag, entries))]),
+        *((field, hints[field]) for field in entries[0].__struct_fields__),
+    ]
+    namespace = {"__doc__": words, "ENTRIES": entries}
+    made = msgspec.defstruct(name, fields, bases=(Line,), namespace=namespace, frozen=True, kw_only=True)
+    return cast("type[Line]", made)
 
 
 class IntentLine(Line, frozen=True, kw_only=True):
@@ -107,23 +155,66 @@ class QuarantinedLine(Line, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="why")]
 
 
-class DecisionLine(Line, frozen=True, kw_only=True):
-    """What a person did begins with who and why."""
-
-    kind: str
-    operator: Annotated[str, Meta(description="who")]
-    note: Annotated[str, Meta(description="why")]
-    uid: Annotated[int | None, Meta(description="user id of the process that decided, if known")]
-
-
-class TakenOverLine(Line, frozen=True, kw_only=True):
-    """It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids."""
-
-    kind: Literal["taken_over"] = "taken_over"
-    reason: Annotated[str, Meta(description="what is known of it, and from where")]
+TAKEN_OVER_LINE = line_of(
+    "TakenOverLine",
+    "It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids.",
+    TakenOver,
+)
+REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks of the quarantine were applied after all.", Reapplied)
 
 
-class ReappliedLine(Line, frozen=True, kw_only=True):
-    """Callbacks of the quarantine were applied after all."""
+# What posd keeps of what retention removes (architecture, Promises).
+#
+# A payment or print job is removed with all its inputs and results once it has ended and needs no person any more.
+# Its id stays for the life of the database, with terminal, type, result and day. It is never started again, and a call
+# that asks for it gets how it ended.
 
-    kind: Literal["reapplied"] = "reapplied"
+#: The code of the problem for a call with a removed id.
+CODE = "pruned"
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What is left of a payment that was removed."""
+
+    client_transaction_id: str
+    terminal: str
+    type: str | None
+    result: str
+    ended_on: str
+
+    def refusal(self) -> Problem:
+        """Return the answer to a call about a removed payment; it must not be mistaken for "nothing was charged"."""
+        kind = self.type or "payment"
+        paid = self.result == "approved"
+        advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"
+        return Problem(
+            CODE,
+            f"{self.client_transaction_id} was used before: a {kind} on terminal {self.terminal or 'unknown'} that "
+            f"ended {self.result} on {self.ended_on}. {advice}. Its record was removed at the end of "
+            "its retention; this call did nothing. For a new payment choose a new id",
+            result=self.result,
+            terminal=self.terminal,
+            transaction_type=self.type,
+            ended_on=self.ended_on,
+        )
+
+
+class PrunedJob(msgspec.Struct, frozen=True):
+    """What is left of a print job that was removed; `status` is None if it was not accepted."""
+
+    print_job_id: str
+    terminal: str | None
+    status: str | None
+    ended_on: str
+
+    def refusal(self) -> Problem:
+        """Return the answer to a call about a removed print job."""
+        return Problem(
+            CODE,
+            f"{self.print_job_id} was used before: a print job that ended {self.status or 'without being accepted'} on "
+            f"{self.ended_on}. Its record was removed at the end of its retention; this call did "
+            "nothing. For a new document choose a new id",
+            print_status=self.status,
+            terminal=self.terminal,
+            ended_on=self.ended_on,
+        )

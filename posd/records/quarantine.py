@@ -14,7 +14,6 @@ from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.times import iso
 from posd.records.pages import fill
-from posd.records.received_callback import ReceivedCallback
 from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
@@ -30,6 +29,15 @@ NOT_KEPT = (
     "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk is "
     "nearly full. The terminal sends it again"
 )
+
+
+class ReceivedCallback(msgspec.Struct, frozen=True):
+    """A body at a callback address whose token is right: from where, when, and its headers (names in lower case)."""
+
+    body: bytes
+    peer: str
+    at: datetime
+    headers: webhooks.Headers = ()
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
@@ -135,30 +143,13 @@ MAX_SHOWN = 500
 Differing = Mapping[str, tuple[Any, Any]]
 
 
-class AppliedBody(msgspec.Struct, frozen=True):
-    """A body of the quarantine that was applied: its id there, its record, its result."""
-
-    id: int
-    subject: str
-    verdict: str | None
-
-
-class RecordDifference(msgspec.Struct, frozen=True):
-    """A stored record that differs from the one derived from its inputs."""
-
-    subject: str
-    fields: tuple[str, ...]
-    before: dict[str, Any]
-    after: dict[str, Any]
-
-
 class ReprocessResult(msgspec.Struct):
-    """What was done with one kind of record; `differing` counts all differences."""
+    """What was done with one kind of record, in its own documents; `differing` counts all differences."""
 
     derived: int = 0
     skipped: int = 0
-    applied: list[AppliedBody] = []
-    differences: list[RecordDifference] = []
+    applied: list[Any] = []
+    differences: list[Any] = []
     differing: int = 0
 
 
@@ -168,14 +159,17 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     `differing` returns in what a record differs from what follows, and what stores that inside a commit.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
     StillUnusable.
-    `tell` logs how many were derived, and how many of them differed. `begins_after`: the rowid of the last record of
-    before there was a journal, 0 where all have one.
+    `tell` logs how many were derived, and how many of them differed. `applied` (id in the quarantine, id of the record,
+    verdict) and `difference` (id, fields, before, after) are documents of the local API. `first_complete_rowid`: the
+    rowid of the last record of before there was a journal, 0 where all have one.
     """
 
     kind: RecordKind[R]
     differing: Callable[[sqlite3.Connection, R], tuple[Differing, Callable[[WriteTransaction], object]]]
     reapply: Callable[..., str | None]
     tell: Callable[[int, int], None]
+    applied: Callable[[int, str, Any], object]
+    difference: Callable[[str, tuple[str, ...], dict[str, Any], dict[str, Any]], object]
     first_complete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
@@ -221,11 +215,12 @@ class Reprocessing:
             for item in items:
                 after = item.id
                 channel = Channel(item.channel)
+                kind = self._kinds[channel]
                 try:
-                    verdict = await self._store.write(partial(self._kinds[channel].reapply, item=item))
+                    verdict = await self._store.write(partial(kind.reapply, item=item))
                 except StillUnusable:
                     continue
-                done[channel].applied.append(AppliedBody(item.id, item.subject, verdict))
+                done[channel].applied.append(kind.applied(item.id, item.subject, verdict))
 
     async def _derive(self, kind: Derivable[Any], done: ReprocessResult) -> None:
         after = done.skipped = await self._store.read(kind.first_complete_rowid)
@@ -246,4 +241,4 @@ class Reprocessing:
         if len(done.differences) < MAX_SHOWN:
             before = {name: pair[0] for name, pair in differing.items()}
             after = {name: pair[1] for name, pair in differing.items()}
-            done.differences.append(RecordDifference(identity, tuple(differing), before, after))
+            done.differences.append(kind.difference(identity, tuple(differing), before, after))

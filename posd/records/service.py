@@ -1,17 +1,27 @@
-"""What the use cases of payments and print jobs share."""
+"""What the use cases of payments and print jobs share: their parts, a person's decisions, the recovery at a start."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from operator import attrgetter
 
 import msgspec
+import structlog
 
+from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
 from posd.clock import kernel
+from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
+from posd.records.table import R, RecordKind
+from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
+from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
+
+log = structlog.get_logger("posd.records")
 
 #: Returns the time span of possibly missing records, or None.
 Missing = Callable[[], MissingRecords | None]
@@ -68,3 +78,58 @@ class RecordService:
         self._now = parts.now
         self._outstanding = parts.outstanding
         self._quotas = parts.quotas
+
+
+# What a person decides: audited, and never a proof.
+
+
+async def decide(
+    kind: RecordKind[R], store: Store, identity: str, decision: DecisionEntry, work: Callable[[WriteTransaction], R]
+) -> R:
+    """Commit what `work` makes of a person's decision; return the record as it then stands. Raise Problem."""
+    crash_point("operator.before_commit")
+    try:
+        after = await store.write(work)
+    except (StorageUnavailable, CommitUncertain) as error:
+        detail = f"cannot do it now: {error}; look at the {kind.noun}, and try again. Check the disk"
+        raise Problem("storage_unavailable", detail) from error
+    crash_point("operator.committed")
+    log.info(
+        f"{kind.word}.operator",
+        **kind.named(identity),
+        terminal=after.terminal,
+        kind=tag(decision),
+        uid=decision.uid,
+        code=getattr(decision, "code", None),
+        result=getattr(decision, "result", None),
+    )
+    return after
+
+
+def require_attention(record: RecordState, code: str, identity: str) -> None:
+    """Raise Problem not_found where an attention is not open."""
+    if record.attention_of(code) is None:
+        raise Problem("not_found", f"attention {code} is not open on {identity}")
+
+
+# What a daemon does with the records that an earlier one left open: nothing is sent again.
+
+_status = attrgetter("status")  # a field of the one kind, and derived in the other
+
+
+async def take_over(
+    kind: RecordKind[R], store: Store, crash: str, work: Callable[[WriteTransaction], list[R]]
+) -> list[R]:
+    """Commit what `work` makes of the open records; return and log them. `crash` begins the crash points' names."""
+    crash_point(f"{crash}.before_commit")
+    taken_over = await store.write(work)
+    crash_point(f"{crash}.committed")
+    for item in taken_over:
+        log.info(
+            f"{kind.word}.taken_over",
+            **kind.named(kind.table.id_of(item)),
+            terminal=item.terminal,
+            phase=item.phase,
+            status=_status(item),
+        )
+    return taken_over

@@ -1,4 +1,7 @@
-"""The table of one kind of record: its columns, and the one way to read, insert and change a row of it."""
+"""The table of one kind of record: its columns, and the one way to read, insert and change a row of it.
+
+And the table of what retention leaves of such records.
+"""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -10,8 +13,8 @@ import msgspec
 
 from posd.base.ids import Channel
 from posd.base.json_types import encode
-from posd.records.model import RecordState
-from posd.records.pruned import PrunedRecords
+from posd.base.problems import Problem
+from posd.records.model import Pruned, PrunedJob, RecordState
 from posd.storage.errors import StaleState
 from posd.storage.writer import WriteTransaction
 
@@ -115,6 +118,52 @@ class RecordTable(Generic[R]):
             f"UPDATE {self._name} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
             f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
         )
+
+
+# What retention leaves of what it removes: the ids, and how each of them ended.
+
+P = TypeVar("P", bound=Pruned | PrunedJob)
+
+
+class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
+    """What is left of one kind of record.
+
+    The columns of the table are the fields of the row, the first is the id. `noun`: what it is called.
+    `ids_in_any_case`: an id that differs in case alone is the same id.
+    """
+
+    table: str
+    row: type[P]
+    noun: str
+    ids_in_any_case: bool = False
+
+    def find(self, db: sqlite3.Connection, identity: str) -> P | None:
+        """Return the tombstone of a pruned record, or None."""
+        names, collation = self.row.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
+        query = f"SELECT {', '.join(names)} FROM {self.table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
+        row = db.execute(query, (identity,)).fetchone()
+        return self.row(*row) if row else None
+
+    def refuse(self, db: sqlite3.Connection, identity: str) -> None:
+        """Raise Problem `pruned` where a record of that id was removed."""
+        if (found := self.find(db, identity)) is not None:
+            raise found.refusal()
+
+    def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
+        """Return the problem of a record that is not here: it was removed, or was never known."""
+        if (found := self.find(db, identity)) is not None:
+            return found.refusal()
+        return Problem("not_found", f"{cannot}no {self.noun} {identity} is known here; check the id")
+
+    def keep(self, db: sqlite3.Connection, found: P) -> None:
+        """Write down what is left of a record that is removed."""
+        values = msgspec.structs.astuple(found)
+        marks = ", ".join("?" * len(values))
+        db.execute(f"INSERT OR REPLACE INTO {self.table} VALUES ({marks})", values).close()  # noqa: S608 - as above
+
+
+PRUNED_PAYMENTS = PrunedRecords("pruned_transactions", Pruned, "transaction")
+PRUNED_PRINT_JOBS = PrunedRecords("pruned_print_jobs", PrunedJob, "print job", ids_in_any_case=True)
 
 
 # What differs between payments and print jobs, where both are handled in one way.

@@ -1,4 +1,7 @@
-"""Where each terminal was trusted last, as stored. `terminals.identity` has the rules."""
+"""What an operator decided of each terminal, as stored: where it is trusted, and what was seen working there.
+
+`terminals.identity` and `terminals.commission` have the rules.
+"""
 
 import sqlite3
 from collections.abc import Callable
@@ -11,9 +14,12 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import encode
 from posd.base.problems import Problem
+from posd.storage import marks
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
+from posd.terminals.commission import Commission, Part
+from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.terminal import FleetTerminal
 
@@ -67,22 +73,45 @@ def _set(unit: WriteTransaction, column: str, value: str | None, terminal: str, 
     )
 
 
-# Use cases of an operator.
-
-
 async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Trusted) -> None:
     """Record an operator's decision which device is the terminal, and trust it. Raise Problem."""
     crash_point("identity.before_commit")
-    await write_decision(store, partial(put, terminal=terminal.serial, trusted=trusted), "nothing was decided")
+    await _write_decision(store, partial(put, terminal=terminal.serial, trusted=trusted), "nothing was decided")
     crash_point("identity.committed")
     terminal.trust(trusted)
     log.info("terminal.identity_decided", terminal=terminal.serial, host=trusted.base_url, uid=trusted.uid)
 
 
-async def write_decision(store: Store, function: Callable[[WriteTransaction], None], nothing: str) -> None:
+async def _write_decision(store: Store, function: Callable[[WriteTransaction], None], nothing: str) -> None:
     """Write what an operator decided. Raise Problem: then, in words, `nothing`."""
     try:
         await store.write(function)
     except (StorageUnavailable, CommitUncertain) as error:
         detail = f"cannot do it now: {error}; {nothing}. Check the disk, and try again"
         raise Problem("storage_unavailable", detail) from error
+
+
+# What an operator saw working with each terminal.
+
+
+def commissions(db: sqlite3.Connection) -> dict[str, Commission]:
+    """Return what was seen last of each terminal."""
+    return {seen.terminal: seen for seen in map(_known, marks.details(db, marks.COMMISSIONED))}
+
+
+def _known(detail: str) -> Commission:
+    """Read one; a word of a later version of posd, which says nothing here, is left out."""
+    stored = msgspec.json.decode(detail)
+    stored["proven"] = [word for word in stored["proven"] if word in set(Part)]
+    return msgspec.convert(stored, Commission)
+
+
+def _put(unit: WriteTransaction, seen: Commission) -> None:
+    marks.add(unit.db, seen.at, marks.COMMISSIONED, seen)
+
+
+async def record_commission(store: Store, fleet: Fleet, seen: Commission) -> None:
+    """Record what was seen working with a terminal; it replaces what was said before. Raise Problem."""
+    await _write_decision(store, partial(_put, seen=seen), "nothing was recorded")
+    fleet.commission(seen)
+    log.info("terminal.commissioned", terminal=seen.terminal, evidence=list(seen.proven), uid=seen.uid)

@@ -25,8 +25,7 @@ from posd.payments.wire import read_event
 from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
 from posd.printing.model import PrintJob
-from posd.records.entries import TakenOver
-from posd.records.model import Phase
+from posd.records.model import Phase, TakenOver
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import database_id

@@ -327,9 +327,9 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
         detail = f"{job.phase}, {job.status or 'no state'}, decided by {job.decided_by or 'nothing'}"
         yield "print_job", subject, detail
     try:
-        for item in print_jobs.journal(db, identity):
-            if isinstance(item.entry, Called):
-                read_webhook(item.entry.body)
+        for _, entry in print_jobs.journal(db, identity):
+            if isinstance(entry, Called):
+                read_webhook(entry.body)
     except MEANINGLESS as error:
         yield "unreadable", f"the journal of {subject}", str(error)
         return

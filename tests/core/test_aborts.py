@@ -3,7 +3,7 @@
 import json
 
 from posd.base.times import iso
-from posd.payments.abort_reply import AbortAnswer, finds_running, judge_abort
+from posd.payments.answers import AbortAnswer, finds_running, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested, Attempted, Entry, ProvedNotStarted, apply
 from posd.payments.lifecycle import Status
 from posd.payments.model import Evidence, EvidenceKind

@@ -11,7 +11,7 @@ from posd.payments.schedule import (
     LOST_PAUSE_SECONDS,
     LOST_TRIES,
     MAX_BACKOFF_SECONDS,
-    ReconcileLimits,
+    ReconcileSettings,
     TransactionWatch,
     after_change,
     answered,
@@ -26,7 +26,7 @@ from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, 
 from tests.support.tables import there
 
 OLD = "192.168.7.20"
-LIMITS = ReconcileLimits(grace=10.0, stall=300.0, stall_after_request=60.0)
+LIMITS = ReconcileSettings(grace=10.0, stall=300.0, stall_after_request=60.0, settle=60.0, probe_with_abort=False)
 ACKNOWLEDGED, CARD_PRESENTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED
 
 

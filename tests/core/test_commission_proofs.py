@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from posd.cli.terminals.proofs import LACKS, ProvedPayment, ProvedPrintJob, WalkProofs, lacking, payment, print_job
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import AbortAnswer
 from posd.terminals.commission import Part
 
 ID = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"

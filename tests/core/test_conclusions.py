@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from posd.payments.answers import Answer, SearchFailed, SearchHit, SearchMiss
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, LastSearch, Result, SearchResult, Transaction
-from posd.payments.search_reply import Answer, SearchFailed, SearchHit, SearchMiss
 from posd.payments.transitions import (
     dismissed,
     doubt,

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from posd.payments import model
+from posd.payments.answers import Canceled, Judgement, StartAccepted
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result, Transaction, next_step
-from posd.payments.refusals import Canceled
 from posd.payments.transitions import (
     RepeatedEvent,
     advance,
@@ -20,7 +20,6 @@ from posd.payments.transitions import (
     recognise,
     undisputed,
 )
-from posd.payments.wire import Judgement, StartAccepted
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 from posd.terminals.envelope import ErrorEnvelope

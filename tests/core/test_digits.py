@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from posd.base.json_types import MAX_WHOLE_DIGITS, as_text, decode
-from posd.payments.search_reply import SearchHit, SearchMiss, read_reply
+from posd.payments.answers import SearchHit, SearchMiss, read_reply
 from posd.payments.wire import RawResponse, TransactionEvent, read_event
 from posd.printing.model import JobAccepted
 from posd.printing.wire import PollAnswered, judge, read_poll, read_status, read_webhook

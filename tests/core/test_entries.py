@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.payments import transitions
+from posd.payments.answers import SearchFailed, SearchHit, SearchMiss, StartAccepted
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -40,9 +41,8 @@ from posd.payments.entries import (
     replay,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
-from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
 from posd.payments.transitions import New, RepeatedEvent, recognise
-from posd.payments.wire import StartAccepted, TransactionEvent
+from posd.payments.wire import TransactionEvent
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.inputs import content

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from posd.payments.answers import SearchFailed, SearchMiss, StartAccepted
 from posd.payments.model import (
     AttentionCode,
     NextStep,
@@ -13,7 +14,6 @@ from posd.payments.model import (
     next_step,
     past_point_of_no_return,
 )
-from posd.payments.search_reply import SearchFailed, SearchMiss
 from posd.payments.transitions import (
     address_lost,
     dismissed,
@@ -24,7 +24,6 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
-from posd.payments.wire import StartAccepted
 from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting

@@ -6,7 +6,7 @@ import pytest
 
 from posd.config.profile import ACCESS_MODES, EDITIONS, STARTS
 from posd.payments.model import OperationType
-from posd.payments.operations import OPERATIONS, WIRE_TYPES, ReferenceSource
+from posd.payments.operations import OPERATIONS, WIRE_TYPES
 from posd.payments.request import start_body
 from tests.core.scenarios import IDENTITY, starting
 
@@ -22,22 +22,22 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wire", "originals", "takes"),
+    ("kind", "wire", "originals", "takes_newest"),
     [
-        (CHARGE, "CHARGE", set(), ReferenceSource.ITS_OWN),
-        (PRE_AUTH, "PREAUTH", set(), ReferenceSource.ITS_OWN),
-        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, ReferenceSource.ITS_OWN),
-        (CAPTURE, "CAPTURE", {PRE_AUTH}, ReferenceSource.NEWEST),
-        (POST_TIP, None, {CHARGE, CAPTURE}, ReferenceSource.ITS_OWN),
-        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, ReferenceSource.NEWEST),
-        (REFUND, None, {CHARGE, CAPTURE}, ReferenceSource.ITS_OWN),
+        (CHARGE, "CHARGE", set(), False),
+        (PRE_AUTH, "PREAUTH", set(), False),
+        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, False),
+        (CAPTURE, "CAPTURE", {PRE_AUTH}, True),
+        (POST_TIP, None, {CHARGE, CAPTURE}, False),
+        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, True),
+        (REFUND, None, {CHARGE, CAPTURE}, False),
     ],
 )
 def test_the_rules_of_the_spec_and_of_the_local_api(
-    kind: OperationType, wire: str | None, originals: set[OperationType], takes: ReferenceSource
+    kind: OperationType, wire: str | None, originals: set[OperationType], takes_newest: bool
 ) -> None:
     row = OPERATIONS[kind]
-    assert (row.wire, row.originals, row.takes) == (wire, originals, takes)
+    assert (row.wire, row.originals, row.takes_newest) == (wire, originals, takes_newest)
     assert WIRE_TYPES.get(wire or "") is (kind if wire else None)
     assert row.needs_amount is (kind not in (VOID, REFUND))
     assert row.compares is (kind not in (POST_TIP, VOID, REFUND))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.abort_reply import AbortAnswer
+from posd.payments.answers import AbortAnswer
 from posd.payments.model import SearchResult
 from posd.payments.schedule import NotStartedProof, aborted, searched
 

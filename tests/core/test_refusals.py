@@ -5,11 +5,10 @@ import json
 import msgspec
 import pytest
 
+from posd.payments.answers import Canceled, judge
 from posd.payments.entries import Attempted, apply
 from posd.payments.model import AttentionCode, NextStep, Result, TerminalFailure, Transaction, next_step
-from posd.payments.refusals import Canceled
 from posd.payments.transitions import quarantined
-from posd.payments.wire import judge
 from posd.printing.wire import judge as judge_print
 from posd.records.model import Phase
 from posd.terminals.attempt import MAX_REFUSAL_TEXT, Doubtful, Replied, StartRefused

@@ -11,8 +11,7 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import RESULTS, AttentionCode, OperationType, Result, Transaction, attend
 from posd.payments.outcomes import contradicts
 from posd.printing.model import PrintJob
-from posd.records.model import Phase
-from posd.records.retention import Pruned, PrunedJob, job_refusal, refusal
+from posd.records.model import Phase, Pruned, PrunedJob
 from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps, keeps_together
 from tests.core.scenarios import NOW
 from tests.core.test_chains import STATES, in_state
@@ -91,7 +90,7 @@ def test_only_another_end_contradicts(result: Result, status: str) -> None:
 @pytest.mark.parametrize("result", Result)
 @pytest.mark.parametrize("kind", ["charge", None])
 def test_the_answer_cannot_be_taken_for_not_charged(result: Result, kind: str | None) -> None:
-    problem = refusal(Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20"))
+    problem = Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20").refusal()
     assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
     document = problem.document()
     assert (document["type"], document["transaction_type"]) == ("urn:posd:problem:pruned", kind)
@@ -102,6 +101,6 @@ def test_the_answer_cannot_be_taken_for_not_charged(result: Result, kind: str | 
 
 @pytest.mark.parametrize(("status", "words"), [("COMPLETED", "ended COMPLETED"), (None, "without being accepted")])
 def test_a_removed_print_job_says_how_it_ended(status: str | None, words: str) -> None:
-    problem = job_refusal(PrunedJob("p", "SN-1", status, "2026-11-20"))
+    problem = PrunedJob("p", "SN-1", status, "2026-11-20").refusal()
     assert (problem.code, problem.extra["print_status"]) == ("pruned", status)
     assert words in problem.detail

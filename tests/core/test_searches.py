@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.search_reply import (
+from posd.payments.answers import (
     MAX_ELEMENTS,
     MAX_KEPT_BYTES,
     SearchFailed,

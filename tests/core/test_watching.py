@@ -16,7 +16,7 @@ from posd.payments.schedule import (
     JITTER,
     LOST_PAUSE_SECONDS,
     MAX_BACKOFF_SECONDS,
-    ReconcileLimits,
+    ReconcileSettings,
     TransactionWatch,
     after_change,
     answered,
@@ -30,7 +30,7 @@ from posd.payments.schedule import (
 from posd.records.model import Phase
 from tests.support.tables import every, there
 
-LIMITS = ReconcileLimits(grace=10.0, stall=300.0, stall_after_request=60.0)
+LIMITS = ReconcileSettings(grace=10.0, stall=300.0, stall_after_request=60.0, settle=60.0, probe_with_abort=False)
 ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED
 FOUND, NONE, NO_ANSWER = SearchResult
 
@@ -134,7 +134,7 @@ def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_ask
     item = stopped(msgspec.structs.replace(waiting, aborting=True), LIMITS, 101.0)
     assert item.search_at == 101.0 + ABORTED_SECONDS
     assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
-    assert stopped(item, ReconcileLimits(1.0, 300.0, 60.0), 101.0).search_at == 102.0, "no later than a doubt"
+    assert stopped(item, msgspec.structs.replace(LIMITS, grace=1.0), 101.0).search_at == 102.0, "no later than a doubt"
     assert (
         after_change(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
     )
@@ -199,13 +199,18 @@ watches = st.builds(
     tries=st.integers(0, 5000),
 )
 all_limits = st.builds(
-    ReconcileLimits, grace=st.floats(0.1, 86400), stall=st.floats(1, 86400), stall_after_request=st.floats(1, 86400)
+    ReconcileSettings,
+    grace=st.floats(0.1, 86400),
+    stall=st.floats(1, 86400),
+    stall_after_request=st.floats(1, 86400),
+    settle=st.floats(0, 86400),
+    probe_with_abort=st.booleans(),
 )
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
 def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
-    item: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
+    item: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     if after.search_at is not None:
@@ -217,7 +222,7 @@ def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
 def test_a_doubt_and_a_silence_are_always_asked_for_again(
-    item: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
+    item: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told or item.callback_lost)
@@ -226,7 +231,7 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
 
 @given(watches, all_limits, st.floats(0, 1e6))
 def test_what_is_open_and_under_way_is_never_forgotten(
-    item: TransactionWatch, limits: ReconcileLimits, now: float
+    item: TransactionWatch, limits: ReconcileSettings, now: float
 ) -> None:
     """After any input something is due for it, unless its one answer came or its start is under way."""
     for after in (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from posd.payments.unread import UNREAD_SECONDS
+from posd.payments.attentions import UNREAD_SECONDS
 from tests.e2e.conftest import CHARGE
 from tests.support import ahead
 from tests.support.daemon import Daemon, running

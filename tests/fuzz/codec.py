@@ -10,12 +10,12 @@ from hypothesis.strategies import SearchStrategy
 from posd.base.damaged_json import UNREADABLE, readable
 from posd.base.json_types import decode, encode
 from posd.payments import entries
+from posd.payments.answers import SearchFailed, SearchHit, SearchMiss, StartAccepted, final_element, judge, read_reply
 from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import RESULTS, Outcome, Transaction
-from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss, final_element, read_reply
 from posd.payments.transitions import RepeatedEvent, advance, conclude_start, recognise, searched
-from posd.payments.wire import MAX_TEXT, NotAnEvent, StartAccepted, TransactionEvent, judge, read_event
+from posd.payments.wire import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.scenarios import NOW, starting

@@ -7,8 +7,8 @@ import pytest
 
 from posd.base.json_types import encode
 from posd.payments import documents, entries
+from posd.payments.answers import SearchFailed, SearchHit, SearchMiss
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
-from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
 from posd.printing import documents as print_views
 from posd.printing import entries as print_entries
 from posd.printing.model import JobReport, PrintAttentionCode, PrintStatus

@@ -20,8 +20,7 @@ from posd.payments.model import Transaction
 from posd.payments.start import Payments
 from posd.printing import rows
 from posd.printing.model import PrintJob
-from posd.printing.start import Printing
-from posd.printing.turns import PrintTurns
+from posd.printing.start import Printing, PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.service import ServiceParts
 from posd.storage.store import Store

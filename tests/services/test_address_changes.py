@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from posd.payments import journal, record, rows
-from posd.payments.address_changes import AddressChanges
+from posd.payments.attentions import AddressChanges
 from posd.payments.model import AttentionCode, Result, Transaction
 from posd.payments.record import Recorded, begin, move
 from posd.payments.transitions import dismissed, resolved

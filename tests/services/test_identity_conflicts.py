@@ -7,7 +7,7 @@ from pathlib import Path
 
 from posd.base.times import iso
 from posd.config import load
-from posd.payments.identity_conflicts import IdentityConflicts
+from posd.payments.attentions import IdentityConflicts
 from posd.payments.record import TransactionChanged
 from posd.records import terminals
 from posd.records.service import ServiceParts

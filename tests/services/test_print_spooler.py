@@ -15,7 +15,7 @@ from posd.printing import record
 from posd.printing.model import PrintJob
 from posd.printing.poll import PrintPoller
 from posd.printing.schedule import CAUSED_PAUSE_SECONDS, PollLimits
-from posd.printing.turns import PrintTurns
+from posd.printing.start import PrintTurns
 from posd.records.model import Phase
 from posd.records.service import ServiceParts
 from posd.storage.store import Store

@@ -19,9 +19,9 @@ from posd.payments.abort import Aborts
 from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import NothingHeard
 from posd.payments.model import AttentionCode
-from posd.payments.reconcile import Reconciler, ReconcileSettings
+from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged, begin
-from posd.payments.schedule import ReconcileLimits
+from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.transitions import interrupted, rebuild
 from posd.payments.wire import read_event
@@ -54,7 +54,7 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
     parts = ServiceParts(store, fleet, now, chance=random.random)
     searching = Searching(parts, "", ApprovalChecks("", lambda: True))
     aborts = Aborts(parts)
-    settings = ReconcileSettings(ReconcileLimits(3600, 3600, 3600), settle=60, probe_with_abort=False)
+    settings = ReconcileSettings(3600, 3600, 3600, settle=60, probe_with_abort=False)
     reconciler = Reconciler(parts, searching, aborts, settings)
     store.hub.listen(reconciler.changed, TransactionChanged)
     identities = [str(uuid4()) for _ in range(payments)]

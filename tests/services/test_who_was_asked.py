@@ -11,9 +11,9 @@ from posd.config import load
 from posd.payments import rows
 from posd.payments.abort import Aborts
 from posd.payments.approval_checks import ApprovalChecks
-from posd.payments.reconcile import Reconciler, ReconcileSettings
+from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
-from posd.payments.schedule import ReconcileLimits
+from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
@@ -54,7 +54,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         payments = Payments(parts, CallbackUrls((b"k" * 32,), "", 1), UTC, checks)
         searching = Searching(parts, "", checks)
         aborts = Aborts(parts)
-        settings = ReconcileSettings(ReconcileLimits(3600, 3600, 3600), settle=0, probe_with_abort=True)
+        settings = ReconcileSettings(3600, 3600, 3600, settle=0, probe_with_abort=True)
         reconciler = Reconciler(parts, searching, aborts, settings)
         store.hub.listen(reconciler.changed, TransactionChanged)
 

@@ -21,6 +21,7 @@ from posd.httpd import connection as http_connection
 from posd.logs.writer import LogWriter
 from posd.payments import (
     abort,
+    answers,
     chains,
     decide,
     feed_outcomes,
@@ -30,9 +31,7 @@ from posd.payments import (
     outcomes,
     reconcile,
     record,
-    recovery,
     schedule,
-    search_reply,
     start,
     transitions,
 )
@@ -198,7 +197,7 @@ _ALL: Final = (
         "recovery",
         "What was `starting` at a crash is removed, so that the till may start it anew.",
         Change(
-            recovery.recover,
+            record.recover,
             "starting = found.phase is Phase.STARTING\n",
             "starting = False\n"
             "            if found.phase is Phase.STARTING:\n"
@@ -213,19 +212,19 @@ _ALL: Final = (
         "recovery",
         "What was `starting` at a crash is taken for not sent.",
         Change(
-            recovery.recover,
+            record.recover,
             "def work(unit: WriteTransaction)",
             "from posd.payments.entries import Attempted\n"
             "    from posd.terminals.attempt import NotSent\n\n"
             "    def work(unit: WriteTransaction)",
         ),
-        Change(recovery.recover, "Interrupted()", 'Attempted(NotSent("posd was interrupted"))'),
+        Change(record.recover, "Interrupted()", 'Attempted(NotSent("posd was interrupted"))'),
     ),
     Break(
         "open-not-taken-over",
         "recovery",
         "What was open at a crash is not asked for after it.",
-        Change(recovery.recover, "return [*taken_over, *to_ask_once, *closed]", "return [*to_ask_once, *closed]"),
+        Change(record.recover, "return [*taken_over, *to_ask_once, *closed]", "return [*to_ask_once, *closed]"),
     ),
     Break(
         "lease-not-freed",
@@ -393,7 +392,7 @@ _ALL: Final = (
         "reconcile",
         "What a search finds of another payment counts for this one.",
         Change(
-            search_reply.read_reply,
+            answers.read_reply,
             "for raw in elements if _bears(raw, client_transaction_id)",
             "for raw in elements",
         ),

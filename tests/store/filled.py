@@ -19,7 +19,7 @@ from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import read_event
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.records.received_callback import ReceivedCallback
+from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.storage.connection import open_database
 from posd.storage.writer import WriteTransaction
@@ -100,7 +100,7 @@ class Filled:
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=RepeatedEvent.NEW, now=now)
-        newest = rows.get_with_bodies(self.db, identity, event.event_id).newest
+        _, newest, _ = rows.get_with_bodies(self.db, identity, event.event_id)
         seq = journal.append_event(unit, identity, event, verdict, iso(now), content, newest)
         after = move(unit, before, after, Recorded(f"event:{status}"), CallsInFlight())
         if status in (Status.APPROVAL, Status.DECLINED):

@@ -21,10 +21,11 @@ from posd.payments.record import Recorded, move
 from posd.payments.wire import read_event
 from posd.printing import documents as print_listing
 from posd.printing import rows as print_jobs
-from posd.records import pruned, quarantine
+from posd.records import quarantine
 from posd.records.model import Phase
-from posd.records.received_callback import ReceivedCallback
+from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
+from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, marks
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows as retention
@@ -88,7 +89,7 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
 
 def another_event(unit: WriteTransaction, number: int) -> int:
     """Record an event of a payment once more."""
-    newest = rows.get_with_bodies(unit.db, name(number), "e").newest
+    _, newest, _ = rows.get_with_bodies(unit.db, name(number), "e")
     return journal.append_event(
         unit, name(number), read_event(body(name(number), "APPROVAL")), Verdict.LATE, AT, b"{}", newest
     )
@@ -131,8 +132,8 @@ READS: dict[str, Read] = dict(every_list()) | {
     "quarantine": lambda db: quarantine.page(db, 0, 5),
     "feed": lambda db: changes.after(db, 0, 5),
     "newest change": changes.newest_at,
-    "what is left of a removed payment": lambda db: pruned.PAYMENTS.find(db, name(2)),
-    "what is left of a removed print job": lambda db: pruned.PRINT_JOBS.find(db, "p"),
+    "what is left of a removed payment": lambda db: PRUNED_PAYMENTS.find(db, name(2)),
+    "what is left of a removed print job": lambda db: PRUNED_PRINT_JOBS.find(db, "p"),
     "old payments": lambda db: retention.candidates(db, retention.TRANSACTIONS, retention.BEGINNING, "9", 20),
     "old print jobs": lambda db: retention.candidates(db, retention.PRINT_JOBS, retention.BEGINNING, "9", 20),
     "a chain that may go": lambda db: retention.chain_of(db, name(2), "9", lambda _identity: False),

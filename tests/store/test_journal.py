@@ -8,6 +8,7 @@ import pytest
 
 from posd.base.times import iso
 from posd.payments import journal, rows
+from posd.payments.answers import SearchFailed, SearchHit, SearchMiss
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -27,7 +28,6 @@ from posd.payments.entries import (
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
 from posd.payments.record import ALWAYS, Recorded, begin, move, record
-from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
@@ -72,7 +72,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
     after, verdict = advance(before, event, seen=RepeatedEvent.NEW, now=NOW)
 
     def work(unit: WriteTransaction) -> Transaction:
-        newest = rows.get_with_bodies(unit.db, IDENTITY, event.event_id).newest
+        _, newest, _ = rows.get_with_bodies(unit.db, IDENTITY, event.event_id)
         journal.append_event(unit, IDENTITY, event, verdict, iso(NOW), body, newest)
         return move(unit, before, after, Recorded("event"), CallsInFlight())
 

@@ -152,7 +152,7 @@ async def test_a_job_is_derived_again_from_its_journal(store: Store, entries: li
         job = await recorded(store, job, entry, number)
     assert difference(job, await read(store, lambda db: derive(db, job))) == {}
     items = await read(store, lambda db: list(print_jobs.journal(db, "job-1")))
-    assert replay(starting(), [(parse_iso(item.at), item.entry) for item in items]).status == job.status
+    assert replay(starting(), [(parse_iso(at), entry) for at, entry in items]).status == job.status
 
 
 async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> None:

@@ -49,7 +49,7 @@ def snapshots(path: Path) -> dict[str, tuple[object, ...]]:
         return {
             identity: (
                 rows.get(db, identity),
-                [(item.at, item.entry) for item in rows.journal(db, identity)],
+                list(rows.journal(db, identity)),
                 db.execute(
                     "SELECT at, reason, phase, status, attention, terminal FROM changes"
                     " WHERE (kind, id) = ('print_job', ?) ORDER BY seq",

@@ -18,9 +18,11 @@ from posd.payments import rows as transactions
 from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
 from posd.payments.record import record
-from posd.records import pruned, quarantine
-from posd.records.received_callback import ReceivedCallback
+from posd.records import quarantine
+from posd.records.model import Pruned
+from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
+from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, connection, marks
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
@@ -159,8 +161,8 @@ async def test_what_belongs_to_something_that_is_kept_stays(path: Path) -> None:
     assert told.kept == report.kept == {"chain": 5, "open": 2, "attention": 1, "sale": 1}
     assert left(path) == {name(number) for number in (1, 2, 3, 4, 6, 7, 8, 9)}
     with closing(connect_reader(path)) as db:
-        assert pruned.PAYMENTS.find(db, name(5)) == pruned.Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
-        assert pruned.PRINT_JOBS.find(db, "done") is None
+        assert PRUNED_PAYMENTS.find(db, name(5)) == Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
+        assert PRUNED_PRINT_JOBS.find(db, "done") is None
         assert len(quarantine.page(db, 0, 10)) == 1
     sound(path)
 
@@ -290,10 +292,10 @@ def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) ->
     with closing(connect_reader(state.database)) as db:
         for number in (1, 2):
             with pytest.raises(Problem, match="do not charge again"):
-                pruned.PAYMENTS.refuse(db, name(number))
+                PRUNED_PAYMENTS.refuse(db, name(number))
         for identity in ("p", "P"):
             with pytest.raises(Problem, match="a print job that ended COMPLETED"):
-                pruned.PRINT_JOBS.refuse(db, identity)
+                PRUNED_PRINT_JOBS.refuse(db, identity)
         assert db.execute("SELECT count(*) FROM leases").fetchone() == (0,)
 
 

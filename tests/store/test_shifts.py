@@ -17,9 +17,8 @@ from posd.payments.counting import Section
 from posd.payments.report_documents import PaymentReport
 from posd.payments.report_rows import read_row
 from posd.payments.rows import by_rowid
-from posd.records import pruned
-from posd.records.model import Phase
-from posd.records.retention import Pruned
+from posd.records.model import Phase, Pruned
+from posd.records.table import PRUNED_PAYMENTS
 from tests.support.book import Book, book, context, identity, whole
 from tests.support.slow import examples
 from tests.support.tables import there
@@ -136,7 +135,7 @@ def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
         closed = printed(shop, 1)
         for number, result in ((1, "approved"), (2, "declined")):
             shop.remove(identity(number))
-            pruned.PAYMENTS.keep(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
+            PRUNED_PAYMENTS.keep(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
         found = printed(shop, 1)
         assert (found.by_currency, found.sureness, found.by_type) == (
             closed.by_currency,

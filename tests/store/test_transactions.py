@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from posd.daemon.status import stored
 from posd.payments import rows
 from posd.payments import rows as transactions
+from posd.payments.answers import StartAccepted
 from posd.payments.model import Transaction
 from posd.payments.record import Recorded, begin, move
 from posd.payments.transitions import RepeatedEvent, advance, conclude_start
-from posd.payments.wire import StartAccepted
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.records.received_callback import ReceivedCallback
+from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.storage import changes, marks
 from posd.storage.errors import StaleState

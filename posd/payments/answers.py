@@ -1,0 +1,486 @@
+"""What a terminal answers to a start, to an abort and to a search. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, assert_never
+
+import msgspec
+
+from posd.base.damaged_json import decoded, named, readable
+from posd.base.json_types import Object, as_text, decode, encode
+from posd.base.text import shown
+from posd.payments.lifecycle import FINALS, Status
+from posd.payments.model import SearchResult
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_acknowledgement, read_element
+from posd.terminals.attempt import (
+    UNAUTHENTICATED,
+    UNDECIDED_CLIENT_ERRORS,
+    Attempt,
+    Doubtful,
+    NeverSent,
+    NotSent,
+    Replied,
+    ReplyLost,
+    StartRefused,
+    judge_start,
+    refused,
+    with_remark,
+)
+from posd.terminals.envelope import ErrorEnvelope, envelope_in, read_envelope, word
+
+# What an error of the terminal means for the payment that it was asked to start (terminal API, Refusals).
+#
+# HTTP 200 is no approval, and an error inside of it is none either: it is a refusal where the profile says so, a
+# cancellation where it is the one that says that, and otherwise doubt.
+
+#: The type and code of what the cardholder canceled.
+CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
+
+#: Types of a refusal for want of authentication, and how its codes begin.
+AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
+AUTHENTICATION_CODES = "AUTH-"
+
+#: The members of an error, and those of the object that it is about. An answer that says anything beside them may say
+#: more of the payment than the error does: then the error alone does not count.
+_ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
+_ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
+#: How deep errors stand, with the object that they are about.
+_DEPTH = 3
+_NO_VALUES: tuple[Any, ...] = (None, "", {}, [])
+#: A code that integrators were seen to take for an approval.
+_ZEROS = frozenset({"0", "00", "000"})
+
+
+class Canceled(msgspec.Struct, frozen=True):
+    """The terminal answered the start itself that the cardholder canceled it."""
+
+    status: int
+    body: str
+    error: ErrorEnvelope
+
+    @property
+    def reason(self) -> str:
+        """The terminal's own type and code, to be shown."""
+        return self.error.name
+
+
+def judge_error(
+    reply: Replied, answer: Object, error: ErrorEnvelope, client_transaction_id: str, *, trusted: bool
+) -> Canceled | StartRefused | Doubtful:
+    """Judge a 2xx answer to a start that holds an error; `trusted`: the profile says that it means "not started"."""
+    said = refused(reply, error)
+    in_words = f"the terminal answered HTTP {reply.status} with {error.name}"
+    if error.acquirer:
+        return Doubtful(f"{in_words}: the acquirer may have been asked")
+    if not error.whole:
+        return Doubtful(in_words)
+    if error.code in _ZEROS or _says_more(answer, error, client_transaction_id):
+        return Doubtful(f"{in_words}, and not that alone")
+    if (error.type, error.code) == CARDHOLDER_CANCELED:
+        return Canceled(said.status, said.body, error)
+    if trusted:
+        return said
+    return Doubtful(f"{in_words}, and the profile does not say what that means (errors_in_2xx)")
+
+
+def _says_more(
+    place: Any, error: ErrorEnvelope, client_transaction_id: str, known: frozenset[str] = _ERROR_MEMBERS, depth: int = 0
+) -> bool:
+    """Whether an answer says anything beside this error of this payment."""
+    if not isinstance(place, Object) or place.repeated or depth > _DEPTH:
+        return True
+
+    def more(name: str, value: Any) -> bool:
+        match name:
+            case "approved":
+                return value is not False
+            case "type" | "code":
+                return word(place, name) != (error.type if name == "type" else error.code)
+            case "object" | "failure":
+                inner = _ABOUT_MEMBERS if name == "object" else _ERROR_MEMBERS
+                return _says_more(value, error, client_transaction_id, inner, depth + 1)
+            case "client_transaction_id" if name in known:
+                return not isinstance(value, str) or value.lower() != client_transaction_id
+            case _:
+                return name not in known or isinstance(value, dict | list)
+
+    return any(more(name, value) for name, value in place.items() if value not in _NO_VALUES)
+
+
+def refusal_words(judgement: StartRefused) -> str:
+    """Return why a start was refused, in words, and what there is to say of the reply."""
+    return with_remark(_words(judgement), judgement.remark)
+
+
+def _words(judgement: StartRefused) -> str:
+    status, error = judgement.status, judgement.error
+    http = f"the terminal refused the request (HTTP {status}"
+    if error is None:
+        unknown = "; why is not known" if status == 409 else ""
+        return f"{http}){unknown}"
+    named = f"{http}, {error.name})"
+    if status == 409 and error.busy:
+        return f"{named}: it is busy with something else. posd never tries again by itself: the till decides"
+    if status in UNAUTHENTICATED or _of_authentication(error):
+        return f"{named}: it did not accept the authentication. Check auth, business_code, headers and the clock"
+    if error.param is not None:
+        return f"{named}: the field {shown(error.param)}"
+    return f"{named}; why is not known" if status == 409 else named
+
+
+def _of_authentication(error: ErrorEnvelope) -> bool:
+    return (error.type or "").upper() in AUTHENTICATION or (error.code or "").upper().startswith(AUTHENTICATION_CODES)
+
+
+# What the one attempt to send a start request proves.
+#
+# `Attempt` is what the terminal client saw; `judge` turns it into what is known. The line that matters is whether
+# anything of the request was written: before it nothing can have been charged, after it everything is possible.
+#
+# Source: terminal API, Acknowledgement, Calls to a terminal.
+
+
+class StartAccepted(msgspec.Struct, frozen=True):
+    """The terminal took the request; `serial_number` is who says so, where it says it."""
+
+    serial_number: str | None
+
+
+Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
+
+
+def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
+    """Judge the attempt to start the transaction of that id.
+
+    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started. None: a version
+    recorded it that did not read errors (see `judge_start`).
+    """
+    return judge_start(
+        attempt,
+        lambda reply: _judge_success(reply, client_transaction_id, errors_in_2xx),
+        reads_errors=errors_in_2xx is not None,
+    )
+
+
+def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bool | None) -> Judgement:
+    members = None
+    with suppress(ValueError):
+        members = decoded(reply.body)[0] if reply.complete else None
+    reads_errors = errors_in_2xx is not None
+    acknowledgement = read_acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
+    if acknowledgement is None or not isinstance(members, Object):
+        words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
+        return Doubtful(with_remark(words, reply.remark))
+    acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
+    if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
+        return Doubtful(f"the terminal {'acknowledged' if acknowledged else 'answered about'} another transaction")
+    error = envelope_in(members) if reads_errors else None
+    if error is not None and (error.certain or not acknowledged):
+        return judge_error(reply, members, error, client_transaction_id, trusted=bool(errors_in_2xx))
+    if not acknowledged:
+        return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
+    return StartAccepted(acknowledgement.serial_number)
+
+
+#: Outcome words for the log, by kind of judgement.
+NAMES: Mapping[type[Judgement], str] = {
+    StartAccepted: "acknowledged",
+    Canceled: "canceled",
+    StartRefused: "refused",
+    NeverSent: "unsent",
+    Doubtful: "in_doubt",
+}
+
+
+# What the answer to an abort says (its answers are not published).
+#
+# Abort is a request: after every answer the outcome is still awaited. Only "nothing is running" is used further,
+# as a part of the proof in `payments.missing_proof`.
+#
+# Source: terminal API, Calls to a terminal.
+
+
+class AbortAnswer(StrEnum):
+    """What became of an abort."""
+
+    TAKEN = "taken"  # the terminal says that it aborts
+    NOTHING_RUNNING = "nothing_running"  # the terminal says that there is nothing to abort
+    NOT_TAKEN = "not_taken"  # this is no abort to the terminal: wrong path, no access
+    UNREACHABLE = "unreachable"  # it was not sent
+    UNKNOWN = "unknown"  # it was sent, and may have been taken
+
+
+#: The profile's row: 200 aborted, 409 nothing running.
+NOTHING_RUNNING_STATUS = 409
+
+
+def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
+    """Judge the attempt to send an abort; `reads_errors` as of `judge_start`."""
+    error = read_envelope(attempt.body) if reads_errors and isinstance(attempt, Replied) else None
+    match attempt:
+        case NotSent():
+            return AbortAnswer.UNREACHABLE
+        case Replied(status=status, sealed=True) if status not in UNAUTHENTICATED:
+            return AbortAnswer.UNKNOWN
+        case Replied() if error is not None and error.busy:
+            return AbortAnswer.UNKNOWN
+        case Replied(status=status, complete=complete) if status == NOTHING_RUNNING_STATUS:
+            # It is a part of a proof: not what was cut, what says two things, or what the acquirer said.
+            unclear = not complete if error is None else error.acquirer or not error.clear
+            return AbortAnswer.UNKNOWN if reads_errors and unclear else AbortAnswer.NOTHING_RUNNING
+        case Replied(status=status) if 200 <= status < 300:
+            return AbortAnswer.UNKNOWN if error and error.certain else AbortAnswer.TAKEN
+        case Replied(status=status) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
+            return AbortAnswer.NOT_TAKEN
+        case Replied() | ReplyLost():
+            return AbortAnswer.UNKNOWN
+        case _:
+            assert_never(attempt)
+
+
+def finds_running(attempt: Attempt) -> bool:
+    """Whether the answer to an abort says that the terminal is busy, under any HTTP status."""
+    error = read_envelope(attempt.body) if isinstance(attempt, Replied) else None
+    return error is not None and error.busy
+
+
+# What the reply to a transaction search says (terminal API, Not known).
+#
+# A reply is one object, or a list of them, in the shape of the transaction event, at a configurable place. Only
+# elements that bear our `client_transaction_id` count. An empty list is the explicit "none". Everything else is no
+# answer: a 404, a 5xx, HTML, half JSON, and transactions of other people say nothing about ours.
+#
+# Source: terminal API, Calls to a terminal.
+
+#: Elements of a reply that are looked at; a search for one id has one, or its few events.
+MAX_ELEMENTS = 256
+#: Of the elements that bear our id so much is kept, in bytes, or one: a payment has four, with the till's metadata.
+MAX_KEPT_BYTES = 128 * 1024
+FINAL_WORDS = frozenset(map(str, FINALS))
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
+    """Our transaction is there; `elements` are what stands of it, in the order of the reply.
+
+    They are verbatim, but for what is damaged in them.
+    """
+
+    elements: tuple[str, ...]
+    damaged: tuple[str, ...] = ()  # what could not be read of the reply, in words
+    paged: bool = False  # they stood in a page of a list
+    cut_bytes: int = 0  # of elements that were left out, because there was too much
+
+    @cached_property
+    def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
+        """Each element as the event that it is, or why it is none. They are read once."""
+        return tuple(_event(element, self.paged) for element in self.elements)
+
+    @property
+    def usable(self) -> bool:
+        """Whether any of them says how the transaction stands."""
+        return any(isinstance(event, TransactionEvent) for event in self.events)
+
+    def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "SearchHit":
+        """Return it with those elements alone whose events are to be kept."""
+        kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
+        return self if len(kept) == len(self.elements) else msgspec.structs.replace(self, elements=kept)
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes are kept of it."""
+        return sum(map(len, self.elements))
+
+    def cut(self) -> "SearchHit":
+        """Return it with so much as is of use: what ended it comes first, then what stands first."""
+        if self.size <= MAX_KEPT_BYTES:
+            return self
+        finals = [isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in self.events]
+        kept: set[int] = set()
+        room = MAX_KEPT_BYTES
+        for place in sorted(range(len(finals)), key=lambda item: not finals[item]):
+            if not kept or len(self.elements[place]) <= room:
+                kept.add(place)
+                room -= len(self.elements[place])
+        elements = tuple(self.elements[place] for place in sorted(kept))
+        left_out = self.size - sum(map(len, elements))
+        return msgspec.structs.replace(self, elements=elements, cut_bytes=left_out)
+
+
+class SearchMiss(msgspec.Struct, frozen=True, tag="none"):
+    """The explicit "none": the search ran, and no transaction has this id."""
+
+
+class SearchFailed(msgspec.Struct, frozen=True, tag="no_answer"):
+    """It is not known; `status` is the HTTP status where there was a reply.
+
+    `bears_id`: something in it bears our id, and is not of ours: it proves nothing, nor is it a "none".
+    `serial_number`: of the terminal outside the fleet that it is of.
+    `unreadable`: it may be ours, and what it says of it cannot be read.
+    """
+
+    reason: str
+    status: int | None = None
+    bears_id: bool = False
+    serial_number: str | None = None
+    unreadable: bool = False
+
+
+Answer = SearchHit | SearchMiss | SearchFailed
+
+RESULTS: dict[type[Answer], SearchResult] = {
+    SearchHit: SearchResult.FOUND,
+    SearchMiss: SearchResult.NONE,
+    SearchFailed: SearchResult.NO_ANSWER,
+}
+
+
+def request_body(client_transaction_id: str) -> bytes:
+    """Return the body of a search."""
+    return encode({"client_transaction_id": client_transaction_id})
+
+
+def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, paged: bool = False) -> Answer:
+    """Read what a search brought; `pointer` (RFC 6901) says where the transactions stand in the reply.
+
+    `paged`: they are a page of a list, in `data` where the pointer is empty.
+    """
+    pointer = pointer or (PAGE if paged else "")
+    match attempt:
+        case NotSent(reason=reason) | ReplyLost(reason=reason):
+            return SearchFailed(reason)
+        case Replied(status=status) if not 200 <= status < 300:
+            return SearchFailed(with_remark(f"the terminal answered HTTP {status}", attempt.remark), status)
+        case Replied(status=status, complete=False):
+            return SearchFailed("the reply is too long to be read", status)
+        case Replied(status=status, body=body):
+            try:
+                mended = readable(body)
+                elements = list((_page if paged else _elements)(mended.body, pointer))
+            except ValueError as error:
+                return SearchFailed(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
+        case _:
+            assert_never(attempt)
+    if not elements:  # the explicit "none" is a proof, and has to be whole and alone
+        if mended.damaged:
+            return SearchFailed("the reply says that there is none, but it is damaged", status)
+        if _tells_beside(decode(mended.body), pointer):
+            return SearchFailed("the list is empty, and the reply says more than that", status)
+        return SearchMiss()
+    if len(elements) > MAX_ELEMENTS:
+        return SearchFailed(f"the reply has more than {MAX_ELEMENTS} elements", status)
+    ours = tuple(raw.decode() for raw in elements if _bears(raw, client_transaction_id))
+    if not ours:
+        return SearchFailed("the reply is about other transactions", status)
+    found = SearchHit(ours, named(mended.damaged), paged).cut()
+    if not found.usable:
+        reason = f"what the reply has of this payment does not say how it stands: {found.events[0]}"
+        return SearchFailed(reason, status, bears_id=True, unreadable=True)
+    return found
+
+
+def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
+    """Return the element of that event_id, verbatim, from answers that were kept."""
+    for answer in answers:
+        if isinstance(answer, SearchHit):
+            for element, event in zip(answer.elements, answer.events, strict=True):
+                if isinstance(event, TransactionEvent) and event.event_id == event_id:
+                    return element
+    return None
+
+
+def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
+    try:
+        return read_element(element.encode(), paged=paged)
+    except NotAnEvent as error:
+        return NotAnEvent(str(error))  # without what it was raised through, which has the whole reply
+
+
+def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
+    """Return the elements at the pointer, verbatim. Raise ValueError if there is no list and no object."""
+    raw = _at(body, pointer)
+    try:
+        if raw.lstrip().startswith(b"["):
+            return [bytes(item) for item in _LIST.decode(raw)]
+        _OBJECT.decode(raw)
+    except msgspec.ValidationError as error:
+        raise ValueError("there is neither a list nor an object of transactions") from error
+    return [raw.strip()]
+
+
+#: Where a page has its transactions, unless the profile says otherwise.
+PAGE = "/data"
+#: Members that may stand beside an empty list, with what they say: how large a page may be, and that all went well.
+_SIZES = frozenset({"size", "page_size", "pageSize", "per_page", "perPage", "limit"})
+_WELL = frozenset({"ok", "success"})
+#: What the names of members have in common that say whether there are further ones.
+_FURTHER = ("next", "more")
+
+
+def _page(body: bytes, pointer: str) -> Iterable[bytes]:
+    """Return the elements of a page, verbatim. Raise ValueError if there is none."""
+    raw = _at(body, pointer)
+    if not raw.lstrip().startswith(b"["):
+        raise ValueError(f"no list of transactions stands at {pointer}")
+    return [bytes(item) for item in _LIST.decode(raw)]
+
+
+def _tells_beside(around: Any, pointer: str) -> bool:
+    """Whether anything around the empty list at the pointer says that there are transactions, or an error."""
+    if isinstance(around, Object) and envelope_in(around):
+        return True
+    for step in _steps(pointer):
+        place = int(step) if isinstance(around, list) else step
+        members = enumerate(around) if isinstance(around, list) else around.items()
+        others = Object((str(name), value) for name, value in members if name != place)
+        others.repeated = getattr(around, "repeated", frozenset())
+        if _tells("", others):
+            return True
+        around = around[place]
+    return False
+
+
+def _tells(name: str, value: Any) -> bool:
+    """Whether a member beside an empty list says anything of what is not in it."""
+    if isinstance(value, Object):
+        return bool(value.repeated) or any(_tells(*member) for member in value.items())
+    if isinstance(value, bool):
+        return name not in _WELL if value else not any(word in name.lower() for word in _FURTHER)
+    text = as_text(value or "0")
+    if name in _SIZES:
+        return text is None or not text.isdecimal()
+    return text != "0" and (name, text) != ("page", "1")
+
+
+def _at(body: bytes, pointer: str) -> bytes:
+    """Return what stands at the pointer. Raise ValueError if nothing does."""
+    for step in _steps(pointer):
+        body = _member(body, step, pointer)
+    return body
+
+
+def _steps(pointer: str) -> list[str]:
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _member(raw: bytes, name: str, pointer: str) -> bytes:
+    """Return what stands one step of the pointer further. Raise ValueError if nothing does."""
+    try:
+        if name.isascii() and name.isdigit() and raw.lstrip().startswith(b"["):
+            return bytes(_LIST.decode(raw)[int(name)])
+        document = decode(raw)
+        if isinstance(document, Object) and name in document.repeated:
+            raise ValueError(f"{name} stands more than once, with different values")
+        return bytes(_OBJECT.decode(raw)[name])
+    except (msgspec.ValidationError, LookupError):
+        raise ValueError(f"nothing stands at {pointer}") from None
+
+
+def _bears(raw: bytes, client_transaction_id: str) -> bool:
+    element: Any = decode(raw)
+    identity = element.get("client_transaction_id") if isinstance(element, dict) else None
+    return isinstance(identity, str) and identity.lower() == client_transaction_id

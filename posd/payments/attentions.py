@@ -1,0 +1,300 @@
+"""Services that raise and clear an attention of open payments, beside what the terminal says of them.
+
+Each looks again after a change, and when the disk can be written again.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import structlog
+
+from posd.payments import rows
+from posd.payments.entries import AddressBack, AddressLost, Dismissed, Disputed, OutcomeRead, OutcomeUnread, Undisputed
+from posd.payments.model import AttentionCode, approved
+from posd.payments.record import TransactionChanged, record, said_it_is
+from posd.records import terminals
+from posd.records.model import Phase
+from posd.records.service import RecordService, ServiceParts
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.writer import WriteTransaction
+from posd.terminals.identity import AddressConflict
+from posd.terminals.interfaces import Interfaces
+
+#: While the disk is full, how often it is tried again, in seconds.
+RETRY_STORING_SECONDS = 1.0
+
+log = structlog.get_logger("posd.payments")
+
+
+# Addresses of this machine that come and go under payments that are running.
+#
+# A callback URL names the address from which this machine reaches the terminal. If that address is gone, the events of
+# the payment cannot come: it is marked, and the reconciler asks the terminal in a rhythm of its own until the outcome
+# is known or the address is back. What starts from now on names the address that there is now. A daemon that starts
+# looks at once: the address may have changed while none was running.
+#
+# Nothing is to be done for what names another address than one of this machine's own: the configured `advertise_host`,
+# and the `public_url` for terminals in the cloud. Print jobs are polled whether their webhook comes or not, so that a
+# lost address delays them by no more than one pause.
+
+
+class AddressChanges(RecordService):
+    """Marks the payments whose callbacks cannot come. Run `run` as a task; cancel it to stop."""
+
+    def __init__(self, parts: ServiceParts, interfaces: Interfaces) -> None:
+        super().__init__(parts)
+        self._interfaces = interfaces
+        self._wake = asyncio.Event()
+
+    def compare(self) -> None:
+        """Compare the addresses of open payments with those of this machine, because these have changed."""
+        self._wake.set()
+
+    def called_back_at(self, host: str) -> None:
+        """React to a recorded payment with that callback address, which may be gone since it was chosen."""
+        if host not in self._interfaces.addresses:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Check now, and again after each change, until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._look()
+            except (StorageUnavailable, CommitUncertain) as error:
+                log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
+                await asyncio.sleep(RETRY_STORING_SECONDS)
+                continue
+            await self._wake.wait()
+
+    async def _look(self) -> None:
+        """Compare the addresses of open payments with those of this machine, and record what differs."""
+        waiting = await self._store.read(rows.called_back)
+        if not waiting:
+            return
+        try:
+            # Read only now: every address in `waiting` was one of this machine before this.
+            addresses = {address.partition("%")[0] for address in self._interfaces.read().addresses}
+        except OSError as error:
+            log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
+            return
+        for item in waiting:
+            lost = item.callback_host not in addresses
+            if lost is not item.callback_lost:
+                identity = item.client_transaction_id
+                await self._store.write(partial(self._record, identity=identity, lost=lost))
+
+    def _record(self, unit: WriteTransaction, identity: str, lost: bool) -> None:
+        before = rows.get(unit.db, identity)
+        assert before is not None  # noqa: S101 - started ids are never removed
+        if before.phase is Phase.FINAL or before.callback_host is None:
+            return  # it ended meanwhile
+        entry = AddressLost(before.callback_host) if lost else AddressBack(before.callback_host)
+        record(unit, before, entry, self._now(), self._outstanding)
+
+
+# What devices that contradict each other mean for open payments: an attention while it lasts.
+#
+# While it is not sure which device is a terminal, nothing is sent to it: the open payments there are neither searched
+# for nor aborted, and say so. What a device says it is, in an acknowledgement, an event or the answer of a search, is
+# kept: an address at which another terminal answers is not used again until the right one answers there, or a person
+# decides.
+
+
+class IdentityConflicts(RecordService):
+    """Marks the open payments of terminals in a conflict. Run `run` as a task; cancel it to stop."""
+
+    def __init__(self, parts: ServiceParts) -> None:
+        super().__init__(parts)
+        self._looked: dict[str, None] = {}  # terminals that were looked at, or about which a conflict began or ended
+        self._right: dict[str, str] = {}  # terminal -> address at which it answered rightly after all
+        self._kept: dict[str, str | None] = {}  # terminal -> other serial, as it is on disk
+        self._marked: set[str] = set()  # terminals with payments that have the attention
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Mark what is to be marked, until cancelled."""
+        found = await self._store.read(rows.open_ones)
+        self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
+        while True:
+            try:
+                await self._record_right()
+                await self._mark()
+            except (StorageUnavailable, CommitUncertain) as error:
+                log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
+                await asyncio.sleep(RETRY_STORING_SECONDS)
+                continue
+            await self._wake.wait()
+            self._wake.clear()
+
+    def probed(self, terminal: str) -> None:
+        """Mark the payments of a terminal after its probes, and after a conflict began or ended."""
+        if terminal in self._marked or terminal in self._kept or self._fleet.conflict(terminal) is not None:
+            self._looked[terminal] = None
+            self._wake.set()
+
+    def changed(self, changes: Sequence[TransactionChanged]) -> None:
+        """Process on the loop which devices reported an identity, after the COMMIT."""
+        for change in changes:
+            serial, sent_to = change.after.terminal, change.after.sent_to
+            terminal = self._fleet.get(serial)
+            trusted = terminal.trusted if terminal is not None else None
+            if terminal is None or trusted is None or trusted.base_url != sent_to:
+                continue
+            if trusted.other_serial is None and not change.after.mismatched:
+                continue  # as nearly always: what it says need not be read
+            if (said := said_it_is(change)) is None:
+                continue
+            other = said if said != serial else None
+            told = other is not None and change.before is not None and change.before.mismatched
+            if other != trusted.other_serial and not told:
+                terminal.record_other_identity(sent_to, other)
+                if other is None:
+                    self._right[serial] = sent_to
+                    self._wake.set()
+
+    async def _record_right(self) -> None:
+        while self._right:
+            terminal, base_url = self._right.popitem()
+            try:
+                await self._write_identity(terminal, base_url, None)
+            except (StorageUnavailable, CommitUncertain):
+                self._right.setdefault(terminal, base_url)
+                raise
+
+    async def _mark(self) -> None:
+        while self._looked:
+            terminal = next(iter(self._looked))
+            del self._looked[terminal]  # now: what changes meanwhile is looked at once more
+            try:
+                await self._mark_payments_of(terminal)
+            except (StorageUnavailable, CommitUncertain):
+                self._looked[terminal] = None
+                raise
+
+    async def _mark_payments_of(self, terminal: str) -> None:
+        known = self._fleet.get(terminal)
+        dispute = self._fleet.conflict(terminal)
+        await self._keep(terminal)
+        if dispute is not None and dispute.kind is AddressConflict.SERIAL:
+            dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
+        # Where it was not looked at since the start, what was seen before counts.
+        if dispute is not None or known is None or known.reachable is True:
+            detail = dispute.detail if dispute is not None else None
+            await self._store.write(partial(self._record, terminal=terminal, detail=detail))
+            (self._marked.discard if detail is None else self._marked.add)(terminal)
+
+    async def _keep(self, terminal: str) -> None:
+        """Persist which identity the device at a terminal's address reports in an error, or that it reports none."""
+        known = self._fleet.get(terminal)
+        trusted = known.trusted if known is not None else None
+        if trusted is None or self._kept.get(terminal) == trusted.other_serial:
+            return
+        self._kept[terminal] = ""  # what is on disk is not known until this is
+        await self._write_identity(terminal, trusted.base_url, trusted.other_serial)
+        self._kept[terminal] = trusted.other_serial
+
+    async def _write_identity(self, terminal: str, base_url: str, other: str | None) -> None:
+        await self._store.write(lambda unit: terminals.record_other_identity(unit, terminal, base_url, other))
+
+    def _record(self, unit: WriteTransaction, terminal: str, detail: str | None) -> None:
+        for before in list(rows.open_on(unit.db, terminal)):
+            marked = before.attention_of(AttentionCode.IDENTITY_CONFLICT) is not None
+            if marked is (detail is None):
+                entry = Undisputed() if detail is None else Disputed(detail)
+                record(unit, before, entry, self._now(), self._outstanding)
+
+
+# Approvals that no program has read: after ten minutes each has the attention `outcome_unread`, until one reads it.
+#
+# An approval is in the table of the unread ones from the commit that records it until an answer that shows it was
+# handed to a client. It leaves the table with the next commit of something else, so that reading asks for no sync.
+# After a restart the table counts: what was read just before the power failed is unread again, nothing unread is read.
+# The ten minutes begin again then, by the monotonic clock: a wrong wall clock changes nothing.
+
+#: How long a till may take until it reads an approval, over its own restart too, in seconds.
+UNREAD_SECONDS = 600.0
+
+
+class UnreadApprovals(RecordService):
+    """Approvals that no program has read. `begin` at the start, `run` as a task; on the loop only."""
+
+    def __init__(self, parts: ServiceParts) -> None:
+        super().__init__(parts)
+        #: What is unread, each with the timer that ends its ten minutes.
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._changing: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
+        self._read: set[str] = set()  # what leaves the table with the next commit
+        self._any_read = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Load what an earlier daemon left unread. Raise StorageUnavailable."""
+        for identity, told in (await self._store.read(rows.unread)).items():
+            self._wait(identity, 0.0 if told else UNREAD_SECONDS)
+
+    def read(self, identities: Iterable[str]) -> None:
+        """Mark these approvals as read: a client was handed them."""
+        for identity in identities:
+            if (timer := self._timers.pop(identity, None)) is None:
+                continue
+            if timer.when() <= asyncio.get_running_loop().time():
+                self._changing.put_nowait(identity)
+            else:
+                timer.cancel()
+                self._read.add(identity)
+                self._any_read.set()
+
+    async def run(self) -> None:
+        """Record what is unread and what was read, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._change())
+            tasks.create_task(self._forget())
+
+    def changed(self, changes: Sequence[TransactionChanged]) -> None:
+        """Process the changes of a commit, on the loop."""
+        for change in changes:
+            if change.approval_came:
+                self._wait(change.id, UNREAD_SECONDS)
+            elif isinstance(change.cause, Dismissed) and change.cause.code is AttentionCode.OUTCOME_UNREAD:
+                self.read([change.id])
+
+    def _wait(self, identity: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[identity] = loop.call_later(seconds, self._changing.put_nowait, identity)
+
+    async def _change(self) -> None:
+        """Raise and clear attentions."""
+        while True:
+            identity = await self._changing.get()
+            try:
+                await self._store.write(partial(self._settle, identity=identity))
+            except (StorageUnavailable, CommitUncertain) as error:
+                seconds = RETRY_STORING_SECONDS
+                log.warning("payment.not_recorded", transaction=identity, error=str(error), retry_s=seconds)
+                self._changing.put_nowait(identity)
+                await asyncio.sleep(seconds)
+
+    def _settle(self, unit: WriteTransaction, identity: str) -> None:
+        """Record whether it is unread, as it is known now."""
+        found = rows.get(unit.db, identity)
+        unread = identity in self._timers and found is not None and approved(found)
+        if not unread:
+            rows.remove_unread(unit, [identity])
+        if found is not None:
+            record(unit, found, OutcomeUnread() if unread else OutcomeRead(), self._now(), self._outstanding)
+
+    async def _forget(self) -> None:
+        """Record what was read."""
+        while True:
+            await self._any_read.wait()
+            self._any_read.clear()
+            try:
+                self._read.difference_update(await self._store.ride(self._remove))
+            except (StorageUnavailable, CommitUncertain):
+                self._any_read.set()  # with the commit after that one
+
+    def _remove(self, unit: WriteTransaction) -> frozenset[str]:
+        read = frozenset(self._read)
+        rows.remove_unread(unit, read)
+        return read

@@ -2,7 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+
+#: Returns the wall clock of this machine, in UTC; posd never orders by it.
+wall: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 def monotonic() -> float:
@@ -30,8 +35,3 @@ def next_tick(seconds: float) -> float:
 async def tick(seconds: float) -> None:
     """Sleep until `next_tick`: at most `seconds`."""
     await asyncio.sleep(next_tick(seconds) - monotonic())
-
-
-def wall() -> datetime:
-    """Return the wall clock of this machine, in UTC; posd never orders by it."""
-    return datetime.now(UTC)

@@ -48,6 +48,7 @@ class RequestHead(msgspec.Struct):
 
     method: str
     target: bytes  # in origin-form, or "*"
+    path: str  # of the target, decoded
     version: str
     headers: list[tuple[bytes, bytes]]
     keep_alive: bool
@@ -131,7 +132,7 @@ class RequestParser:
         target = self._target
         if not target and not self._events and (line := _LINE.match(data)):
             target = line[1]
-        self._events.append(msgspec.structs.replace(refused, path=path_of(_origin_form(target))))
+        self._events.append(msgspec.structs.replace(refused, path=_path_of(_origin_form(target))))
         self.end()
 
     def end(self) -> None:
@@ -204,10 +205,12 @@ class RequestParser:
             line = b"%b %b HTTP/%b\r\n" % (method, self._target, version.encode("ascii"))
             self._anew = line + b"".join(fields) + b"\r\n"
             return
+        target = _origin_form(self._target)
         self._events.append(
             RequestHead(
                 method=method.decode("ascii"),
-                target=_origin_form(self._target),
+                target=target,
+                path=_path_of(target),
                 version=version,
                 headers=self._headers,
                 # An HTTP/1.0 client would need a header that the connection stays.
@@ -235,7 +238,7 @@ class RequestParser:
         raise _Refusal
 
 
-def path_of(target: bytes) -> str:
+def _path_of(target: bytes) -> str:
     """Return the decoded path of a target in origin-form."""
     return unquote(target.partition(b"?")[0].decode("latin-1"))
 

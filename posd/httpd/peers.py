@@ -57,14 +57,13 @@ class PeerQuotas:
 
         `full`: the socket has all the connections that it may have.
         """
-        reached = self._reached(sender) or ("socket" if full else None)
+        reached = self._occupy(sender)
+        if reached is None and full:
+            self.leave(sender)
+            reached = "socket"
         if reached is not None:
             self.turned_away.take(connection, self._on_full(reached, sender))
-            return False
-        self._users.take(sender.uid)
-        if sender.pid:
-            self._processes.take(sender.pid)
-        return True
+        return reached is None
 
     def leave(self, sender: SocketPeer) -> None:
         """Free the place of a connection."""
@@ -72,10 +71,15 @@ class PeerQuotas:
         if sender.pid:
             self._processes.give_back(sender.pid)
 
-    def _reached(self, sender: SocketPeer) -> str | None:
-        if sender.pid and self._processes.seconds_until(sender.pid):
+    def _occupy(self, sender: SocketPeer) -> str | None:
+        """Occupy a place; without a free one return the reached limit."""
+        if sender.pid and not self._processes.try_take(sender.pid):
             return "process"
-        return "user" if self._users.seconds_until(sender.uid) else None
+        if self._users.try_take(sender.uid):
+            return None
+        if sender.pid:
+            self._processes.give_back(sender.pid)
+        return "user"
 
 
 class RejectedConnections:

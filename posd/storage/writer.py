@@ -123,14 +123,15 @@ class WriteBatch:
     def go_on(self, seconds: float) -> bool:
         """Run functions for `seconds`, at least one of them; return whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
-        end = monotonic() + seconds
-        for function in self._functions[len(self._results) :]:
+        left = self._functions[len(self._results) :]
+        end = monotonic() + seconds if len(left) > 1 else 0.0  # one function is not timed
+        for place, function in enumerate(left):
+            if place and monotonic() > end:
+                return False
             if not run(function):
                 self._forget_all()
                 return False
-            if monotonic() > end:
-                break
-        return len(self._results) == len(self._functions)
+        return True
 
     def _run(self, function: Function) -> bool:
         """Run a function; return False if it raised after a write."""
@@ -306,7 +307,7 @@ class DatabaseWriter:
         self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
-        self.checkpoints = Checkpoints()
+        self.checkpoints = Checkpoints(monotonic)
         self._pause_timer: asyncio.TimerHandle | None = None
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
@@ -459,7 +460,7 @@ class DatabaseWriter:
                 batch, self._riding = [*batch, *self._riding], []
                 async with self._turn:
                     await self._commit(batch)
-            if (seconds := self.checkpoints.due(monotonic())) is not None:
+            if (seconds := self.checkpoints.due()) is not None:
                 await self._write_back(seconds)
             if self._closing:
                 self._wake.set()
@@ -511,7 +512,7 @@ class DatabaseWriter:
             self._slice_seconds = slice_seconds(written.sync_seconds)
             self.commit_seconds.observe(written.sync_seconds)
             self.commit_functions.observe(len(results))
-            self.checkpoints.committed(len(results), monotonic())
+            self.checkpoints.committed(len(results))
         self._publish(written.changes)
         if written.distrusted:
             self._trusted = False

@@ -175,7 +175,7 @@ def test_what_the_client_means_to_do(name: str) -> None:
 def test_a_head() -> None:
     (found, _) = read(head("X-Y:  a b\t", "empty:", "host: posd", line="GET /a?b HTTP/1.1"))
     headers = [(b"x-y", b"a b"), (b"empty", b""), (b"host", b"posd")]
-    assert found == RequestHead("GET", b"/a?b", "1.1", headers, keep_alive=True, expects=False)
+    assert found == RequestHead("GET", b"/a?b", "/a", "1.1", headers, keep_alive=True, expects=False)
 
 
 def test_a_question_for_another_protocol_is_not_there() -> None:

@@ -16,7 +16,7 @@ from posd.clock.clock import REMEDY
 from posd.config.values import is_address
 from posd.daemon import downtime
 from posd.daemon.parts import Daemon
-from posd.storage import changes, wal
+from posd.storage import changes, database_files
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.identity import AddressConflict
 from posd.upkeep.restore_guard import SEEN
@@ -90,7 +90,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         if self.daemon.context.quotas.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
             return Check("degraded", words, self._free())
-        if (large := wal.trouble(self.daemon.config.database.path)) is not None:
+        if (large := database_files.log_trouble(self.daemon.config.database.path)) is not None:
             return Check("degraded", *large)
         return _well("the database can be read, and the last write succeeded")
 

@@ -199,7 +199,7 @@ async def _start(
     _at_the_stop(stack, daemon.presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, local.metrics)
     for name, work in (
-        ("database-file", partial(store.watch, surroundings.told)),
+        ("database-file", partial(store.watch, surroundings.watch_folder)),
         ("witness", daemon.restore_guard.run),
         ("clock", clock.run),
         ("presence", daemon.presence.run),

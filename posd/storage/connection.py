@@ -27,7 +27,8 @@ log = structlog.get_logger("posd.store")
 #: Table of the callback keys in a backup. A database in use never has it.
 KEY_TABLE = "backup_key"
 
-#: Found by path: `importlib.resources` would load the reader of ZIP archives, half a megabyte.
+#: Numbered SQL files, append-only; each is one step of `user_version`. Found by path: `importlib.resources` would load
+#: the reader of ZIP archives, half a megabyte.
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 #: Seconds between two log lines about a running upgrade, and SQLite operations between two checks of the time.

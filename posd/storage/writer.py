@@ -22,12 +22,11 @@ import structlog
 from posd.base.clocks import monotonic, next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
-from posd.storage import checkpoint, folder
+from posd.storage import checkpoint, open_files
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.folder import Told
-from posd.storage.open_files import OpenFiles
+from posd.storage.open_files import FolderWatch, OpenFiles
 
 # One transaction of the writer: the waiting functions, in their order, and one COMMIT.
 #
@@ -352,13 +351,13 @@ class DatabaseWriter:
             if (result := await future) is not None:
                 return result[0]
 
-    async def watch(self, told: Told = folder.told) -> None:
+    async def watch(self, watch_folder: FolderWatch = open_files.watch_folder) -> None:
         """Check regularly, and at each change of the folder, that the path names the open files.
 
-        `told`: source of changes of the folder.
+        `watch_folder`: reports changes of the folder.
         """
         changed = asyncio.Event()
-        with told(self._path.parent, changed.set):
+        with watch_folder(self._path.parent, changed.set):
             while True:
                 seconds = LOOK_SECONDS if self.moved is None else LOOK_AGAIN_SECONDS
                 with suppress(TimeoutError):

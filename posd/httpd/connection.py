@@ -36,7 +36,7 @@ from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, Con
 
 from posd.httpd.bodies import WHOLE
 from posd.httpd.messages import (
-    EndOfRequest,
+    END,
     RefusedRequest,
     RequestHead,
     RequestParser,
@@ -327,7 +327,7 @@ class HttpConnection(TCPServer):
                     await self._refuse(await self._unreadable(event))
                 elif self._exchange is None:
                     continue  # it got an early response, and the connection is over
-                elif isinstance(event, EndOfRequest):
+                elif event is END:
                     await self._exchange.end()
                 else:
                     await self._exchange.take(event)

@@ -55,10 +55,6 @@ class RequestHead(msgspec.Struct):
     expects: bool  # the client waits for 100 Continue before it sends the body (RFC 9110, 10.1.1)
 
 
-class EndOfRequest(msgspec.Struct):
-    """End of a complete request."""
-
-
 class RefusalKind(StrEnum):
     """Reason why input cannot be served as a request."""
 
@@ -80,14 +76,9 @@ class RefusedRequest(msgspec.Struct):
     path: str = ""
 
 
-#: Events of one request: its head, pieces of its body, its end.
-Event = RequestHead | bytearray | EndOfRequest | RefusedRequest
-
-_END = EndOfRequest()
-
-
-class _Refusal(Exception):
-    """End of the parsing, raised within a callback of the parser."""
+#: Events of one request: its head, pieces of its body, and END.
+Event = RequestHead | bytearray | RefusedRequest | None
+END = None
 
 
 class RequestParser:
@@ -121,8 +112,8 @@ class RequestParser:
                 rest = self._parse(rest)
             self._unused = 0 if events else self._unused + len(data)
             if self._unused > MAX_UNUSED_BYTES:  # the parser stores a header until it is complete
-                self._refuse(431, RefusalKind.LARGE_HEAD)
-        except (httptools.HttpParserCallbackError, _Refusal):
+                self._end_with(RefusedRequest(431, RefusalKind.LARGE_HEAD), data)
+        except httptools.HttpParserCallbackError:
             self._end_with(self._refused, data)
         except httptools.HttpParserError as error:
             self._end_with(RefusedRequest(400, RefusalKind.MALFORMED, str(error)), data)
@@ -231,11 +222,12 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         if not self._anew:
-            self._events.append(_END)
+            self._events.append(END)
 
     def _refuse(self, status: int, kind: RefusalKind, detail: str = "") -> None:
+        """End the parsing, within a callback of the parser."""
         self._refused = RefusedRequest(status, kind, detail)
-        raise _Refusal
+        raise httptools.HttpParserCallbackError
 
 
 def _path_of(target: bytes) -> str:

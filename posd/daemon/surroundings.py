@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from posd import tls
-from posd.base.clocks import wall
-from posd.clock import kernel
+from posd.base import clocks
+from posd.clock.clock import kernel_state
 from posd.clock.rules import Kernel
 from posd.config.schema import DiscoveryConfig
 from posd.daemon import sockets
@@ -31,12 +31,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     """
 
     #: Wall clock: aware, in UTC.
-    now: Callable[[], datetime] = wall
+    now: Callable[[], datetime] = clocks.wall
     #: Seconds since the boot, sleep included; and the start of this process on that clock.
-    elapsed: Callable[[], float] = kernel.elapsed
-    started: Callable[[], float] = kernel.started
+    elapsed: Callable[[], float] = clocks.elapsed
+    started: Callable[[], float] = clocks.started
     #: Returns whether a time service keeps a clock with so many seconds since 1970.
-    kernel_state: Callable[[float], Kernel] = kernel.state
+    kernel_state: Callable[[float], Kernel] = kernel_state
     #: Returns a random number from 0 to 1, for jitter; never for a secret.
     chance: Callable[[], float] = random.random
     #: Binds a listening socket: host, port, and its key in the configuration. Raise SocketError.

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from posd.clock import kernel
+from posd.base import clocks
 from posd.records.quotas import Quotas
 from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
@@ -50,7 +50,7 @@ class ServiceParts(msgspec.Struct, eq=False):
     #: Returns a random number from 0 to 1, for jitter.
     chance: Callable[[], float] = lambda: 0.5
     #: Seconds since the boot, sleep included.
-    elapsed: Callable[[], float] = kernel.elapsed
+    elapsed: Callable[[], float] = clocks.elapsed
     #: Returns why the wall clock is not trusted now, or None.
     clock_doubt: Callable[[], str | None] = lambda: None
     #: Raise Problem if an unknown id may have been sent before a restore.

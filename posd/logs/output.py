@@ -471,12 +471,8 @@ def flush() -> None:
         writer.put(texts)
 
 
-def _tell_dropped(count: int) -> None:
-    log.warning("log.dropped", count=count)
-
-
 #: Writer of this process's lines.
-writer = LogWriter(output_descriptor, _tell_dropped)
+writer = LogWriter(output_descriptor, lambda count: log.warning("log.dropped", count=count))
 
 
 #: A value in a pattern of the standard library's logging.

@@ -24,7 +24,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
 from posd.storage import checkpoint, open_files
 from posd.storage.checkpoint import Checkpoints
-from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
+from posd.storage.connection import BUSY_TIMEOUT_MS, NEXT_STEP, connect_again, is_damage, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.open_files import FolderWatch, OpenFiles
 
@@ -299,7 +299,7 @@ class DatabaseWriter:
         self._trusted = True
         self._placed = OpenFiles(path)
         self._placed.note()
-        self.damage = Damage(path)
+        self._is_damaged = False  # and that was logged
         self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
         self._saved = False  # the content of a log without a name is in the database file
         self.error: str | None = None  # error of the newest commit, None if it succeeded
@@ -383,6 +383,12 @@ class DatabaseWriter:
             log.info("store.file_back", database=str(self._path))
         if before is None and self.moved is not None:
             log.error("store.file_moved", database=str(self._path), detail=self.moved)
+
+    def note_damage(self, error: BaseException | None) -> None:
+        """Log the first error that shows damage in the database, with the next step. Each call gets its error."""
+        if error is not None and is_damage(error) and not self._is_damaged:
+            self._is_damaged = True
+            log.error("store.damaged", database=str(self._path), error=str(error), detail=NEXT_STEP)
 
     def check_placed(self) -> None:
         """Raise StorageUnavailable if the path would open another file."""
@@ -504,7 +510,7 @@ class DatabaseWriter:
         if failed:
             self.error = str(failed[0])
             self.look()
-            self.damage.tell(failed[0].__cause__)
+            self.note_damage(failed[0].__cause__)
         elif written.anything:  # an empty commit succeeds on a full disk too
             self.error = None
         if written.sync_seconds is not None:

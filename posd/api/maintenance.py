@@ -23,9 +23,8 @@ from posd.base.json_types import WireFormat
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls import parameters
-from posd.calls.app import json_response, page_response
+from posd.calls.app import json_response, page_response, redacted
 from posd.calls.context import CallContext
-from posd.calls.encoding import redacted
 from posd.clock import clock
 from posd.payments.reprocess import report as payment_report
 from posd.payments.request import DECISIONS

@@ -14,8 +14,8 @@ from posd.api.terminals import CommissionRequest, IdentityDecision, Probe
 from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at
 from posd.calls.parameters import Parameter
-from posd.calls.route import ENDS, AnswerSpec, Route, StreamMessage
-from posd.calls.streams import Notice
+from posd.calls.route import AnswerSpec, Route, StreamMessage
+from posd.calls.streams import ENDS, Notice
 from posd.payments import handlers as transactions
 from posd.printing import handlers as print_jobs
 from posd.records.request import Signed

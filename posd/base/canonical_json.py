@@ -1,4 +1,6 @@
-"""JSON in the form that JavaScript writes: the result of a terminal that parses and serialises it again.
+"""JSON in two canonical forms: the one that JavaScript writes, and the words of an index.
+
+The first is the result of a terminal that parses and serialises a text again.
 
 `JSON.stringify(JSON.parse(text))`: no spaces, members in their order, every number as the shortest text of its binary
 double, only necessary escapes. A value that this would change is a fault: a number without an exact double, and a name
@@ -7,13 +9,16 @@ that JavaScript would move to the front.
 Source: terminal API, Authentication; ECMAScript, Number::toString and OrdinaryOwnPropertyKeys.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, NamedTuple
 
-from posd.base.json_types import Place, check, encode, number_or_nan, parts, pointer
+import msgspec
+
+from posd.base.json_types import Place, check, decode, encode, number_or_nan, parts, pointer
 
 #: Limits at which JavaScript writes an exponent: from the first on, and below the second.
 _LARGE, _SMALL = Decimal("1e21"), Decimal("1e-6")
@@ -102,3 +107,60 @@ def _written(value: Any) -> str:
 
 def _text(value: str) -> str:
     return encode(value).decode()
+
+
+# Index words of a JSON object's members: name and decoded value.
+#
+# A word is the JSON of `[name, value]`: numbers by value, however written, members of an object in the order of their
+# names. Exactly the equal members have the same word. A too long word is cut and ends in a hash of the whole; one that
+# ends in a bracket is complete.
+
+#: Most characters of a word.
+WORD_LENGTH = 100
+#: Bytes of the hash at the end of a longer word.
+_HASH_BYTES = 16
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number", order="sorted")
+#: Rounds no number of a text, and expands no exponent.
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def index_words(text: bytes) -> list[str]:
+    """Return a word for each name of a JSON object, none for anything else. Of a repeated name the last counts."""
+    try:
+        members = decode(text)
+    except ValueError:
+        return []
+    return [_word(name, value) for name, value in members.items()] if isinstance(members, dict) else []
+
+
+def asked_words(name: str, text: str) -> tuple[str, ...]:
+    """Return the words that a text can mean: the text itself, and its value as JSON.
+
+    So 7.0 means the text "7.0" and the number 7.
+    """
+    try:
+        value = decode(text.encode())
+    except ValueError:
+        value = text
+    return tuple(dict.fromkeys([_word(name, text), *([] if isinstance(value, str) else [_word(name, value)])]))
+
+
+def _word(name: str, value: Any) -> str:
+    word = _ENCODER.encode([name, _canonical(value)]).decode()
+    if len(word) <= WORD_LENGTH:
+        return word
+    digest = hashlib.blake2b(word.encode(), digest_size=_HASH_BYTES).hexdigest()
+    return word[: WORD_LENGTH - len(digest)] + digest
+
+
+def _canonical(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return _EXACT.normalize(value) if value else 0
+        case dict():
+            return {name: _canonical(member) for name, member in value.items()}
+        case list():
+            return [_canonical(item) for item in value]
+        case _:
+            return value

@@ -1,8 +1,21 @@
-"""The two clocks: the monotonic one of the event loop's timers, and the wall clock."""
+"""The clocks: the monotonic one of the event loop's timers, the wall clock, and the one since the boot."""
 
 import asyncio
+import os
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+#: Returns the wall clock of this machine, in UTC; posd never orders by it.
+wall: Callable[[], datetime] = partial(datetime.now, UTC)
+#: Returns the seconds since the boot, sleep included.
+elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+#: Movement of the wall clock against the boot clock from which it counts as set.
+SET = timedelta(seconds=2)
 
 
 def monotonic() -> float:
@@ -32,6 +45,35 @@ async def tick(seconds: float) -> None:
     await asyncio.sleep(next_tick(seconds) - monotonic())
 
 
-def wall() -> datetime:
-    """Return the wall clock of this machine, in UTC; posd never orders by it."""
-    return datetime.now(UTC)
+def started() -> float:
+    """Return the start of this process, on the clock of `elapsed` (field 22 of proc(5) stat); now if the kernel hides
+    it.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
+        return min(elapsed(), int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    return elapsed()
+
+
+class ProcessMoment:
+    """Moment of this process, shown by the present wall clock, which may have been corrected since.
+
+    `elapsed`: seconds since the boot, sleep included. `then`: the moment on it; None: now.
+    """
+
+    def __init__(self, elapsed: Callable[[], float], then: float | None = None) -> None:
+        self._elapsed = elapsed
+        self._then = elapsed() if then is None else then
+        self._told: datetime | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since then."""
+        return self._elapsed() - self._then
+
+    def at(self, wall: datetime) -> datetime:
+        """Return it on a wall clock that shows `wall` now: the same time again, unless the clock was set."""
+        found = wall - timedelta(seconds=self.seconds)
+        if self._told is None or abs(found - self._told) > SET:
+            self._told = found
+        return self._told

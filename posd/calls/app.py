@@ -5,8 +5,10 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Self
 
+import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 from starlette.requests import Request
@@ -15,14 +17,14 @@ from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
 from posd.base.fair_queue import FairQueue
+from posd.base.json_types import ENCODER
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
-from posd.calls import encoding, parameters
-from posd.calls.encoding import encode, encode_whole, redacted_in_steps
-from posd.calls.long_poll import ClientGone
+from posd.base.redaction import REDACTOR
+from posd.calls import parameters
 from posd.calls.route import BoundRoute
 from posd.httpd import bodies
-from posd.httpd.peers import SocketPeer
+from posd.httpd.admission import SocketPeer
 from posd.httpd.server import TRIM_SECONDS, give_memory_back
 from posd.records.quotas import SenderQuotas
 
@@ -52,13 +54,46 @@ BODY_SECONDS = 10.0
 log = structlog.get_logger("posd.local")
 
 
+# Encoding of a response: without callback tokens, amounts as JSON numbers, or as texts (`amounts=text`).
+#
+# Each call is a task with its own choice, also on the thread that reads the database for it. Stored bytes, such as
+# metadata and the events of a terminal, stay unchanged except for tokens.
+
+_TEXTS = msgspec.json.Encoder(decimal_format="string")
+
+#: The encoder of the present call's response, and the ids whose tokens may be in it.
+_chosen: ContextVar[tuple[msgspec.json.Encoder, tuple[str, ...]]] = ContextVar("encoding", default=(ENCODER, ()))
+
+
+def choose_encoding(*, texts: bool, subjects: tuple[str, ...] = ()) -> None:
+    """Set the encoding of the present call's response. `subjects`: ids whose tokens may be in it."""
+    _chosen.set((_TEXTS if texts else ENCODER, subjects))
+
+
+def encode(document: Any) -> bytes:
+    """Encode a document of a response, with exact decimals, without callback tokens."""
+    return redacted(_encode_whole(document))
+
+
+def redacted(body: bytes, *subjects: str) -> bytes:
+    """Return bytes for a response without callback tokens, for parts hidden from `encode`, such as base64."""
+    return REDACTOR.body(body, *_chosen.get()[1], *subjects)
+
+
+def _encode_whole(document: Any) -> bytes:
+    """Encode a document with possible tokens in it: `_finished` removes them."""
+    return _chosen.get()[0].encode(document)
+
+
+# Responses.
+
 #: Held while a long response is encoded on a thread: several at a time would starve the loop.
 _ENCODING = threading.Lock()
 
 
 def json_response(document: Any, status: int = 200, language: Language | None = None) -> Response:
     """Return a JSON response, which is redacted when it is sent; `language`: that of its texts for cashiers."""
-    return _json(encode_whole(document), status, language)
+    return _json(_encode_whole(document), status, language)
 
 
 async def page_response(document: Any, language: Language | None = None) -> Response:
@@ -68,12 +103,16 @@ async def page_response(document: Any, language: Language | None = None) -> Resp
 
 def _encode_alone(document: Any) -> bytes:
     with _ENCODING:
-        return encode_whole(document)
+        return _encode_whole(document)
 
 
 def _json(content: bytes, status: int, language: Language | None) -> Response:
     headers = {"content-language": language} if language else None
     return Response(content, status, headers, media_type="application/json")
+
+
+class ClientGone(Exception):
+    """Client that disconnected: no response is needed."""
 
 
 class NotAllowed(Problem):
@@ -251,7 +290,7 @@ class LocalApp:
             texts = bool(query.pop(parameters.AMOUNTS.name))
         except Problem as problem:
             refusal = refusal or problem
-        encoding.choose(texts=texts, subjects=tuple(scope["path_params"].values()))
+        choose_encoding(texts=texts, subjects=tuple(scope["path_params"].values()))
         if refusal is not None and not route.judges_refusal:
             raise refusal
         state["refusal"] = refusal
@@ -298,7 +337,7 @@ async def _finished(response: Response, held: InFlight) -> Response:
     """Return a response without callback tokens, counted as in flight. A streamed one has none, or is a backup."""
     if type(response) is Response:
         held.take_answer(len(response.body))
-        response.body = await redacted_in_steps(bytes(response.body))
+        response.body = await REDACTOR.body_in_steps(bytes(response.body), *_chosen.get()[1])
         response.headers["content-length"] = str(len(response.body))
     return response
 

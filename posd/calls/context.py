@@ -9,8 +9,8 @@ from functools import partial
 from starlette.requests import Request
 
 from posd.base.problems import Problem
-from posd.calls.long_poll import ClientGone, T
-from posd.calls.streams import Streams
+from posd.calls.app import ClientGone
+from posd.calls.streams import Streams, T
 from posd.httpd.connection import BodyChannel
 from posd.records.quotas import Quotas
 from posd.records.start import Missing, not_here

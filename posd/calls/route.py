@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.calls.parameters import AMOUNTS, LIMIT, Parameter
-from posd.calls.streams import CutOff, Ended
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -31,14 +30,6 @@ class StreamMessage(msgspec.Struct, frozen=True):
     event: str
     data: Any
     words: str
-
-
-#: Ends of any stream, sent as a message without an id (docs/guides/streams.md).
-ENDS = (
-    StreamMessage("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
-    StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
-    StreamMessage("problem", Ended, "it cannot go on: connect again with the last id; a refusal then says why"),
-)
 
 
 class AnswerSpec(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
-"""Server-sent events: stored ones, then live ones, resumable by id, and bounded.
+"""Responses that wait for changes: server-sent events, stored ones, then live ones; and long polls.
 
-A stream reads a batch from the database, writes it, and reads the next once the client has read it. So the database is
-the buffer, and memory holds one batch for a client besides the transport's buffer. A client that reads nothing for
-`TAKE_SECONDS` is disconnected (see `posd.httpd.connection`). Every end by posd is announced by a last event.
+Streams are resumable by id, and bounded. A stream reads a batch from the database, writes it, and reads the next once
+the client has read it. So the database is the buffer, and memory holds one batch for a client besides the transport's
+buffer. A client that reads nothing for `TAKE_SECONDS` is disconnected (see `posd.httpd.connection`). Every end by posd
+is announced by a last event.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -19,19 +20,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base import negotiation
+from posd.base.fair_queue import end_turn
 from posd.base.json_types import OPEN
 from posd.base.limits import STREAMS_OF_PROCESS
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
-from posd.calls.encoding import encode, redacted
-from posd.calls.long_poll import DRAINING
+from posd.calls.app import ClientGone, encode, redacted
 from posd.calls.parameters import Parameter
+from posd.calls.route import StreamMessage
+from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
-from posd.httpd.connection import TAKE_SECONDS
-from posd.httpd.peers import SocketPeer
+from posd.httpd.connection import TAKE_SECONDS, BodyChannel
 from posd.records.quotas import LimitCounters, limit_reached
-from posd.storage.changes import Hub
+from posd.storage.changes import Hub, Waiter
+
+T = TypeVar("T")
+
+#: Detail of the problem of a call that waits while posd stops.
+DRAINING = "posd is stopping; ask again in a moment: nothing is lost, and the payment goes on"
 
 #: Media types that a client can choose.
 STREAM = "text/event-stream"
@@ -68,6 +75,13 @@ class Ended(msgspec.Struct, frozen=True):
     detail: Annotated[str, Meta(description="what happened, and what to do; for people")]
     code: Annotated[str, Meta(description="what a program looks at")]
 
+
+#: Ends of any stream, sent as a message without an id (docs/guides/streams.md).
+ENDS = (
+    StreamMessage("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
+    StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
+    StreamMessage("problem", Ended, "it cannot go on: connect again with the last id; a refusal then says why"),
+)
 
 #: Seconds between two comments that show a live connection; proxies and clients give up after 30 or 60.
 HEARTBEAT_SECONDS = 15.0
@@ -340,3 +354,42 @@ async def _end(send: Any, data: bytes) -> None:
     """Write the last event, and the end separately, so that a slow client learns of the cut-off."""
     await _write(send, data)
     await _write(send, b"", more=False)
+
+
+# Waiting of other calls for a change: ended by a change, a disconnect, a time-out, or the stop of the daemon.
+
+
+async def wait_until(
+    pieces: BodyChannel, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
+) -> T | None:
+    """Return the first result of `look` that is not None; None when the time-out (seconds) is over.
+
+    `look` is called at once and each time that `woken` is set, a waiter of the hub for the relevant changes. `pieces`:
+    those of the request, which report a disconnect. Raise ClientGone, or Problem draining.
+    """
+    with woken:
+        over = False
+
+        def expire() -> None:
+            nonlocal over
+            over = True
+            woken.set()
+
+        pieces.on_gone = woken.set
+        timer = asyncio.get_running_loop().call_later(timeout, expire) if timeout is not None else None
+        try:
+            while True:
+                woken.clear()
+                found = await look()
+                if found is not None or over:
+                    return found
+                if hub.draining:
+                    raise Problem("draining", DRAINING)
+                if pieces.gone:
+                    raise ClientGone
+                end_turn()
+                await woken.wait()
+        finally:
+            pieces.on_gone = None
+            if timer is not None:
+                timer.cancel()

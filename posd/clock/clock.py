@@ -5,12 +5,14 @@ write nothing. While the clock is not trusted none of its times counts: a wrong 
 ones hold, also after a power cut. But the range of those times is stored, because records of that period carry them.
 """
 
+import ctypes
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -20,7 +22,7 @@ from msgspec import Meta
 from posd.base.clocks import tick
 from posd.base.json_types import Moment
 from posd.base.times import iso, parse_iso
-from posd.clock import kernel, rules
+from posd.clock import rules
 from posd.clock.rules import ClockReading, ClockWitness, Doubt, EventTime, Kernel, StoredClock, TerminalTimes
 from posd.storage import changes, marks
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -109,8 +111,8 @@ class WallClock:
         limit: timedelta,
         built: datetime,
         now: Callable[[], datetime],
-        elapsed: Callable[[], float] = kernel.elapsed,
-        kernel_state: Callable[[float], Kernel] = kernel.state,
+        elapsed: Callable[[], float],
+        kernel_state: Callable[[float], Kernel],
     ) -> None:
         """`limit`: the largest usual step. `elapsed`: seconds since the boot, sleep included."""
         self._store = store
@@ -348,3 +350,61 @@ def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
     """Return the newest confirmation of an operator."""
     text = marks.newest_detail(db, marks.CLOCK_CONFIRMED)
     return None if text is None else msgspec.json.decode(text, type=Confirmation)
+
+
+# The kernel's state of the wall clock (adjtimex(2)): whether a time service keeps it. Reading needs no privilege.
+#
+# The kernel clears the state when the clock is set by hand, and when the service is silent for too long. A sandbox may
+# forbid the call, as the unit of the package does (ProtectClock=). Then the file counts that systemd-timesyncd touches
+# after each correction.
+
+#: Return value, and bit of the status, of a clock that no service keeps.
+TIME_ERROR = 5
+STA_UNSYNC = 0x0040
+#: Largest difference, in seconds, at which the kernel's state concerns the clock of this process.
+SAME_CLOCK_SECONDS = 5.0
+
+#: File that systemd-timesyncd touches, and its longest pause (PollIntervalMaxSec=, 2048 s) with a margin.
+TIMESYNC = Path("/run/systemd/timesync/synchronized")
+TIMESYNC_SECONDS = 2400.0
+
+
+class _Timex(ctypes.Structure):
+    """struct timex, up to the time; the rest is reserved."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("seconds", ctypes.c_long),
+        ("fraction", ctypes.c_long),
+        ("rest", ctypes.c_long * 32),
+    )
+
+
+def kernel_state(now: float) -> Kernel:
+    """Return the state of the clock that shows `now` (seconds since 1970)."""
+    timex = _Timex()  # modes 0: nothing is changed
+    try:
+        found = int(ctypes.CDLL(None).adjtimex(ctypes.byref(timex)))
+    except (OSError, AttributeError):
+        found = -1
+    if found < 0 or abs(timex.seconds - now) > SAME_CLOCK_SECONDS:
+        return _timesync(now)
+    if found == TIME_ERROR or timex.status & STA_UNSYNC:
+        return Kernel.UNSYNCHRONISED
+    return Kernel.SYNCHRONISED
+
+
+def _timesync(now: float) -> Kernel:
+    try:
+        touched = TIMESYNC.stat().st_mtime
+    except OSError:
+        return Kernel.UNKNOWN
+    return Kernel.SYNCHRONISED if -SAME_CLOCK_SECONDS <= now - touched <= TIMESYNC_SECONDS else Kernel.UNKNOWN

@@ -21,11 +21,10 @@ from posd.base.negotiation import Language
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.route import BoundRoute, served
 from posd.daemon import sockets
-from posd.daemon.health import HealthChecks
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.parts import Daemon
-from posd.daemon.status import StatusCalls
-from posd.httpd.peers import PeerQuotas, SocketPeer
+from posd.daemon.status import HealthChecks, StatusCalls
+from posd.httpd.admission import PeerQuotas, SocketPeer
 from posd.httpd.server import HttpListener
 from posd.payments.handlers import TransactionCalls
 from posd.payments.reprocess import payment_records

@@ -21,12 +21,11 @@ from posd.api.maintenance import tell_restores
 from posd.base import files
 from posd.base.redaction import REDACTOR
 from posd.config import Config, ConfigError, ConfigProblem
-from posd.daemon import metrics, sockets, systemd, watchdog
+from posd.daemon import metrics, sockets, systemd
 from posd.daemon.build import LocalApi
-from posd.daemon.in_force import InForce
 from posd.daemon.memory import use_one_heap
-from posd.daemon.parts import CannotStart, Daemon, StartedBase, certificate_pair, wall_clock
-from posd.daemon.reload import Reloader, keep
+from posd.daemon.parts import CannotStart, Daemon, certificate_pair, wall_clock
+from posd.daemon.reload import InForce, Reloader, keep
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
@@ -157,7 +156,7 @@ async def _start(
     pair = partial(certificate_pair, surroundings=surroundings)
     known_ca = KnownCa(store, tls.files(config.database.tls_directory), now)
     certificate = await ServedCertificate.open(pair(config), now, sure=lambda: clock.sure, known_ca=known_ca)
-    daemon = Daemon(StartedBase(config, surroundings, store, clock, certificate, in_force, noise))
+    daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     stack.push_async_callback(daemon.fleet.close)
     listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
@@ -193,17 +192,19 @@ async def _start(
     notify(STATUS=f"starting: waiting until {at} answers")
     await systemd.until_it_answers(config.webhooks.host, daemon.listener.port, certificate, callback_urls)
 
-    status = partial(systemd.status, at, daemon.fleet, daemon.reconciler, in_force)
+    status = partial(daemon.status_line, at)
     reloading = Reloader(config, in_force, daemon.fleet, callback_urls, certificate, pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
     _at_the_stop(stack, daemon.presence.end, clock.keep)
-    textfile = metrics.textfile(config.metrics, local.metrics)
+    textfile = None
+    if (path := config.metrics.textfile) is not None:
+        textfile = partial(metrics.write_textfile, local.metrics, path, config.metrics.textfile_seconds)
     for name, work in (
-        ("database-file", partial(store.watch, surroundings.told)),
+        ("database-file", partial(store.watch, surroundings.watch_folder)),
         ("witness", daemon.restore_guard.run),
         ("clock", clock.run),
         ("presence", daemon.presence.run),
-        ("metrics-textfile", textfile.run if textfile else None),
+        ("metrics-textfile", textfile),
         ("reconciler", daemon.reconciler.run),
         ("print-spooler", daemon.spooler.run),
         ("certificate", certificate.run),
@@ -229,7 +230,7 @@ async def _start(
         fleet=list(daemon.fleet.serials),
     )
     notify(READY="1", STATUS=status())
-    _in_background(stack, "watchdog", watchdog.watch(store.alive, status))
+    _in_background(stack, "watchdog", systemd.run_watchdog(store.alive, status))
     if not refused:
         await keep(config)
     await daemon.fleet.warm_up()

@@ -26,8 +26,8 @@ from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.config.schema import MetricsConfig
-from posd.daemon.health import HealthChecks
 from posd.daemon.parts import Daemon
+from posd.daemon.status import HealthChecks
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import HttpListener
@@ -39,9 +39,12 @@ from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase
 from posd.storage.connection import schema_version
 
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 #: Kinds of misuse of the listener by a device. An alert sees no increase of a series that begins with 1.
 MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
+
+log = structlog.get_logger("posd.metrics")
 
 
 class Metrics(msgspec.Struct, eq=False):
@@ -61,6 +64,23 @@ class Metrics(msgspec.Struct, eq=False):
     async def get_metrics(self, _request: Request) -> Response:
         """Return the response to `GET /metrics`."""
         return Response(await self.text(), headers={"content-type": CONTENT_TYPE})
+
+    async def serve(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Serve one request of the loopback listener (ASGI): only GET /metrics."""
+        if scope["type"] != "http":
+            return
+        host = dict(scope["headers"]).get(b"host")
+        refused = refusal(scope["method"], scope["path"], host.decode("latin-1") if host is not None else None)
+        if refused is not None:
+            status, words, headers = refused
+            await bodies.answer_early(receive, send, status, f"{words}\n".encode(), (_TEXT, *headers))
+            return
+        try:
+            status, text, kind = 200, (await self.text()).encode(), CONTENT_TYPE.encode()
+        except Exception:
+            log.exception("metrics.failed")
+            status, text, kind = 500, b"posd failed; its log says how\n", _TEXT[1]
+        await bodies.answer_early(receive, send, status, text, ((b"content-type", kind),))
 
     async def text(self) -> str:
         """Return all metrics as text."""
@@ -197,10 +217,6 @@ MAX_CONNECTIONS = 8
 #: Most seconds without a request; after a response the connection is closed.
 KEEP_ALIVE_SECONDS = 10.0
 
-_TEXT = (b"content-type", b"text/plain; charset=utf-8")
-
-log = structlog.get_logger("posd.metrics")
-
 
 def metrics_listeners(
     config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic, tcp_socket: Callable[[str, int, str], socket]
@@ -211,7 +227,7 @@ def metrics_listeners(
     sock = tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
     return [
         HttpListener(
-            MetricsApp(metrics),
+            metrics.serve,
             sock,
             name="metrics",
             noise=noise,
@@ -222,65 +238,28 @@ def metrics_listeners(
     ]
 
 
-def textfile(config: MetricsConfig, metrics: Metrics) -> "Textfile | None":
-    """Return the writer of the text file, if configured."""
-    return Textfile(metrics, config.textfile, config.textfile_seconds) if config.textfile is not None else None
+async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
+    """Write a file for node_exporter regularly, until cancelled. A failure is logged once until a write succeeds.
 
-
-class MetricsApp:
-    """ASGI app of the loopback listener: only GET /metrics."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return
-        host = dict(scope["headers"]).get(b"host")
-        refused = refusal(scope["method"], scope["path"], host.decode("latin-1") if host is not None else None)
-        if refused is not None:
-            status, words, headers = refused
-            await bodies.answer_early(receive, send, status, f"{words}\n".encode(), (_TEXT, *headers))
-            return
-        try:
-            status, text, kind = 200, (await self._metrics.text()).encode(), CONTENT_TYPE.encode()
-        except Exception:
-            log.exception("metrics.failed")
-            status, text, kind = 500, b"posd failed; its log says how\n", _TEXT[1]
-        await bodies.answer_early(receive, send, status, text, ((b"content-type", kind),))
-
-
-class Textfile:
-    """Writer of a file for node_exporter. Run `run` as a task; cancel it to stop.
-
-    It writes under another name, then renames: a reader finds the complete old or new text. node_exporter reads
-    `*.prom` only, as another user.
+    The text is written under another name, which is then renamed: a reader finds the complete old or new text.
+    node_exporter reads `*.prom` only, as another user.
     """
-
-    def __init__(self, metrics: Metrics, path: Path, seconds: float) -> None:
-        self._metrics = metrics
-        self._path = path
-        self._seconds = seconds
-        self._failing = False
-
-    async def run(self) -> None:
-        """Write the file regularly, until cancelled. A failure is logged once until a write succeeds."""
-        while True:
-            text = await self._metrics.text()
-            try:
-                await asyncio.to_thread(replace, self._path, text)  # the disk of that directory may hang
-            except OSError as error:
-                if not self._failing:
-                    detail = "the directory has to be there, and writable for posd; it is tried again all the time"
-                    reason = f"cannot write {self._path} ({error.strerror or error})"
-                    log.warning("metrics.not_written", error=reason, detail=detail)
-                self._failing = True
-            else:
-                if self._failing:
-                    log.info("metrics.written", detail=str(self._path))
-                self._failing = False
-            await tick(self._seconds)
+    failing = False
+    while True:
+        text = await metrics.text()
+        try:
+            await asyncio.to_thread(replace, path, text)  # the disk of that directory may hang
+        except OSError as error:
+            if not failing:
+                detail = "the directory has to be there, and writable for posd; it is tried again all the time"
+                reason = f"cannot write {path} ({error.strerror or error})"
+                log.warning("metrics.not_written", error=reason, detail=detail)
+            failing = True
+        else:
+            if failing:
+                log.info("metrics.written", detail=str(path))
+            failing = False
+        await tick(seconds)
 
 
 def replace(path: Path, text: str) -> None:

@@ -14,15 +14,14 @@ from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.metrics import EventCounters
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
-from posd.base.clocks import monotonic
+from posd.base.clocks import ProcessMoment, monotonic
 from posd.base.times import iso, released
 from posd.calls.context import CallContext
 from posd.clock.clock import WallClock
-from posd.clock.kernel import ProcessMoment
 from posd.config import Config, HeaderError
-from posd.daemon.in_force import InForce
 from posd.daemon.memory import MemoryTrimmer
-from posd.daemon.presence import Presence, PresenceClock
+from posd.daemon.presence import Presence
+from posd.daemon.reload import InForce
 from posd.daemon.surroundings import Surroundings
 from posd.httpd.admission import AdmissionGate, RejectedTraffic
 from posd.httpd.server import HttpListener
@@ -86,36 +85,32 @@ async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -
     return clock
 
 
-class StartedBase(msgspec.Struct, frozen=True):
-    """What is opened before the parts are built."""
-
-    config: Config
-    surroundings: Surroundings
-    store: Store
-    clock: WallClock
-    certificate: ServedCertificate
-    in_force: InForce
-    noise: RejectedTraffic
-
-
 class Daemon:
     """The parts of the daemon."""
 
-    def __init__(self, base: StartedBase) -> None:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        store: Store,
+        clock: WallClock,
+        certificate: ServedCertificate,
+        in_force: InForce,
+        noise: RejectedTraffic,
+    ) -> None:
         """Build the terminals. Raise CannotStart."""
-        self.config, self.surroundings, self.store = base.config, base.surroundings, base.store
-        self.clock, self.certificate = base.clock, base.certificate
-        self.in_force, self.noise = base.in_force, base.noise
-        self.now = base.surroundings.now
-        config, clock = self.config, self.clock
+        self.surroundings, self.store, self.clock = surroundings, store, clock
+        self.certificate, self.in_force, self.noise = certificate, in_force, noise
+        self.now = surroundings.now
+        #: Configuration at the start; `in_force` has the newest.
+        self.config = config = in_force.config
         try:
             self.fleet = Fleet(config.terminals, config.profiles, self.now, lambda: clock.sure)
         except (OSError, HeaderError) as error:
             raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
-        self.interfaces = Interfaces(self.surroundings.snapshot, self.surroundings.reports)
+        self.interfaces = Interfaces(surroundings.snapshot, surroundings.reports)
         self.discovery: Discovery | None = None
         if config.discovery.enabled:
-            self.discovery = self.surroundings.discovery(config.discovery, self.fleet, self.interfaces, self.now)
+            self.discovery = surroundings.discovery(config.discovery, self.fleet, self.interfaces, self.now)
         else:
             self.fleet.state.no_address = "discovery is switched off, and the configuration gives it no base_url"
         disk = FreeSpace(config.database.path.parent, monotonic)
@@ -126,8 +121,8 @@ class Daemon:
         self._build_payments(callback_urls)
         self._build_printing(callback_urls)
         self._build_listener(listening, callback_urls)
-        clock = PresenceClock(self.now, elapsed=self.surroundings.elapsed)
-        self.presence = Presence(self.store, self.config.database.alive, lambda: self.listener.accepting, clock)
+        alive, elapsed = self.config.database.alive, self.surroundings.elapsed
+        self.presence = Presence(self.store, alive, lambda: self.listener.accepting, self.now, elapsed)
         self.counters = EventCounters(self.fleet)
         every, chance = self.config.discovery.check_seconds, self.surroundings.chance
         self.liveness = Liveness(self.fleet, every, self.reconciler.is_open, chance)
@@ -243,6 +238,15 @@ class Daemon:
         if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
             event = moved.cause.event
             self.clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
+
+    def status_line(self, at: str) -> str:
+        """Return the state of posd in one line, for the service manager; `at`: address of the webhook listener."""
+        reachable = sum(terminal.reachable is True for terminal in self.fleet)
+        words = f"listening on {at}; {reachable} of {len(self.fleet.serials)} terminals reachable"
+        if busy := self.reconciler.open_terminals():
+            words += f"; payments open on {', '.join(sorted(busy))}"
+        refused = self.in_force.refused
+        return f"{words}; a changed configuration was refused: {refused[0]}" if refused else words
 
     def is_calling(self, identity: str) -> bool:
         """Return whether a call about an id is open, so that retention skips it."""

@@ -21,9 +21,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic
+from posd.base.clocks import SET, monotonic
 from posd.base.times import iso, parse_iso
-from posd.clock import kernel
 from posd.daemon import downtime
 from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence
 from posd.payments import rows
@@ -54,30 +53,35 @@ class _Return(msgspec.Struct, frozen=True):
     payments: Mapping[str, str | None]
 
 
-class PresenceClock(msgspec.Struct, frozen=True):
-    """The wall clock, and two monotonic ones: `awake` stops while the machine is suspended, `elapsed` does not."""
-
-    now: Callable[[], datetime]
-    awake: Callable[[], float] = monotonic
-    elapsed: Callable[[], float] = kernel.elapsed
-
-
 class Presence:
     """Watch on the presence:
 
     `begin` before anything is recorded, `run` as a task, `end` at the close of the listener.
     """
 
-    def __init__(self, store: Store, path: Path, accepting: Callable[[], bool], clock: PresenceClock) -> None:
-        """`path`: the touched file. `accepting`: returns whether terminals can connect."""
+    def __init__(
+        self,
+        store: Store,
+        path: Path,
+        accepting: Callable[[], bool],
+        now: Callable[[], datetime],
+        elapsed: Callable[[], float],
+        awake: Callable[[], float] = monotonic,
+    ) -> None:
+        """`path`: the touched file. `accepting`: returns whether terminals can connect. `now`: the wall clock.
+
+        `elapsed` and `awake`: monotonic seconds; `awake` stops while the machine is suspended.
+        """
         self._store = store
         self._path = path
         self._accepting = accepting
-        self._clock = clock
-        self._began_at, self._began = clock.now(), clock.elapsed()
+        self._now = now
+        self._elapsed = elapsed
+        self._awake_seconds = awake
+        self._began_at, self._began = now(), elapsed()
         self._open: set[str] = set()
         self._opened = asyncio.Event()
-        self._here, self._awake = clock.elapsed(), clock.awake()  # time of the last certain presence
+        self._here, self._awake = elapsed(), awake()  # time of the last certain presence
         self._deaf = False
         self._return: _Return | None = None
         self._absence: Absence | None = None
@@ -104,7 +108,7 @@ class Presence:
         await self.look()
         while True:
             await self._opened.wait()
-            self._here, self._awake = self._clock.elapsed(), self._clock.awake()
+            self._here, self._awake = self._elapsed(), self._awake_seconds()
             while self._open:
                 await asyncio.sleep(BEAT_SECONDS)
                 await self.beat()
@@ -115,7 +119,7 @@ class Presence:
         if not self._accepting():
             self._deaf = True
             return
-        here, awake = self._clock.elapsed(), self._clock.awake()
+        here, awake = self._elapsed(), self._awake_seconds()
         gap, slept = here - self._here, (here - self._here) - (awake - self._awake)
         self._here, self._awake = here, awake
         if self._deaf:
@@ -130,7 +134,7 @@ class Presence:
         if self._open and downtime.too_long(gap):
             with suppress(StorageUnavailable):
                 opened = await self._store.read(_open)
-                await self._found(Absence(cause, gap, iso(self._clock.now()), opened), here)
+                await self._found(Absence(cause, gap, iso(self._now()), opened), here)
         await self.look()
 
     def end(self) -> None:
@@ -160,15 +164,15 @@ class Presence:
         """Update the times of the absence after the clock was set."""
         if self._seen is None:
             return
-        again = self._seen.now(self._clock.now(), self._clock.elapsed())
-        if abs(parse_iso(again.until) - parse_iso(known.until)) > kernel.SET:
+        again = self._seen.now(self._now(), self._elapsed())
+        if abs(parse_iso(again.until) - parse_iso(known.until)) > SET:
             self._absence = again
             await self._keep(again)
 
     async def _judge(self, item: _Return) -> None:
         """Determine the length of the absence before this process."""
-        running = timedelta(seconds=self._clock.elapsed() - self._began)
-        back = self._clock.now() - running if item.rebooted else self._began_at
+        running = timedelta(seconds=self._elapsed() - self._began)
+        back = self._now() - running if item.rebooted else self._began_at
         seconds = downtime.away(item.last_sign, back)
         if downtime.too_long(seconds):
             self._return = None
@@ -201,7 +205,7 @@ class Presence:
         def work(unit: WriteTransaction) -> None:
             marks.clear(unit.db, marks.AWAY)
             if item is not None:
-                marks.add(unit.db, iso(self._clock.now()), marks.AWAY, item)
+                marks.add(unit.db, iso(self._now()), marks.AWAY, item)
 
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(work)
@@ -232,7 +236,7 @@ class Presence:
 
     def _touch(self) -> None:
         """Set the time of the file; a full disk is ignored, as only the next start needs the time."""
-        moment = self._clock.now().timestamp()
+        moment = self._now().timestamp()
         with suppress(OSError):
             os.utime(self._path, (moment, moment))
 

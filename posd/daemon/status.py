@@ -1,29 +1,234 @@
-"""`GET /status`: the state of all parts in one response, also without a readable database."""
+"""State of posd: the checks of its health (GET /health), and all parts in one response (GET /status).
+
+Both work without a readable database.
+"""
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.api.documents import Counters, DaemonStatus, Disk, Health, LastPayment, TerminalStatus, Version
+from posd.api import documents
+from posd.api.documents import (
+    CertificateCheck,
+    Check,
+    Checks,
+    Counters,
+    DaemonStatus,
+    Disk,
+    Health,
+    LastPayment,
+    Refusals,
+    TerminalStatus,
+    Version,
+)
 from posd.api.figures import DatabaseGauges, read
-from posd.api.service import overall
-from posd.api.terminals import CHECK_SECONDS
+from posd.api.service import each, overall
+from posd.api.terminals import CHECK_SECONDS as PROBE_SECONDS
+from posd.base.clocks import tick
+from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.daemon.health import HealthChecks
+from posd.clock.clock import REMEDY
+from posd.config.values import is_address
+from posd.daemon import downtime
 from posd.daemon.parts import Daemon
 from posd.payments.rows import leases
 from posd.records.model import Phase
+from posd.storage import changes, database_files
+from posd.terminals.certificate_refusals import CertificateRefusals
+from posd.terminals.identity import AddressConflict
+from posd.upkeep.restore_guard import SEEN
+
+#: Instruction after a file of the database was moved under the daemon.
+PUT_BACK = (
+    "put the same file back under its name: posd goes on by itself. Do not restart posd before that: what is in a file "
+    "without a name is lost then. If it cannot be put back: stop posd, and restore a backup (posd restore BACKUP)"
+)
+
+
+#: Instruction for a full disk.
+FREE = "free the disk"
+#: Seconds between two checks without a request of a client.
+CHECK_SECONDS = 10.0
+
+log = structlog.get_logger("posd.daemon")
+
+
+class HealthChecks(msgspec.Struct, eq=False):
+    """Checks of posd and its machine."""
+
+    daemon: Daemon
+    is_failing: bool = False
+
+    async def run(self) -> None:
+        """Check regularly until cancelled, so that the log shows when payments are impossible."""
+        while True:
+            await self.checks()
+            await tick(CHECK_SECONDS)
+
+    async def checks(self) -> Checks:
+        """Return all checks. Log when payments become impossible, and when they are possible again."""
+        checks = await self._checks()
+        failing = {name: check for name, check in each(checks).items() if check.status == "failing"}
+        if failing and not self.is_failing:
+            reasons = "; ".join(f"{name}: {check.detail}" for name, check in failing.items())
+            log.error("posd.failing", error=reasons, detail="; ".join(check.todo for check in failing.values()))
+        elif self.is_failing and not failing:
+            log.info("posd.recovered")
+        self.is_failing = bool(failing)
+        return checks
+
+    async def _checks(self) -> Checks:
+        return Checks(
+            storage=await self._storage(),
+            local_api=self._local_api(),
+            webhook_listener=await self._listener(),
+            certificate=self._certificate_check(),
+            discovery=self._browsing(),
+            clock=self._clock(),
+            configuration=self.daemon.in_force.check(),
+            restore=self._restore(),
+            identity=self._identity(),
+        )
+
+    async def _storage(self) -> Check:
+        try:
+            await self.daemon.context.read(changes.newest_seq)
+        except Problem as problem:
+            return Check("failing", problem.detail, "check the disk of this machine")
+        if self.daemon.context.write_error is not None:
+            await self.daemon.context.probe_write()  # an idle shop writes nothing that would show the recovery
+        if (moved := self.daemon.context.moved) is not None:
+            return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
+        if self.daemon.context.write_error is not None:
+            return Check("failing", f"the last write failed: {self.daemon.context.write_error}", self._free())
+        if self.daemon.context.quotas.short_of(FREE_FOR_PAYMENTS):
+            words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
+            return Check("failing", words, self._free())
+        if self.daemon.context.quotas.short_of(FREE_FOR_EXTRAS):
+            words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
+            return Check("degraded", words, self._free())
+        if (large := database_files.log_trouble(self.daemon.config.database.path)) is not None:
+            return Check("degraded", *large)
+        return _well("the database can be read, and the last write succeeded")
+
+    def _free(self) -> str:
+        """Return the command that shows the large files on the disk."""
+        disk = self.daemon.context.quotas.disk
+        return f"free the disk: {shlex.join(('sudo', 'du', '-xah', '--threshold=100M', disk))}" if disk else FREE
+
+    def _local_api(self) -> Check:
+        lost = {path: item for item in self.daemon.listeners if (path := item.lost_path) is not None}
+        if lost:
+            of_tills = any(not item.state["admin"] and not item.state["feed"] for item in lost.values())
+            words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
+            return Check("failing" if of_tills else "degraded", words, "sudo systemctl restart posd.socket posd")
+        return _well("the local sockets are in place")
+
+    async def _listener(self) -> Check:
+        lan = self.daemon.listeners[0]
+        if not lan.listening:
+            return Check("failing", "the webhook listener does not accept connections", "restart posd")
+        if (error := lan.accept_error) is not None:
+            return Check(
+                "failing",
+                f"the webhook listener cannot accept connections now ({error})",
+                "look at what else runs on this machine",
+            )
+        if (found := await self.daemon.presence.look()) is not None:
+            absence, left = found
+            return Check("degraded", downtime.words(absence, len(left)), downtime.todo(left))
+        return _well(f"listening on port {lan.port}, {lan.connections} connections")
+
+    def _certificate_check(self) -> CertificateCheck:
+        state, words, todo = self.daemon.certificate.check()
+        hosts = self.daemon.fleet.hosts()
+        complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.daemon.fleet.serials)
+        if (refused := self.daemon.distrust.words(hosts, complete=complete)) is not None:
+            state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
+            todo = todo or "see what each of these devices needs (posd tls status)"
+        info = self.daemon.certificate.served.info
+        served = documents.Served(
+            info.fingerprint_sha256, not_after=iso(info.not_after), port=self.daemon.listeners[0].port
+        )
+        return CertificateCheck(state, words, todo, served, _refused_by(self.daemon.distrust))
+
+    def _browsing(self) -> Check:
+        if self.daemon.discovery is None:
+            return _well("switched off; terminals need a base_url in the configuration")
+        if not self.daemon.discovery.running:
+            return Check(
+                "degraded",
+                f"{self.daemon.discovery.trouble}; terminals with a base_url work",
+                "check the network of this machine",
+            )
+        return _well("listening for announcements")
+
+    def _identity(self) -> Check:
+        conflicts = [terminal.conflict for terminal in self.daemon.fleet if terminal.conflict is not None]
+        if conflicts:
+            words = "; ".join(item.what for item in conflicts)
+            # Queries at the other device are still allowed: only starts and aborts are held back.
+            asked = all(item.kind is AddressConflict.SERIAL for item in conflicts)
+            sent = "no payment is sent there" if asked else "nothing is sent there"
+            return Check("degraded", f"{words}: {sent}", " ".join(item.todo for item in conflicts))
+        if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.has_rivals]:
+            return _well(
+                f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "
+                "sent nothing (posd terminals)"
+            )
+        return _well("no device contradicts another about which terminal it is")
+
+    def _clock(self) -> Check:
+        if (doubt := self.daemon.clock.doubt) is not None:
+            waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until posd trusts it"
+            return Check("degraded", f"{doubt}. {waits}", REMEDY)
+        return _well(iso(self.daemon.clock.reading.wall))
+
+    def _restore(self) -> Check:
+        restore_guard = self.daemon.restore_guard
+        if words := restore_guard.words:
+            if restore_guard.refuses:
+                words += " No payment is started under a new id until a person has looked."
+            if restore_guard.count:
+                words += f" {_payments(restore_guard.count)} taken over by no more than an id."
+            return Check("degraded", words, f"look at them (they are shown), then: {SEEN}")
+        if (error := restore_guard.witness_error) is not None:
+            words = f"the witness beside the database cannot be written ({error}); payments go on"
+            return Check("degraded", words, f"{FREE}, and check that posd may write beside its database")
+        if restore_guard.mention is not None:
+            return _well(f"the witness of the last run could not be used at the start: {restore_guard.mention}")
+        return _well("the database knows all that its witness knows")
+
+
+def _payments(count: int) -> str:
+    return "1 payment was" if count == 1 else f"{count} payments were"
+
+
+def _well(detail: str) -> Check:
+    return Check("ok", detail, "")
+
+
+def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:
+    """Return the recent refusals of the certificate, the newest last."""
+    return [
+        Refusals(address, item.alert, item.count, iso(item.first_at), iso(item.last_at))
+        for address, item in distrust.recent().items()
+    ]
+
+
+# GET /status.
 
 #: Payments that are searched for the last one of each terminal.
 RECENT = 1000
@@ -41,23 +246,17 @@ _LAST = (
 )
 
 
-class StoredStatus(NamedTuple):
-    """Values from the database; `last` and `held` by serial."""
-
-    figures: DatabaseGauges
-    last: dict[str, LastPayment]
-    held: dict[str, str]
-
-
-def stored(db: sqlite3.Connection, serials: Sequence[str]) -> StoredStatus:
-    """Read the values of the database, for all and for these terminals."""
+def stored(
+    db: sqlite3.Connection, serials: Sequence[str]
+) -> tuple[DatabaseGauges, dict[str, LastPayment], dict[str, str]]:
+    """Return the gauges of the database, and by serial the last payments and the leases of these terminals."""
     recent = dict(db.execute(_RECENT))
     last = {
         serial: LastPayment(*row)
         for serial in serials
         for row in (db.execute(_RECORDED, (recent[serial],)) if serial in recent else db.execute(_LAST, (serial,)))
     }
-    return StoredStatus(read(db), last, dict(leases(db)))
+    return read(db), last, dict(leases(db))
 
 
 class StatusCalls:
@@ -72,14 +271,13 @@ class StatusCalls:
         """Return the response to `GET /status`; with `check=true`, probe terminals without a recent probe first."""
         parts, fleet = self._daemon, self._daemon.fleet
         if request.state.query["check"]:
-            await fleet.check_stale(CHECK_SECONDS)
+            await fleet.check_stale(PROBE_SECONDS)
         checks = await self._health.checks()
-        try:
-            found = await parts.context.read(partial(stored, serials=list(fleet.serials)))
-        except Problem:
-            found = None
-        terminals = fleet.documents(found.held if found else {}, everything=False)
-        last = found.last if found else {}
+        figures: DatabaseGauges | None = None
+        last, held = dict[str, LastPayment](), dict[str, str]()
+        with suppress(Problem):
+            figures, last, held = await parts.context.read(partial(stored, serials=list(fleet.serials)))
+        terminals = fleet.documents(held, everything=False)
         newest = await parts.backups.newest()
         return json_response(
             DaemonStatus(
@@ -95,7 +293,7 @@ class StatusCalls:
                 relay=None,
                 disk=_disk(parts.config.database.path),
                 backup_at=None if newest is None else iso(datetime.fromtimestamp(newest[0], UTC)),
-                counters=None if found is None else _counters(found.figures),
+                counters=None if figures is None else _counters(figures),
                 terminals=[
                     TerminalStatus(**msgspec.structs.asdict(item), last_payment=last.get(item.serial))
                     for item in terminals

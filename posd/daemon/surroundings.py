@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 
 from posd import tls
-from posd.base.clocks import wall
-from posd.clock import kernel
+from posd.base import clocks
+from posd.clock.clock import kernel_state
 from posd.clock.rules import Kernel
 from posd.config.schema import DiscoveryConfig
 from posd.daemon import sockets
 from posd.records import callback_urls
-from posd.storage import folder
-from posd.storage.folder import Told
+from posd.storage import open_files
+from posd.storage.open_files import FolderWatch
 from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
@@ -31,12 +31,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     """
 
     #: Wall clock: aware, in UTC.
-    now: Callable[[], datetime] = wall
+    now: Callable[[], datetime] = clocks.wall
     #: Seconds since the boot, sleep included; and the start of this process on that clock.
-    elapsed: Callable[[], float] = kernel.elapsed
-    started: Callable[[], float] = kernel.started
+    elapsed: Callable[[], float] = clocks.elapsed
+    started: Callable[[], float] = clocks.started
     #: Returns whether a time service keeps a clock with so many seconds since 1970.
-    kernel_state: Callable[[float], Kernel] = kernel.state
+    kernel_state: Callable[[float], Kernel] = kernel_state
     #: Returns a random number from 0 to 1, for jitter; never for a secret.
     chance: Callable[[], float] = random.random
     #: Binds a listening socket: host, port, and its key in the configuration. Raise SocketError.
@@ -50,7 +50,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     #: Yields at once, and after possible changes. Raise OSError at the first step if the system does not report them.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
     #: Reports files that appear or vanish in a folder.
-    told: Told = folder.told
+    watch_folder: FolderWatch = open_files.watch_folder
     #: Addresses of this machine for its certificate.
     local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
     #: Returns this machine's address on the route to a terminal's base URL. Raise Problem terminal_offline.

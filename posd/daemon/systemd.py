@@ -1,21 +1,21 @@
-"""Notices for the service manager (sd_notify(3)): readiness and status; none without it."""
+"""Notices for the service manager (sd_notify(3)): readiness, status and signs of life; none without it."""
 
 import asyncio
 import hashlib
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 
 from posd.api.certificate import ServedCertificate
 from posd.base import tls_contexts
+from posd.base.clocks import tick
 from posd.base.ids import Channel
 from posd.base.text import shown
-from posd.daemon.in_force import InForce
-from posd.payments.reconcile import Reconciler
 from posd.records.callback_urls import CallbackUrls
-from posd.terminals.fleet import Fleet
+from posd.storage.errors import StorageUnavailable
 from posd.tls import ServingContext, server_hostname
 
 #: Seconds between two calls of posd to its own webhook listener, until one succeeds.
@@ -107,10 +107,39 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
     return None if status.startswith(b"HTTP/1.1 405 ") else f"the answer was {status.decode('latin-1').strip()!r}"
 
 
-def status(at: str, fleet: Fleet, reconciler: Reconciler, in_force: InForce) -> str:
-    """Return the state of posd in one line, for the service manager."""
-    reachable = sum(terminal.reachable is True for terminal in fleet)
-    words = f"listening on {at}; {reachable} of {len(fleet.serials)} terminals reachable"
-    if busy := reconciler.open_terminals():
-        words += f"; payments open on {', '.join(sorted(busy))}"
-    return f"{words}; a changed configuration was refused: {in_force.refused[0]}" if in_force.refused else words
+# Signs of life (WatchdogSec= in the unit).
+#
+# Each requires that the event loop runs and the committing thread replies. If either hangs, systemd ends posd and
+# starts it again, and open payments continue. A disk that never completes a commit is such a hang.
+
+#: Signs within the required time, so that a slow disk may delay one.
+SIGNS = 3
+#: Seconds between two status notices without a watchdog.
+STATUS_SECONDS = 30.0
+#: Seconds to the next attempt if the service manager did not accept the last one.
+RETRY_SECONDS = 1.0
+
+
+def watchdog_pause() -> float | None:
+    """Return the seconds between two signs, from the environment; None without a service manager."""
+    if not os.environ.get("NOTIFY_SOCKET"):
+        return None
+    microseconds = os.environ.get("WATCHDOG_USEC", "")
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()) or not microseconds.isdecimal():
+        return STATUS_SECONDS
+    return int(microseconds) / 1e6 / SIGNS
+
+
+async def run_watchdog(alive: Callable[[], Awaitable[None]], status: Callable[[], str]) -> None:
+    """Send signs of life until cancelled, each after `alive` has returned, and the status in words."""
+    seconds = watchdog_pause()
+    while seconds is not None:
+        try:
+            await alive()
+        except StorageUnavailable as error:
+            log.error(  # noqa: TRY400 - the message is the whole story
+                "posd.hung", error=str(error), detail="the service manager starts posd again"
+            )
+            return
+        taken = notify(WATCHDOG="1", STATUS=status())
+        await tick(seconds if taken else min(seconds, RETRY_SECONDS))

@@ -44,7 +44,7 @@ class Allowance:
 
     def take(self, key: Hashable = "", amount: float = 1) -> None:
         """Use an amount. It may exceed the room, because earlier checks can overlap."""
-        self._set(key, self.used(key) + amount)
+        self._add(key, amount)
         if self.rate and len(self._used) > self._most:
             del self._used[next(iter(self._used))]
 
@@ -57,9 +57,11 @@ class Allowance:
 
     def give_back(self, key: Hashable = "", amount: float = 1) -> None:
         """Return a used amount."""
-        self._set(key, self.used(key) - amount)
+        self._add(key, -amount)
 
-    def _set(self, key: Hashable, used: float) -> None:
-        self._used.pop(key, None)
+    def _add(self, key: Hashable, amount: float) -> None:
+        now = self._clock()
+        used, at = self._used.pop(key, (0.0, now))
+        used = max(0.0, used - (now - at) * self.rate) + amount
         if used > 0:
-            self._used[key] = (used, self._clock())
+            self._used[key] = (used, now)

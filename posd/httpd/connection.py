@@ -36,13 +36,12 @@ from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, Con
 
 from posd.httpd.bodies import WHOLE
 from posd.httpd.messages import (
-    EndOfRequest,
+    END,
     RefusedRequest,
     RequestHead,
     RequestParser,
     ResponseEncoder,
     ResponseHeads,
-    path_of,
 )
 
 #: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
@@ -63,7 +62,7 @@ LINGER_SECONDS = 60.0
 #: Result of the ioctl TIOCOUTQ: bytes that the peer has not acknowledged (on a Unix socket with the kernel's overhead).
 _OUTQ = struct.Struct("i")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST = RequestHead("GET", b"/", "1.1", [], keep_alive=False, expects=False)
+_LAST = RequestHead("GET", b"/", "/", "1.1", [], keep_alive=False, expects=False)
 _GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
 
 log = structlog.get_logger("posd.web")
@@ -328,7 +327,7 @@ class HttpConnection(TCPServer):
                     await self._refuse(await self._unreadable(event))
                 elif self._exchange is None:
                     continue  # it got an early response, and the connection is over
-                elif isinstance(event, EndOfRequest):
+                elif event is END:
                     await self._exchange.end()
                 else:
                     await self._exchange.take(event)
@@ -410,7 +409,7 @@ class HttpConnection(TCPServer):
             "asgi": {"spec_version": "2.1", "version": "3.0"},
             "method": head.method,
             "scheme": self._scheme,
-            "path": path_of(head.target),
+            "path": head.path,
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",

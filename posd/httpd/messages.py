@@ -48,14 +48,11 @@ class RequestHead(msgspec.Struct):
 
     method: str
     target: bytes  # in origin-form, or "*"
+    path: str  # of the target, decoded
     version: str
     headers: list[tuple[bytes, bytes]]
     keep_alive: bool
     expects: bool  # the client waits for 100 Continue before it sends the body (RFC 9110, 10.1.1)
-
-
-class EndOfRequest(msgspec.Struct):
-    """End of a complete request."""
 
 
 class RefusalKind(StrEnum):
@@ -79,14 +76,9 @@ class RefusedRequest(msgspec.Struct):
     path: str = ""
 
 
-#: Events of one request: its head, pieces of its body, its end.
-Event = RequestHead | bytearray | EndOfRequest | RefusedRequest
-
-_END = EndOfRequest()
-
-
-class _Refusal(Exception):
-    """End of the parsing, raised within a callback of the parser."""
+#: Events of one request: its head, pieces of its body, and END.
+Event = RequestHead | bytearray | RefusedRequest | None
+END = None
 
 
 class RequestParser:
@@ -120,8 +112,8 @@ class RequestParser:
                 rest = self._parse(rest)
             self._unused = 0 if events else self._unused + len(data)
             if self._unused > MAX_UNUSED_BYTES:  # the parser stores a header until it is complete
-                self._refuse(431, RefusalKind.LARGE_HEAD)
-        except (httptools.HttpParserCallbackError, _Refusal):
+                self._end_with(RefusedRequest(431, RefusalKind.LARGE_HEAD), data)
+        except httptools.HttpParserCallbackError:
             self._end_with(self._refused, data)
         except httptools.HttpParserError as error:
             self._end_with(RefusedRequest(400, RefusalKind.MALFORMED, str(error)), data)
@@ -131,7 +123,7 @@ class RequestParser:
         target = self._target
         if not target and not self._events and (line := _LINE.match(data)):
             target = line[1]
-        self._events.append(msgspec.structs.replace(refused, path=path_of(_origin_form(target))))
+        self._events.append(msgspec.structs.replace(refused, path=_path_of(_origin_form(target))))
         self.end()
 
     def end(self) -> None:
@@ -204,10 +196,12 @@ class RequestParser:
             line = b"%b %b HTTP/%b\r\n" % (method, self._target, version.encode("ascii"))
             self._anew = line + b"".join(fields) + b"\r\n"
             return
+        target = _origin_form(self._target)
         self._events.append(
             RequestHead(
                 method=method.decode("ascii"),
-                target=_origin_form(self._target),
+                target=target,
+                path=_path_of(target),
                 version=version,
                 headers=self._headers,
                 # An HTTP/1.0 client would need a header that the connection stays.
@@ -228,14 +222,15 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         if not self._anew:
-            self._events.append(_END)
+            self._events.append(END)
 
     def _refuse(self, status: int, kind: RefusalKind, detail: str = "") -> None:
+        """End the parsing, within a callback of the parser."""
         self._refused = RefusedRequest(status, kind, detail)
-        raise _Refusal
+        raise httptools.HttpParserCallbackError
 
 
-def path_of(target: bytes) -> str:
+def _path_of(target: bytes) -> str:
     """Return the decoded path of a target in origin-form."""
     return unquote(target.partition(b"?")[0].decode("latin-1"))
 

@@ -19,10 +19,9 @@ from typing import Any
 
 from hypercorn.typing import ASGIFramework
 
-from posd.httpd.admission import AdmissionGate, ConnectionSlot, RejectedTraffic
+from posd.httpd.admission import AdmissionGate, ConnectionSlot, PeerQuotas, RejectedTraffic, SocketPeer, sender_of
 from posd.httpd.connection import BoundedWriter, HttpConnection, ListenerContext, http_config, untaken
 from posd.httpd.messages import RefusedRequest
-from posd.httpd.peers import PeerQuotas, SocketPeer, sender_of
 
 #: Longest TLS handshake, in seconds. A terminal's takes well under a second; a half one must not hold a place longer.
 TLS_HANDSHAKE_SECONDS = 10.0

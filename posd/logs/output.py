@@ -32,7 +32,7 @@ import structlog
 from posd.base.clocks import monotonic, wall
 from posd.base.redaction import REDACTOR
 from posd.base.text import escaped
-from posd.logs.writer import LogWriter
+from posd.logs.writer import LogWriter, output_descriptor
 
 _FIELDS = """
 before bytes_returned code count database detail directory error error_id evidence expires fingerprint_sha256 fleet
@@ -471,20 +471,8 @@ def flush() -> None:
         writer.put(texts)
 
 
-def _descriptor() -> int:
-    """Return the output descriptor. Raise ValueError if none is open."""
-    stream = sys.stdout or sys.stderr
-    if stream is None:
-        raise ValueError("there is no output")
-    return stream.fileno()
-
-
-def _tell_dropped(count: int) -> None:
-    log.warning("log.dropped", count=count)
-
-
 #: Writer of this process's lines.
-writer = LogWriter(_descriptor, _tell_dropped)
+writer = LogWriter(output_descriptor, lambda count: log.warning("log.dropped", count=count))
 
 
 #: A value in a pattern of the standard library's logging.

@@ -6,6 +6,7 @@ An inherited descriptor is shared with others, so it is never made non-blocking:
 import atexit
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
 
@@ -13,6 +14,14 @@ from collections.abc import Callable
 MAX_BYTES = 1_048_576
 #: Longest wait for the reader at the end of the process, in seconds; a working journal takes milliseconds.
 END_SECONDS = 0.5
+
+
+def output_descriptor() -> int:
+    """Return the descriptor of this process's output. Raise ValueError if none is open."""
+    stream = sys.stdout or sys.stderr
+    if stream is None:
+        raise ValueError("there is no output")
+    return stream.fileno()
 
 
 class LogWriter:

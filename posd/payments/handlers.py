@@ -22,11 +22,11 @@ from posd.calls import parameters, streams
 from posd.calls import parameters as at
 from posd.calls.app import json_response, page_response
 from posd.calls.context import CallContext
-from posd.calls.long_poll import wait_until
 from posd.calls.parameters import Parameter, one_of
-from posd.calls.route import ENDS, AnswerSpec, Route, StreamMessage
+from posd.calls.route import AnswerSpec, Route, StreamMessage
 from posd.calls.streams import (
     BATCH_BYTES,
+    ENDS,
     HEARTBEAT_SECONDS,
     NOTICE,
     OUTCOME,
@@ -35,6 +35,7 @@ from posd.calls.streams import (
     MessageBatch,
     Notice,
     message,
+    wait_until,
     wants_stream,
 )
 from posd.payments import abort, documents, journal, lists, model, rows, start

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from posd.base.apart import APART_BYTES, read_apart
+from posd.base.fair_queue import APART_BYTES, read_apart
 from posd.base.ids import Channel
 from posd.base.limits import Limit
 from posd.base.times import iso

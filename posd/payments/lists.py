@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from posd.base import index_words
+from posd.base.canonical_json import asked_words
 from posd.base.json_types import AMOUNT, Exact
 from posd.base.money import ZERO, numbers, total
 from posd.payments import chains, model, rows
@@ -63,7 +63,7 @@ class TransactionPage(msgspec.Struct, frozen=True):
 
 
 class TransactionQuery(Filters, frozen=True, kw_only=True):
-    """What to list. `metadata` is name -> text, see `posd.base.index_words`."""
+    """What to list. `metadata` is name -> text, see `posd.base.canonical_json`."""
 
     sale: str | None = None
     result: Result | None = None
@@ -183,7 +183,7 @@ def _add(found: dict[_Key, Totals], row: SumRow, original: Original | None) -> N
 def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[IndexScan, Condition]]:
     """Yield what is to be walked, each with what else has to be met."""
     conditions, index = page.conditions(), page.index()
-    members = [(words, tuple(map(rows.by_word, words))) for words in starmap(index_words.asked, page.metadata.items())]
+    members = [(words, tuple(map(rows.by_word, words))) for words in starmap(asked_words, page.metadata.items())]
     in_index: Way = (rows.by_index(index, conditions.get(index, ("1", ()))),)
     ways = [] if members and index == "newest" else [in_index]
     if index not in _SHORT:

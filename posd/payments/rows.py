@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from posd.base import index_words
+from posd.base.canonical_json import index_words
 from posd.base.ids import Channel
 from posd.base.money import AmountUnit
 from posd.payments import journal
@@ -382,7 +382,7 @@ def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]
     return [row[0] for row in found]
 
 
-# Words of the till's metadata, by which lists find their transactions (`posd.base.index_words`).
+# Words of the till's metadata, by which lists find their transactions (`posd.base.canonical_json`).
 
 _KEEP = "INSERT OR IGNORE INTO transaction_words (word, at, id) VALUES (?, ?, ?)"
 _DROP = "DELETE FROM transaction_words WHERE word = ? AND at = ? AND id = ?"
@@ -400,4 +400,4 @@ def drop_words(db: sqlite3.Connection, identity: str, created_at: str, metadata:
 
 
 def _words(identity: str, created_at: str, metadata: bytes) -> list[tuple[str, str, str]]:
-    return [(word, created_at, identity) for word in sorted(index_words.words(metadata))]
+    return [(word, created_at, identity) for word in sorted(index_words(metadata))]

@@ -17,7 +17,7 @@ from functools import partial
 
 import structlog
 
-from posd.base.apart import read_apart
+from posd.base.fair_queue import read_apart
 from posd.base.times import iso
 from posd.printing import record, rows
 from posd.printing.entries import Called, repeats

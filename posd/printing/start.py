@@ -23,7 +23,7 @@ from posd.base.ids import Channel
 from posd.base.limits import FREE_FOR_EXTRAS
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.httpd.peers import SocketPeer
+from posd.httpd.admission import SocketPeer
 from posd.printing import record, rows
 from posd.printing.entries import Created, Turn
 from posd.printing.model import NAMES, PrintJob

@@ -14,8 +14,8 @@ from posd.base import limits
 from posd.base.clocks import monotonic
 from posd.base.limits import ALL, Limit
 from posd.base.problems import Problem
+from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
-from posd.httpd.peers import SocketPeer
 from posd.storage.database_files import FreeSpace
 
 #: Least time between two reports that a user has reached a limit, in seconds: the metric counts each time.

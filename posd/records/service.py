@@ -9,9 +9,9 @@ from operator import attrgetter
 import msgspec
 import structlog
 
+from posd.base import clocks
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
-from posd.clock import kernel
 from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
 from posd.records.table import R, RecordKind
@@ -60,7 +60,7 @@ class ServiceParts(msgspec.Struct, eq=False):
     #: Returns a random number from 0 to 1, for jitter.
     chance: Callable[[], float] = lambda: 0.5
     #: Seconds since the boot, sleep included.
-    elapsed: Callable[[], float] = kernel.elapsed
+    elapsed: Callable[[], float] = clocks.elapsed
     #: Returns why the wall clock is not trusted now, or None.
     clock_doubt: Callable[[], str | None] = lambda: None
     #: Raise Problem if an unknown id may have been sent before a restore.

@@ -16,7 +16,7 @@ import structlog
 
 from posd.base.limits import START_BYTES, Limit
 from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
-from posd.httpd.peers import SocketPeer
+from posd.httpd.admission import SocketPeer
 from posd.records.model import Phase
 from posd.records.quotas import SenderQuotas
 from posd.records.request import MalformedJson, RequestFault, malformed

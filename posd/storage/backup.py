@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
-from typing import IO, Annotated, NamedTuple
+from typing import IO, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -123,13 +123,13 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
     try:
         database_files.remove_database(part)  # left by a killed backup
         packed.unlink(missing_ok=True)
-        needs = room(database, target)
-        check_room(target.parent, *needs)
+        needed, spare = room(database, target)
+        check_room(target.parent, needed, spare)
 
         def look() -> None:
             if stop():
                 raise BackupStopped
-            check_room(target.parent, 0, needs.spare)
+            check_room(target.parent, 0, spare)
 
         files.create_private(part)
         try:
@@ -159,15 +159,10 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
     return Written(str(target), size, transactions, at, synced)
 
 
-class BackupSpace(NamedTuple):
-    """Bytes that a backup needs at most on its disk, and bytes that must stay free there."""
+def room(database: Path, target: Path) -> tuple[int, int]:
+    """Return the bytes that a backup needs at most on its disk, and those that must stay free there.
 
-    needed: int
-    spare: int
-
-
-def room(database: Path, target: Path) -> BackupSpace:
-    """Return the room for a backup, and for the payments of a week on the disk of the database. Raise sqlite3.Error.
+    These are for the payments of a week, on the disk of the database. Raise sqlite3.Error.
 
     A compressed backup needs the copy and at most half of it again.
     """
@@ -176,7 +171,7 @@ def room(database: Path, target: Path) -> BackupSpace:
         total, lately = db.execute(_OF_A_WEEK).fetchone()
     own_disk = target.parent.stat().st_dev == database.parent.stat().st_dev
     week = max(SPARE_BYTES, copied * lately // max(total, 1)) if own_disk else 0
-    return BackupSpace(copied + copied // 2 * (target.suffix == ".gz"), week)
+    return copied + copied // 2 * (target.suffix == ".gz"), week
 
 
 #: Number of payments, and number of payments in the week before the newest payment.

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from posd.storage import numbers
+from posd.storage import database_id
 from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: Subject of every change (the feed).
@@ -164,7 +164,7 @@ class Hub:
 
 _INSERT = (
     "INSERT INTO changes (seq, at, kind, id, reason, phase, status, result, attention, terminal)"  # noqa: S608
-    f" VALUES ({numbers.following('changes')}, ?,?,?,?,?,?,?,?,?)"
+    f" VALUES ({database_id.next_number('changes')}, ?,?,?,?,?,?,?,?,?)"
 )
 
 

@@ -7,6 +7,7 @@ commit have their results.
 """
 
 import sqlite3
+from collections.abc import Callable
 
 from posd.base.exposition import Histogram
 
@@ -28,26 +29,28 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
 class Checkpoints:
-    """Schedule of checkpoints, on the monotonic clock, in seconds."""
+    """Schedule of checkpoints. `clock`: monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds = Histogram(BOUNDS)
+        self._clock = clock
         self._functions = 0
-        self._newest = 0.0  # time of the newest commit
+        self._newest = 0.0  # time of the newest commit, if a checkpoint is due
         self._pause = FIRST_PAUSE_SECONDS
 
-    def committed(self, functions: int, now: float) -> None:
+    def committed(self, functions: int) -> None:
         """Count the functions of a commit."""
         self._functions += functions
-        self._newest = now
+        if self._functions >= DUE_AFTER:
+            self._newest = self._clock()
 
-    def due(self, now: float) -> float | None:
+    def due(self) -> float | None:
         """Return the seconds until the next checkpoint if nothing is committed, or None if none is due."""
         if self._functions < DUE_AFTER:
             return None
         if self._functions >= OVERDUE * DUE_AFTER:
             return 0.0
-        return max(0.0, self._newest + self._pause - now)
+        return max(0.0, self._newest + self._pause - self._clock())
 
     def made(self, seconds: float) -> None:
         """Count a checkpoint, also a failed one: that is tried again when the next is due."""

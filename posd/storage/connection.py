@@ -12,7 +12,8 @@ from typing import Any
 
 import structlog
 
-from posd.base import files, index_words
+from posd.base import files
+from posd.base.canonical_json import index_words
 from posd.base.clocks import monotonic, wall
 from posd.base.json_types import encode
 from posd.base.text import composed
@@ -27,7 +28,8 @@ log = structlog.get_logger("posd.store")
 #: Table of the callback keys in a backup. A database in use never has it.
 KEY_TABLE = "backup_key"
 
-#: Found by path: `importlib.resources` would load the reader of ZIP archives, half a megabyte.
+#: Numbered SQL files, append-only; each is one step of `user_version`. Found by path: `importlib.resources` would load
+#: the reader of ZIP archives, half a megabyte.
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 #: Seconds between two log lines about a running upgrade, and SQLite operations between two checks of the time.
@@ -36,7 +38,7 @@ OPERATIONS_AT_A_TIME = 100_000
 
 #: Command for a damaged or lost database.
 RESTORE = "posd restore BACKUP (without one: posd restore --without-backup)"
-_NEXT = (
+NEXT_STEP = (
     f"See what is wrong: posd verify. To put a backup in its place: {RESTORE}; what can be read of the damaged file is "
     "taken over"
 )
@@ -205,7 +207,7 @@ def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> No
             f"{path} has schema {current}, this posd knows schemas up to {newest}: a newer posd has used it; "
             "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
         )
-    db.create_function("index_words", 1, lambda text: encode(index_words.words(text)), deterministic=True)
+    db.create_function("index_words", 1, lambda text: encode(index_words(text)), deterministic=True)
     db.create_function("composed", 1, composed, deterministic=True)
     for version, script in migrations():
         if not current < version <= (wanted or newest):
@@ -320,7 +322,7 @@ def _make(path: Path, at: datetime) -> None:
 def _examine(path: Path, db: sqlite3.Connection) -> None:
     """Check the file without changing it. Raise StoreError or sqlite3.Error."""
     if path.stat().st_size == 0:
-        raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {_NEXT}")
+        raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {NEXT_STEP}")
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone():
         raise StoreError(
@@ -328,31 +330,17 @@ def _examine(path: Path, db: sqlite3.Connection) -> None:
             "move it to another place, and restore it from there: posd restore BACKUP"
         )
     if not version:
-        raise StoreError(f"{path} is no database of posd; nothing was changed. {_NEXT}")
+        raise StoreError(f"{path} is no database of posd; nothing was changed. {NEXT_STEP}")
 
 
 def unusable(path: Path, error: BaseException) -> StoreError:
     """Return the StoreError for a database that an error makes unusable."""
     if is_damage(error):
-        return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {_NEXT}")
+        return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {NEXT_STEP}")
     return StoreError(
         f"the database {path} cannot be used ({error}); nothing was changed. Free the disk if it is full, and check "
-        f"it. {_NEXT}"
+        f"it. {NEXT_STEP}"
     )
-
-
-class Damage:
-    """Damage found in a database in use. It is logged once; each call gets the error."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._told = False
-
-    def tell(self, error: BaseException | None) -> None:
-        """Log the first error that shows damage, with the next step."""
-        if error is not None and is_damage(error) and not self._told:
-            self._told = True
-            log.error("store.damaged", database=str(self._path), error=str(error), detail=_NEXT)
 
 
 def is_damage(error: BaseException) -> bool:

@@ -1,17 +1,20 @@
-"""Identities of a database, stored as marks; the newest counts.
+"""Identities of a database, and the numbers of its rows.
 
-An identity and a number of the feed name a change for good. Within an identity each number is used once, without gaps
-from `first_seq` on. SQLite takes a number back with its transaction or savepoint.
+The identities are stored as marks; the newest counts. An identity and a number of the feed name a change for good.
+Within an identity each number is used once, without gaps from `first_seq` on. SQLite takes a number back with its
+transaction or savepoint.
 """
+# ruff: noqa: S608 - what is put into SQL here are names of tables
 
 import secrets
 import sqlite3
 from contextlib import suppress
 from enum import StrEnum
+from functools import cache
 
 import msgspec
 
-from posd.storage import marks, numbers
+from posd.storage import marks
 
 #: Kind of the marks.
 KIND = "identity"
@@ -90,12 +93,41 @@ def renew(db: sqlite3.Connection, at: str, first_seq: int, cause: IdentityCause)
     return fresh
 
 
-def newest_change_at(db: sqlite3.Connection) -> str | None:
-    """Return the time of the newest line of the feed, or None."""
-    row = db.execute("SELECT at FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
-    return row[0] if row else None
-
-
 def last_seq(db: sqlite3.Connection) -> int:
     """Return the highest number that a change ever had, also if that change was removed."""
-    return numbers.newest(db, "changes")
+    return newest_number(db, "changes")
+
+
+# Numbers of rows (`seq`): each is used once, also after the newest row is removed.
+#
+# The next number exceeds all in the table and the one in sqlite_sequence. A trigger writes sqlite_sequence when the
+# newest row is deleted; skipping numbers writes it as well. AUTOINCREMENT would write it for each row.
+
+
+@cache
+def next_number(table: str) -> str:
+    """Return the SQL expression of the next number of a table."""
+    return f"1 + {_newest_sql('main', table)}"
+
+
+@cache
+def used_outside(table: str, schema: str = "main") -> str:
+    """Return the SQL expression of the highest number that is recorded as used outside the table."""
+    return f"coalesce((SELECT seq FROM {schema}.sqlite_sequence WHERE name = '{table}'), 0)"
+
+
+@cache
+def _newest_sql(schema: str, table: str) -> str:
+    return f"max(coalesce((SELECT max(rowid) FROM {schema}.{table}), 0), {used_outside(table, schema)})"
+
+
+def newest_number(db: sqlite3.Connection, table: str, schema: str = "main") -> int:
+    """Return the highest number that was used, whether its row still exists or not."""
+    number: int = db.execute(f"SELECT {_newest_sql(schema, table)}").fetchone()[0]
+    return number
+
+
+def advance_sequence(db: sqlite3.Connection, table: str, number: int) -> None:
+    """Reserve all numbers up to `number`."""
+    if not db.execute("UPDATE main.sqlite_sequence SET seq = ? WHERE name = ?", (number, table)).rowcount:
+        db.execute("INSERT INTO main.sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))

@@ -76,7 +76,7 @@ class Store:
         try:
             return await run_on_db_thread(reader, partial(copy_context().run, _snapshot, reader._conn, function))
         except sqlite3.DatabaseError as error:
-            self.writer.damage.tell(error)
+            self.writer.note_damage(error)
             if broken(error):
                 await self._reopen(reader)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
@@ -103,7 +103,7 @@ class Store:
             finally:
                 await reader.close()
         except sqlite3.DatabaseError as error:
-            self.writer.damage.tell(error)
+            self.writer.note_damage(error)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
         return None
 

@@ -22,12 +22,11 @@ import structlog
 from posd.base.clocks import monotonic, next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
-from posd.storage import checkpoint, folder
+from posd.storage import checkpoint, open_files
 from posd.storage.checkpoint import Checkpoints
-from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
+from posd.storage.connection import BUSY_TIMEOUT_MS, NEXT_STEP, connect_again, is_damage, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.folder import Told
-from posd.storage.open_files import OpenFiles
+from posd.storage.open_files import FolderWatch, OpenFiles
 
 # One transaction of the writer: the waiting functions, in their order, and one COMMIT.
 #
@@ -123,14 +122,15 @@ class WriteBatch:
     def go_on(self, seconds: float) -> bool:
         """Run functions for `seconds`, at least one of them; return whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
-        end = monotonic() + seconds
-        for function in self._functions[len(self._results) :]:
+        left = self._functions[len(self._results) :]
+        end = monotonic() + seconds if len(left) > 1 else 0.0  # one function is not timed
+        for place, function in enumerate(left):
+            if place and monotonic() > end:
+                return False
             if not run(function):
                 self._forget_all()
                 return False
-            if monotonic() > end:
-                break
-        return len(self._results) == len(self._functions)
+        return True
 
     def _run(self, function: Function) -> bool:
         """Run a function; return False if it raised after a write."""
@@ -299,14 +299,14 @@ class DatabaseWriter:
         self._trusted = True
         self._placed = OpenFiles(path)
         self._placed.note()
-        self.damage = Damage(path)
+        self._is_damaged = False  # and that was logged
         self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
         self._saved = False  # the content of a log without a name is in the database file
         self.error: str | None = None  # error of the newest commit, None if it succeeded
         self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
-        self.checkpoints = Checkpoints()
+        self.checkpoints = Checkpoints(monotonic)
         self._pause_timer: asyncio.TimerHandle | None = None
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
@@ -351,13 +351,13 @@ class DatabaseWriter:
             if (result := await future) is not None:
                 return result[0]
 
-    async def watch(self, told: Told = folder.told) -> None:
+    async def watch(self, watch_folder: FolderWatch = open_files.watch_folder) -> None:
         """Check regularly, and at each change of the folder, that the path names the open files.
 
-        `told`: source of changes of the folder.
+        `watch_folder`: reports changes of the folder.
         """
         changed = asyncio.Event()
-        with told(self._path.parent, changed.set):
+        with watch_folder(self._path.parent, changed.set):
             while True:
                 seconds = LOOK_SECONDS if self.moved is None else LOOK_AGAIN_SECONDS
                 with suppress(TimeoutError):
@@ -383,6 +383,12 @@ class DatabaseWriter:
             log.info("store.file_back", database=str(self._path))
         if before is None and self.moved is not None:
             log.error("store.file_moved", database=str(self._path), detail=self.moved)
+
+    def note_damage(self, error: BaseException | None) -> None:
+        """Log the first error that shows damage in the database, with the next step. Each call gets its error."""
+        if error is not None and is_damage(error) and not self._is_damaged:
+            self._is_damaged = True
+            log.error("store.damaged", database=str(self._path), error=str(error), detail=NEXT_STEP)
 
     def check_placed(self) -> None:
         """Raise StorageUnavailable if the path would open another file."""
@@ -459,7 +465,7 @@ class DatabaseWriter:
                 batch, self._riding = [*batch, *self._riding], []
                 async with self._turn:
                     await self._commit(batch)
-            if (seconds := self.checkpoints.due(monotonic())) is not None:
+            if (seconds := self.checkpoints.due()) is not None:
                 await self._write_back(seconds)
             if self._closing:
                 self._wake.set()
@@ -504,14 +510,14 @@ class DatabaseWriter:
         if failed:
             self.error = str(failed[0])
             self.look()
-            self.damage.tell(failed[0].__cause__)
+            self.note_damage(failed[0].__cause__)
         elif written.anything:  # an empty commit succeeds on a full disk too
             self.error = None
         if written.sync_seconds is not None:
             self._slice_seconds = slice_seconds(written.sync_seconds)
             self.commit_seconds.observe(written.sync_seconds)
             self.commit_functions.observe(len(results))
-            self.checkpoints.committed(len(results), monotonic())
+            self.checkpoints.committed(len(results))
         self._publish(written.changes)
         if written.distrusted:
             self._trusted = False

@@ -24,7 +24,7 @@ from posd.printing import rows as print_jobs
 from posd.printing.record import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import marks, numbers
+from posd.storage import database_id, marks
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows
 
@@ -204,9 +204,9 @@ def text(content: bytes) -> str | bytes:
 def number_above(db: sqlite3.Connection, *, known: bool) -> None:
     """Number new rows above all of both databases; `known`: `old` has the newest number that it used."""
     for table in NUMBERED:
-        newest = max(numbers.newest(db, table, schema) for schema in ("main", "old"))
-        numbers.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
-    numbers.advance_sequence(
+        newest = max(database_id.newest_number(db, table, schema) for schema in ("main", "old"))
+        database_id.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
+    database_id.advance_sequence(
         db, EVENTS.table, journal.next_block(db) - 1
     )  # skips all numbers in the block of a payment
 
@@ -217,7 +217,7 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
     `given_out`: the highest known number of a change in it.
     """
     for table in NUMBERED:
-        numbers.advance_sequence(db, table, max(numbers.newest(db, table), given_out) + NUMBERS_LEFT_OUT)
+        database_id.advance_sequence(db, table, max(database_id.newest_number(db, table), given_out) + NUMBERS_LEFT_OUT)
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
@@ -336,7 +336,7 @@ def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> Appe
         here[tuple(row[name] for name in rows.same)].append(row["seq"])
     insert = (
         f"INSERT INTO main.{rows.table} (seq, {', '.join(rows.columns)})"
-        f" VALUES ({numbers.following(rows.table)}, {', '.join('?' * len(rows.columns))})"
+        f" VALUES ({database_id.next_number(rows.table)}, {', '.join('?' * len(rows.columns))})"
     )
     appended = AppendResult({}, set())
     for row in _select(db, "old", rows):

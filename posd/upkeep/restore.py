@@ -20,7 +20,7 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import StartedPayment
-from posd.storage import backup, connection, database_files, database_id, marks
+from posd.storage import backup, changes, connection, database_files, database_id, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_file, schema_version
 from posd.storage.errors import StoreError
@@ -133,7 +133,7 @@ class Restore:
             files.create_private(self._fresh)
             with closing(open_file(self._fresh, uri=True)) as db:
                 self._fill(db, plain, look)
-                newest_at = database_id.newest_change_at(db)
+                newest_at = changes.newest_at(db)
                 old, taken = self._take_over(db, look, named)
                 missing = not_in(db, named)
                 db.execute("BEGIN")

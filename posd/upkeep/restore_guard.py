@@ -22,7 +22,7 @@ from posd.records import witness
 from posd.records.model import Phase
 from posd.records.witness import StartedPayment, WitnessContents
 from posd.records.witness_file import KEPT, WitnessFile
-from posd.storage import database_id, marks
+from posd.storage import changes, database_id, marks
 from posd.storage.database_id import DatabaseIdentity, IdentityCause
 from posd.storage.marks import GoneBack, MissingRecords, Restored
 from posd.storage.store import Store
@@ -216,7 +216,7 @@ def _compare(unit: WriteTransaction, left: WitnessContents, at: datetime) -> _Fo
     known, seq = database_id.all_of(db), database_id.last_seq(db)
     unknown = not_in(db, left.started)
     why = witness.why_gone_back(left, known, seq, len(unknown))
-    gone_back, newest_at = None, database_id.newest_change_at(db)
+    gone_back, newest_at = None, changes.newest_at(db)
     if why is not None:
         from posd.upkeep import (
             merge,  # megabytes with its imports, which a complete database does not need

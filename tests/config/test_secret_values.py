@@ -9,7 +9,7 @@ import pytest
 from posd.cli.operate.support import SECRET_KEY
 from posd.config import examine
 from posd.config.schema import PROFILE_KEYS, SECTIONS, TerminalConfig, keys
-from posd.daemon.in_force import InForce
+from posd.daemon.reload import InForce
 from tests.cli.processes import posd
 from tests.support.tables import every
 

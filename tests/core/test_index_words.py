@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.index_words import LENGTH, asked, words
+from posd.base.canonical_json import WORD_LENGTH, asked_words, index_words
 from tests.support.tables import every
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
@@ -33,7 +33,7 @@ def written(value: Any) -> str:
 
 
 def word(name: str, value: Any) -> str:
-    (found,) = words(f"{{{json.dumps(name)}: {written(value)}}}".encode())
+    (found,) = index_words(f"{{{json.dumps(name)}: {written(value)}}}".encode())
     return found
 
 
@@ -58,7 +58,7 @@ def word(name: str, value: Any) -> str:
     ],
 )
 def test_it_is_found(stored: str, text: str) -> None:
-    assert set(words(f'{{"k": {stored}}}'.encode())) & set(asked("k", text))
+    assert set(index_words(f'{{"k": {stored}}}'.encode())) & set(asked_words("k", text))
 
 
 @every(
@@ -77,21 +77,21 @@ def test_it_is_found(stored: str, text: str) -> None:
     ],
 )
 def test_it_is_not_found(stored: str, text: str) -> None:
-    assert not set(words(f'{{"k": {stored}}}'.encode())) & set(asked("k", text))
+    assert not set(index_words(f'{{"k": {stored}}}'.encode())) & set(asked_words("k", text))
 
 
 @every("text", [b"", b"no JSON", b"\xff", b'{"a": 1', b"[1]", b"7", b'{"a": "\\ud800"}', b'{"a": NaN}'])
 def test_what_is_no_object_has_no_words(text: bytes) -> None:
-    assert words(text) == []
+    assert index_words(text) == []
 
 
 def test_of_a_repeated_name_the_last_counts() -> None:
-    assert words(b'{"a": 1, "a": 2}') == [word("a", 2)]
+    assert index_words(b'{"a": 1, "a": 2}') == [word("a", 2)]
 
 
 @given(NAMES, VALUES)
 def test_any_member_is_found_by_its_json_and_a_text_by_itself(name: str, value: Any) -> None:
-    assert word(name, value) in asked(name, value if isinstance(value, str) else written(value))
+    assert word(name, value) in asked_words(name, value if isinstance(value, str) else written(value))
 
 
 @given(NAMES, VALUES, NAMES, VALUES)
@@ -113,17 +113,18 @@ def plain(value: Any) -> Any:
 
 
 @given(
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=LENGTH, max_size=2 * LENGTH), st.integers(0, LENGTH - 1)
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=WORD_LENGTH, max_size=2 * WORD_LENGTH),
+    st.integers(0, WORD_LENGTH - 1),
 )
 def test_a_long_word_is_cut_and_still_its_own(text: str, at: int) -> None:
     other = text[:at] + chr(ord(text[at]) ^ 1 if ord(text[at]) not in range(0xD7FF, 0xE001) else 65) + text[at + 1 :]
-    assert len(word("k", text)) == LENGTH
+    assert len(word("k", text)) == WORD_LENGTH
     assert (word("k", text) == word("k", other)) == (text == other)
     assert word("k", text) != word("k", word("k", text))
 
 
 def test_sixteen_kib_have_no_more_words_than_names() -> None:
     many = {f"{number}": 1 for number in range(1500)}
-    assert len(words(json.dumps(many).encode())) == 1500
+    assert len(index_words(json.dumps(many).encode())) == 1500
     deep = b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}"
-    assert [len(found) for found in words(deep)] == [LENGTH]
+    assert [len(found) for found in index_words(deep)] == [WORD_LENGTH]

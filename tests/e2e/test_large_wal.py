@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from posd.storage import wal
+from posd.storage import database_files
 from tests.cli.processes import posd as command
 from tests.e2e.test_standing_still import pay
 from tests.support.daemon import Daemon
@@ -41,7 +41,7 @@ def grow(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE grown (content BLOB)")
-        db.execute("INSERT INTO grown VALUES (zeroblob(?))", (wal.LARGE_BYTES,))
+        db.execute("INSERT INTO grown VALUES (zeroblob(?))", (database_files.LARGE_LOG_BYTES,))
         db.execute("DROP TABLE grown")
         db.execute("COMMIT")
 
@@ -58,8 +58,8 @@ async def test_who_keeps_the_log_from_being_cut_is_named_until_that_program_ends
     with reading(posd.database) as pid:
         grow(posd.database)
         await pay(posd, terminal)
-        assert log.stat().st_size > wal.LARGE_BYTES
-        assert [reader.pid for reader in wal.readers(posd.database)] == [pid]
+        assert log.stat().st_size > database_files.LARGE_LOG_BYTES
+        assert [reader for reader, _ in database_files.log_readers(posd.database)] == [pid]
         found = await storage(posd)
         assert found["status"] == "degraded"
         assert f"(process {pid}) reads the database without end" in found["detail"]
@@ -69,5 +69,5 @@ async def test_who_keeps_the_log_from_being_cut_is_named_until_that_program_ends
         assert f"(process {pid}) reads the database without end" in " ".join(doctor.stdout.split())
     terminal.start = None
     await pay(posd, terminal, 2)
-    assert log.stat().st_size < wal.LARGE_BYTES
+    assert log.stat().st_size < database_files.LARGE_LOG_BYTES
     assert (await storage(posd))["status"] == "ok"

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from posd import tls
-from posd.daemon import watchdog
+from posd.daemon import systemd
 from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import run_on_db_thread
@@ -74,7 +74,7 @@ async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monke
         monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
         monkeypatch.setenv("WATCHDOG_USEC", "3000")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
-        giving = asyncio.create_task(watchdog.watch(store.alive, lambda: "well"))
+        giving = asyncio.create_task(systemd.run_watchdog(store.alive, lambda: "well"))
         assert (await heard.heard())["WATCHDOG"] == "1"
         stuck = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -106,10 +106,10 @@ async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monke
     [
         ({}, None),
         ({"WATCHDOG_USEC": "30000000"}, None),
-        ({"NOTIFY_SOCKET": "/n"}, watchdog.STATUS_SECONDS),
+        ({"NOTIFY_SOCKET": "/n"}, systemd.STATUS_SECONDS),
         ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "30000000"}, 10),
-        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, watchdog.STATUS_SECONDS),
-        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, watchdog.STATUS_SECONDS),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, systemd.STATUS_SECONDS),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, systemd.STATUS_SECONDS),
     ],
 )
 def test_how_often_a_sign_is_given(
@@ -119,7 +119,7 @@ def test_how_often_a_sign_is_given(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert watchdog.pause() == expected
+    assert systemd.watchdog_pause() == expected
 
 
 @pytest.mark.parametrize("times", some((1, 4), 1))

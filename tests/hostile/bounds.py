@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from posd.httpd.peers import MAX_TURNED_AWAY
+from posd.httpd.admission import MAX_TURNED_AWAY
 
 if TYPE_CHECKING:
     from tests.hostile.run import Result, Times

@@ -30,7 +30,6 @@ BY_ITSELF = frozenset(
 #: Modules of the daemon in which that stands, and why.
 MAY = {
     "posd.base.clocks": "the clocks themselves",
-    "posd.clock.kernel": "a clock itself",
     "posd.daemon.reload": "the service manager compares it with the machine's clock",
     "posd.daemon.surroundings": "the real things",
     "posd.storage.open_files": "it is compared with the time of a folder, which is the kernel's",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from posd.base.times import iso, parse_iso, released
-from posd.clock import kernel
+from posd.clock import clock as clocks
 from posd.clock.clock import LOOK_SECONDS, MOST_STRETCHES, WallClock, last_confirmation, stretches
 from posd.clock.rules import CATCH_UP, Doubt, Kernel
 from posd.storage import changes
@@ -218,12 +218,12 @@ async def test_a_clock_that_jumps_to_and_fro_fills_no_disk(machine: Machine) -> 
 
 def test_the_kernel_is_asked_about_the_clock_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
-    assert kernel.state(now) in Kernel
+    assert clocks.kernel_state(now) in Kernel
     # Of another clock it says nothing; there the file of systemd-timesyncd counts.
     other = now + 1_000_000.0
     touched = tmp_path / "synchronized"
-    monkeypatch.setattr(kernel, "TIMESYNC", touched)
-    assert kernel.state(other) is Kernel.UNKNOWN
+    monkeypatch.setattr(clocks, "TIMESYNC", touched)
+    assert clocks.kernel_state(other) is Kernel.UNKNOWN
     touched.touch()
-    assert kernel.state(other) is Kernel.UNKNOWN, "it was not set right by this clock lately"
-    assert kernel.state(now + 60.0) is Kernel.SYNCHRONISED
+    assert clocks.kernel_state(other) is Kernel.UNKNOWN, "it was not set right by this clock lately"
+    assert clocks.kernel_state(now + 60.0) is Kernel.SYNCHRONISED

@@ -6,7 +6,7 @@ import pytest
 
 from posd.base import limits
 from posd.base.problems import Problem
-from posd.httpd.peers import SocketPeer
+from posd.httpd.admission import SocketPeer
 from posd.records.quotas import Quotas
 from posd.records.quotas import sender as budget_of
 from posd.storage.database_files import FreeSpace

@@ -14,7 +14,7 @@ import pytest
 from posd.base.times import iso
 from posd.daemon import presence
 from posd.daemon.downtime import Absence, DowntimeCause
-from posd.daemon.presence import BEAT_SECONDS, Presence, PresenceClock
+from posd.daemon.presence import BEAT_SECONDS, Presence
 from posd.payments.model import OperationType, Outcome, Result, Transaction
 from posd.payments.record import Recorded, TransactionChanged, begin, move
 from posd.records.model import Phase
@@ -50,8 +50,8 @@ class Machine:
     async def daemon(self) -> AsyncIterator[tuple[Store, Presence]]:
         """Run what matters here of a daemon."""
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
-        clock = PresenceClock(lambda: self.wall, lambda: self.awake, lambda: self.elapsed)
-        presence = Presence(store, self.alive, lambda: self.accepting, clock)
+        clocks = (lambda: self.wall), (lambda: self.elapsed), (lambda: self.awake)
+        presence = Presence(store, self.alive, lambda: self.accepting, *clocks)
         store.hub.listen(presence.changed, TransactionChanged)
         try:
             await presence.begin()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from posd.base.apart import APART_BYTES, read_apart
+from posd.base.fair_queue import APART_BYTES, read_apart
 from posd.payments import inbox
 from posd.payments.inbox import MAX_READINGS, BodyNotParsed, EventReadings
 from posd.payments.wire import NotAnEvent, read_event

@@ -338,7 +338,7 @@ class Machine:
             unix_socket=self.network.unix_socket,
             snapshot=self._snapshot,
             reports=self._reports,
-            told=lambda _folder, _changed: nullcontext(),
+            watch_folder=lambda _folder, _changed: nullcontext(),
             chance=self.random.random,
             descriptors=lambda _wanted: 4096,
             local_addresses=lambda: [self.network.machine],

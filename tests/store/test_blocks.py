@@ -14,7 +14,7 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.lifecycle import Verdict
 from posd.payments.wire import read_event
-from posd.storage import backup, numbers
+from posd.storage import backup, database_id
 from posd.storage.connection import migrate
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows
@@ -96,8 +96,8 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
             elif what == "scatter":
                 journal.scatter(db, name(number))
             elif what == "leave out":
-                given_out.append(numbers.newest(db, "events") + 10)
-                numbers.advance_sequence(db, "events", given_out[-1])
+                given_out.append(database_id.newest_number(db, "events") + 10)
+                database_id.advance_sequence(db, "events", given_out[-1])
             else:
                 journal.remove_events(db, name(number))
                 expected[number] = []
@@ -112,18 +112,18 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
 @pytest.mark.parametrize("table", ["events", "journal", "changes"])
 def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Filled, table: str) -> None:
     filled.pay(0)
-    before = numbers.newest(filled.db, table)
+    before = database_id.newest_number(filled.db, table)
     assert before > 0
     filled.db.execute(f"DELETE FROM {table} WHERE seq > ?", (before - 2,))
-    assert numbers.newest(filled.db, table) == before
+    assert database_id.newest_number(filled.db, table) == before
     filled.db.execute(f"DELETE FROM {table}")
-    assert numbers.newest(filled.db, table) == before
+    assert database_id.newest_number(filled.db, table) == before
     filled.pay(1)
     (first,) = filled.db.execute(f"SELECT min(seq) FROM {table}").fetchone()
     assert first > before
-    numbers.advance_sequence(filled.db, table, first + 10**6)
+    database_id.advance_sequence(filled.db, table, first + 10**6)
     filled.pay(2)
-    assert numbers.newest(filled.db, table) > first + 10**6
+    assert database_id.newest_number(filled.db, table) > first + 10**6
 
 
 def test_events_of_before_are_found_and_more_of_them_too(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage.folder import told
+from posd.storage.open_files import watch_folder
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "a file comes": lambda folder: (folder / "new").write_bytes(b""),
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", CHANGES)
 async def test_what_comes_goes_or_is_moved_is_told(folder: Path, name: str) -> None:
     changed = asyncio.Event()
-    with told(folder, changed.set):
+    with watch_folder(folder, changed.set):
         CHANGES[name](folder)
         async with asyncio.timeout(30):
             await changed.wait()
@@ -40,7 +40,7 @@ async def test_what_comes_goes_or_is_moved_is_told(folder: Path, name: str) -> N
 async def test_what_is_written_is_not_told(folder: Path) -> None:
     heard: list[str] = []
     changed = asyncio.Event()
-    with told(folder, lambda: (heard.append("changed"), changed.set())[1]):
+    with watch_folder(folder, lambda: (heard.append("changed"), changed.set())[1]):
         (folder / "file").write_bytes(b"more")
         await asyncio.sleep(0)  # the loop looks at all descriptors in each turn
         await asyncio.sleep(0)
@@ -53,7 +53,7 @@ async def test_what_is_written_is_not_told(folder: Path) -> None:
 
 async def test_after_the_end_nothing_is_told(folder: Path) -> None:
     heard: list[str] = []
-    with told(folder, lambda: heard.append("changed")):
+    with watch_folder(folder, lambda: heard.append("changed")):
         pass
     (folder / "file").unlink()
     await asyncio.sleep(0)
@@ -62,5 +62,5 @@ async def test_after_the_end_nothing_is_told(folder: Path) -> None:
 
 
 async def test_a_folder_that_cannot_be_watched_is_not_told_of(tmp_path: Path) -> None:
-    with told(tmp_path / "nowhere", lambda: pytest.fail("it was told")):
+    with watch_folder(tmp_path / "nowhere", lambda: pytest.fail("it was told")):
         await asyncio.sleep(0)

@@ -10,7 +10,6 @@ from weakref import WeakSet
 
 import pytest
 
-from posd.base.clocks import monotonic
 from posd.storage import checkpoint, writer
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import open_database
@@ -460,7 +459,7 @@ async def test_a_log_that_cannot_be_written_back_loses_nothing(store: Store, tmp
 async def tried(store: Store) -> None:
     """Return once a checkpoint that was due has been made, or has failed."""
     async with asyncio.timeout(20):
-        while store.writer.checkpoints.due(monotonic()) is not None:  # noqa: ASYNC110 - nobody is told
+        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.005)
 
 
@@ -477,7 +476,7 @@ async def test_the_log_is_written_back_in_a_pause(monkeypatch: pytest.MonkeyPatc
     assert await store.empty_log()
     for name in "ab":
         await store.write(insert(name))
-    assert store.writer.checkpoints.due(monotonic()) is None
+    assert store.writer.checkpoints.due() is None
     await store.write(insert("c"))
     await tried(store)
     assert in_the_file(tmp_path) == ["a", "b", "c"]
@@ -530,7 +529,7 @@ async def test_the_end_does_not_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch
     pause(monkeypatch, 3600, 1)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     await store.write(insert("a"))
-    assert store.writer.checkpoints.due(0) is not None
+    assert store.writer.checkpoints.due() is not None
     async with asyncio.timeout(20):
         await store.close()
 
@@ -551,12 +550,16 @@ async def test_the_end_does_not_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch
 def test_the_pause_before_a_checkpoint_is_longer_where_the_disk_is_slow(
     took: float | None, functions: int, due: float | None
 ) -> None:
-    checkpoints = Checkpoints()
+    now = 3.0
+    checkpoints = Checkpoints(lambda: now)
     if took is not None:
-        checkpoints.committed(500, now=3)
+        checkpoints.committed(500)
         checkpoints.made(took)
-    checkpoints.committed(functions, now=50)
-    assert checkpoints.due(50) == pytest.approx(due)
+    now = 50
+    checkpoints.committed(functions)
+    assert checkpoints.due() == pytest.approx(due)
     if due:
-        assert checkpoints.due(50 + due / 2) == pytest.approx(due / 2)
-        assert checkpoints.due(50 + due + 1) == 0
+        now = 50 + due / 2
+        assert checkpoints.due() == pytest.approx(due / 2)
+        now = 50 + due + 1
+        assert checkpoints.due() == 0

@@ -18,7 +18,7 @@ LENGTH = b"content-length"
 
 def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = True) -> RequestHead:
     """Return what was asked."""
-    return RequestHead(method, b"/", version, [], keep_alive=keep_alive, expects=False)
+    return RequestHead(method, b"/", "/", version, [], keep_alive=keep_alive, expects=False)
 
 
 def answer(asked: RequestHead | None = None) -> ResponseEncoder:

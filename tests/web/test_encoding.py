@@ -7,8 +7,7 @@ from decimal import Decimal
 import msgspec
 
 from posd.base.problems import Problem
-from posd.calls import encoding
-from posd.calls.app import json_response, problem_response
+from posd.calls.app import choose_encoding, json_response, problem_response
 from posd.calls.streams import message
 
 
@@ -16,7 +15,7 @@ def written(write: Callable[[], bytes], *, texts: bool) -> bytes:
     """Return what a call writes that has chosen so."""
 
     def call() -> bytes:
-        encoding.choose(texts=texts)
+        choose_encoding(texts=texts)
         return write()
 
     return copy_context().run(call)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.httpd.messages import (
+    END,
     MAX_AT_ONCE,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     MAX_UNUSED_BYTES,
-    EndOfRequest,
     Event,
     RefusedRequest,
     RequestHead,
@@ -56,7 +56,7 @@ def outline(events: list[Event]) -> list[object]:
         elif isinstance(event, RefusedRequest):
             made.append(event.status)
         else:
-            made.append("end" if isinstance(event, EndOfRequest) else bytes(event))
+            made.append("end" if event is END else bytes(event))
     return made
 
 
@@ -175,7 +175,7 @@ def test_what_the_client_means_to_do(name: str) -> None:
 def test_a_head() -> None:
     (found, _) = read(head("X-Y:  a b\t", "empty:", "host: posd", line="GET /a?b HTTP/1.1"))
     headers = [(b"x-y", b"a b"), (b"empty", b""), (b"host", b"posd")]
-    assert found == RequestHead("GET", b"/a?b", "1.1", headers, keep_alive=True, expects=False)
+    assert found == RequestHead("GET", b"/a?b", "/a", "1.1", headers, keep_alive=True, expects=False)
 
 
 def test_a_question_for_another_protocol_is_not_there() -> None:
@@ -217,7 +217,7 @@ def test_a_body_in_tiny_chunks_is_one_piece() -> None:
 
 @pytest.mark.parametrize("one", [GET, head("content-length: 1") + b"x", head(*UPGRADE)], ids=["GET", "body", "upgrade"])
 def test_requests_at_once(one: bytes) -> None:
-    assert sum(isinstance(event, EndOfRequest) for event in read(one * MAX_AT_ONCE)) == MAX_AT_ONCE
+    assert sum(event is END for event in read(one * MAX_AT_ONCE)) == MAX_AT_ONCE
     assert outline(read(*[one] * (2 * MAX_AT_ONCE)))[-1] == "end"
     more = read(one * (2 * MAX_AT_ONCE))
     assert (
@@ -315,10 +315,10 @@ def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> Non
 @settings(max_examples=examples(30, 300))
 @given(streams() | st.binary(max_size=200))
 def test_a_request_comes_in_order(data: bytes) -> None:
-    before: object = EndOfRequest
+    before: object = type(END)
     for event in read(data):
         kind = type(event)
-        assert (kind is RequestHead) == (before is EndOfRequest and kind is not RefusedRequest), (before, kind)
+        assert (kind is RequestHead) == (before is type(END) and kind is not RefusedRequest), (before, kind)
         before = kind
 
 
@@ -335,7 +335,7 @@ def meanings(events: list[Event]) -> list[Meaning]:
             current, body = event, b""
         elif isinstance(event, bytearray):
             body += event
-        elif isinstance(event, EndOfRequest) and current is not None:
+        elif event is END and current is not None:
             made.append((current.method, current.target, current.version, _fields(current.headers), body))
     return made
 

@@ -10,8 +10,8 @@ from hypercorn.typing import ASGIReceiveEvent
 from starlette.requests import Request
 
 from posd.calls import streams
-from posd.calls.long_poll import ClientGone, wait_until
-from posd.calls.streams import MessageBatch, Streams
+from posd.calls.app import ClientGone
+from posd.calls.streams import MessageBatch, Streams, wait_until
 from posd.httpd.connection import BodyChannel
 from posd.storage.changes import Hub
 from posd.storage.writer import RecordedChange

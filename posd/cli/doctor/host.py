@@ -13,7 +13,7 @@ from posd.cli.app.times import age, in_words, moment
 from posd.cli.doctor.context import DoctorContext, Findings
 from posd.cli.doctor.database import open_unchanged
 from posd.cli.explain.catalogue import say
-from posd.clock import kernel
+from posd.clock.clock import kernel_state
 from posd.clock.rules import Kernel
 
 #: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
@@ -24,7 +24,7 @@ MINUTES_SECONDS = 60.0
 
 def check_clock(shop: DoctorContext) -> Findings:
     """Check whether something sets the clock, and how far those of the terminals are from it."""
-    state = kernel.state(time.time())
+    state = kernel_state(time.time())
     if state in (Kernel.UNSYNCHRONISED, Kernel.SYNCHRONISED):
         yield shop.tell(f"clock.{'kept' if state is Kernel.SYNCHRONISED else 'alone'}", "this machine")
     said = shop.health("clock")

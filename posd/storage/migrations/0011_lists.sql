@@ -1,4 +1,4 @@
--- Words of the metadata as posd/base/index_words.py makes them, in place of those of 0007; and an index of results that
+-- Words of the metadata as posd/base/canonical_json.py makes them, in place of those of 0007; and an index of results that
 -- are rare: an approval is not in it, and writes nothing more.
 
 DELETE FROM transaction_words;

@@ -2,7 +2,7 @@
 -- that is its own, and the row of the payment has its number. No index is written for them. Where a payment has more, or
 -- had events before this, `together` is NULL, and the index finds them.
 -- Numbers come without AUTOINCREMENT, which writes a page of its own for each row: the next one is above all that are
--- there and what sqlite_sequence has (posd/storage/numbers.py), which is written where the newest row goes.
+-- there and what sqlite_sequence has (posd/storage/database_id.py), which is written where the newest row goes.
 
 ALTER TABLE transactions ADD COLUMN first_event INTEGER;
 ALTER TABLE events ADD COLUMN together INTEGER;

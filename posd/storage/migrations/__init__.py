@@ -1,1 +1,0 @@
-"""Numbered SQL files, append-only; each is one step of `user_version`."""

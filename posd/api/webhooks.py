@@ -31,7 +31,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.inbox import CallbackReceipt
 from posd.records.received_callback import UnreadableCallback
 from posd.records.replies import UNPARSABLE, CallbackResult
-from posd.terminals.auth.webhooks import Headers
+from posd.terminals.webhook_signatures import Headers
 
 #: Longest reception of a body, in seconds. A terminal sends an event in one piece.
 BODY_SECONDS = 10.0

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.api.documents import Counters, DaemonStatus, Disk, Health, LastPayment, TerminalStatus, Version
-from posd.api.figures import DatabaseGauges, read
+from posd.api.metrics import DatabaseGauges, read_gauges
 from posd.api.service import overall
 from posd.api.terminals import CHECK_SECONDS
 from posd.base.problems import Problem
@@ -57,7 +57,7 @@ def stored(db: sqlite3.Connection, serials: Sequence[str]) -> StoredStatus:
         for serial in serials
         for row in (db.execute(_RECORDED, (recent[serial],)) if serial in recent else db.execute(_LAST, (serial,)))
     }
-    return StoredStatus(read(db), last, dict(leases(db)))
+    return StoredStatus(read_gauges(db), last, dict(leases(db)))
 
 
 class StatusCalls:

@@ -9,8 +9,15 @@ Source: terminal API, Calls to a terminal.
 from enum import StrEnum
 from typing import assert_never
 
-from posd.terminals.attempt import UNAUTHENTICATED, UNDECIDED_CLIENT_ERRORS, Attempt, NotSent, Replied, ReplyLost
-from posd.terminals.envelope import read_envelope
+from posd.terminals.attempt import (
+    UNAUTHENTICATED,
+    UNDECIDED_CLIENT_ERRORS,
+    Attempt,
+    NotSent,
+    Replied,
+    ReplyLost,
+    read_envelope,
+)
 
 
 class AbortAnswer(StrEnum):

@@ -36,7 +36,7 @@ from posd.records.retention import Pruned
 from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
-from posd.terminals.auth.webhooks import Headers
+from posd.terminals.webhook_signatures import Headers
 
 # Transaction events as they are read from their bytes.
 #

@@ -36,8 +36,7 @@ from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase
 from posd.records.retention import Pruned
-from posd.terminals.attempt import NeverSent, StartRefused
-from posd.terminals.envelope import ErrorEnvelope
+from posd.terminals.attempt import ErrorEnvelope, NeverSent, StartRefused
 
 _set = msgspec.structs.replace
 

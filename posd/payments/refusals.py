@@ -10,8 +10,16 @@ import msgspec
 
 from posd.base.json_types import Object
 from posd.base.text import shown
-from posd.terminals.attempt import UNAUTHENTICATED, Doubtful, Replied, StartRefused, refused, with_remark
-from posd.terminals.envelope import ErrorEnvelope, word
+from posd.terminals.attempt import (
+    UNAUTHENTICATED,
+    Doubtful,
+    ErrorEnvelope,
+    Replied,
+    StartRefused,
+    refused,
+    with_remark,
+    word,
+)
 
 #: The type and code of what the cardholder canceled.
 CANCELED = ("TERMINAL-SUNMI", "-1")

@@ -18,8 +18,7 @@ from posd.base.json_types import Object, as_text, decode, encode
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import SearchResult
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
-from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, with_remark
-from posd.terminals.envelope import envelope_in
+from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, envelope_in, with_remark
 
 #: Elements of a reply that are looked at; a search for one id has one, or its few events.
 MAX_ELEMENTS = 256

@@ -37,8 +37,16 @@ from posd.base.json_types import Object, as_text
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
 from posd.payments.refusals import Canceled, judge_error
-from posd.terminals.attempt import Attempt, Doubtful, NeverSent, Replied, StartRefused, judge_start, with_remark
-from posd.terminals.envelope import envelope_in
+from posd.terminals.attempt import (
+    Attempt,
+    Doubtful,
+    NeverSent,
+    Replied,
+    StartRefused,
+    envelope_in,
+    judge_start,
+    with_remark,
+)
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 256

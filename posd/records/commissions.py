@@ -10,8 +10,8 @@ from posd.records.terminals import write_decision
 from posd.storage import marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
-from posd.terminals.commission import Commission, Part
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Commission, Part
 
 log = structlog.get_logger("posd.commissions")
 

@@ -7,7 +7,7 @@ import structlog
 
 from posd.base.ids import Channel
 from posd.records.replies import CallbackResult
-from posd.terminals.auth.webhooks import Headers, names
+from posd.terminals.webhook_signatures import Headers, names
 
 log = structlog.get_logger("posd.webhooks")
 

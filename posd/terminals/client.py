@@ -22,9 +22,23 @@ import msgspec
 from posd.base.clocks import wall
 from posd.base.fair_queue import end_turn
 from posd.terminals import trust
-from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, SendWithheld, with_remark
-from posd.terminals.auth import clock
-from posd.terminals.auth.request import Authentication, NotAuthenticated, OutgoingRequest, UnreadableReply, authenticate
+from posd.terminals.attempt import (
+    Attempt,
+    NotSent,
+    Replied,
+    ReplyLost,
+    SendWithheld,
+    clock_ahead,
+    clock_remark,
+    with_remark,
+)
+from posd.terminals.authentication import (
+    Authentication,
+    NotAuthenticated,
+    OutgoingRequest,
+    UnreadableReply,
+    authenticate,
+)
 from posd.terminals.exchange import ClientExchange, ExchangeFailed, HttpAnswer, request_bytes
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 from posd.tls import server_hostname
@@ -199,8 +213,8 @@ class TerminalAccess:
             return Replied(answer.status, answer.body, complete=False)
         remark = ""
         if self._window is not None and not 200 <= answer.status < 300:
-            ahead = clock.ahead(self._now(), answer.date)
-            remark = clock.remark(answer.status, ahead, self._window)
+            ahead = clock_ahead(self._now(), answer.date)
+            remark = clock_remark(answer.status, ahead, self._window)
         if answer.status == HTTPStatus.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
             remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)

@@ -13,10 +13,10 @@ from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, Profiles
 from posd.terminals import identity
 from posd.terminals.announcements import Announcement, Candidate, CandidateVerdict, SerialAnnouncements, is_at
-from posd.terminals.commission import Commission
 from posd.terminals.identity import (
     AddressConflict,
     Claimants,
+    Commission,
     LastTrusted,
     OtherTerminal,
     Proof,

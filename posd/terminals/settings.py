@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from posd.base.clocks import wall
 from posd.config import TerminalConfig
-from posd.terminals import trust
-from posd.terminals.auth import schemes
-from posd.terminals.auth.webhooks import Verifier
+from posd.terminals import authentication, trust
+from posd.terminals.webhook_signatures import Verifier
 
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess
@@ -51,9 +50,7 @@ def resolve_settings(
     """
     contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
     return {
-        terminal.serial: TerminalSettings(
-            terminal, _client_maker(terminal, contexts, now), schemes.of_webhooks(terminal)
-        )
+        terminal.serial: TerminalSettings(terminal, _client_maker(terminal, contexts, now), webhook_verifier(terminal))
         for terminal in terminals
     }
 
@@ -67,7 +64,7 @@ def _client_maker(
 
     Raise OSError or HeaderError.
     """
-    authenticates = schemes.of(terminal, now)
+    authenticates = authentication_of(terminal, now)
     if terminal.ca_file is not None or terminal.pin is not None:
         # reports an unusable file at the start
         contexts(terminal.ca_file, terminal.pin, system=False)
@@ -92,3 +89,36 @@ def _client_maker(
         )
 
     return make
+
+
+def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> authentication.Authentication:
+    """Return the configured authentication of a terminal; reads its secrets.
+
+    Raise HeaderError if a secret cannot be read. Blocking.
+    """
+    values = {name: header.resolve() for name, header in terminal.headers.items()}
+    beside = authentication.headers(values) if values else authentication.none
+    if terminal.auth == "none":
+        return beside
+    assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
+    scheme = _scheme(terminal, terminal.business_code.resolve(), lambda: now().timestamp())
+    return lambda request: scheme(beside(request))
+
+
+def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
+    """Return the verifier of a terminal's webhooks, or None if no signature is expected; reads its secret.
+
+    Raise HeaderError if the secret cannot be read. Blocking.
+    """
+    if not terminal.webhook_signature:
+        return None
+    assert terminal.secret_of_webhooks is not None  # noqa: S101 - the configuration is refused without one
+    return Verifier(terminal.webhook_signature, terminal.secret_of_webhooks.resolve())
+
+
+def _scheme(terminal: TerminalConfig, business_code: str, now: Callable[[], float]) -> authentication.Authentication:
+    if terminal.auth == "hmac":
+        return authentication.HmacSha256(business_code, now)
+    from posd.terminals.hash_encrypt import HashEncrypt  # imported late: it loads the encryption library
+
+    return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt, now)

@@ -18,16 +18,15 @@ from posd.base.money import AmountUnit
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config.profile import AccessMode, Table, resolve_path
-from posd.terminals import commission, identity
+from posd.terminals import identity
 from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
 from posd.terminals.attempt import Attempt, NotSent, refuser
-from posd.terminals.auth.webhooks import Headers
-from posd.terminals.commission import Commission
 from posd.terminals.documents import Claim, Claimant, Commissioned, Identity, State, Terminal
-from posd.terminals.identity import AddressConflict, OpenConflict, Proof, Trusted
+from posd.terminals.identity import AddressConflict, Commission, OpenConflict, Proof, Trusted
 from posd.terminals.location import AddressChange, FleetState, NewestStart, TerminalLocation
 from posd.terminals.settings import TerminalSettings
 from posd.terminals.trust import Reached, Unreached
+from posd.terminals.webhook_signatures import Headers
 
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess
@@ -123,7 +122,7 @@ class FleetTerminal(TerminalLocation):
     def profile_version(self) -> str:
         """Version of its profile."""
         if self._version is None:
-            self._version = commission.version(self.config, self.rows)
+            self._version = identity.profile_version(self.config, self.rows)
         return self._version
 
     @property
@@ -139,7 +138,7 @@ class FleetTerminal(TerminalLocation):
 
     def vouched(self, operation: str) -> bool:
         """Return whether an operator vouches for an operation, by configuration or commissioning."""
-        return commission.vouched(operation, self.rows[operation], self.profile_version, self.commissioned)
+        return identity.vouched(operation, self.rows[operation], self.profile_version, self.commissioned)
 
     def webhook_fault(self, headers: Headers, body: bytes) -> str:
         """Return why the signature of a webhook is refused; empty if it is right, or none is expected."""

@@ -22,8 +22,7 @@ from posd.payments.transitions import (
 )
 from posd.payments.wire import Judgement, StartAccepted
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
-from posd.terminals.envelope import ErrorEnvelope
+from posd.terminals.attempt import Doubtful, ErrorEnvelope, NeverSent, StartRefused
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.events import body
 from tests.support.tables import there

@@ -19,10 +19,10 @@ from posd.base.clocks import wall
 from posd.config import Config, HeaderError, Pin, load
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth.request import Authentication, NotAuthenticated, OutgoingRequest, authenticate
-from posd.terminals.auth.schemes import headers, none, of
+from posd.terminals.authentication import Authentication, NotAuthenticated, OutgoingRequest, authenticate, headers, none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.fleet import Fleet
+from posd.terminals.settings import authentication_of
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, http, scripted_terminal
@@ -177,9 +177,9 @@ def one(tmp_path: Path, entry: str) -> Config:
 
 def test_the_configuration_chooses_and_secrets_are_read_once(tmp_path: Path) -> None:
     request = OutgoingRequest("GET", "https://t/x", {"accept": "application/json"})
-    assert of(one(tmp_path, "").terminals[0], wall) is none
+    assert authentication_of(one(tmp_path, "").terminals[0], wall) is none
     (tmp_path / "token").write_text("old")
-    authentication = of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0], wall)
+    authentication = authentication_of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0], wall)
     (tmp_path / "token").write_text("new")
     assert authentication(request).headers == {"accept": "application/json", "X-Key": "old"}
 

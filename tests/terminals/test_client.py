@@ -8,7 +8,7 @@ import pytest
 
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
-from posd.terminals.auth.schemes import none
+from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal

@@ -15,7 +15,7 @@ import trustme
 from posd.config import Pin
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied, ReplyLost, SendWithheld
-from posd.terminals.auth.schemes import none
+from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.exchange import (
     MAX_FRAMING_BYTES,

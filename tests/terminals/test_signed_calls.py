@@ -12,8 +12,8 @@ from pathlib import Path
 from posd.config.schema import HashEncryptConfig
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth.hash_encrypt import HashEncrypt, SigningMoment
 from posd.terminals.client import TerminalAccess
+from posd.terminals.hash_encrypt import HashEncrypt, SigningMoment
 from tests.support.tables import every
 from tests.support.terminal import Request, Script, ScriptedTerminal, scripted_terminal
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth.hash_encrypt import HashEncrypt, SigningMoment
-from posd.terminals.auth.request import OutgoingRequest, UnreadableReply
-from posd.terminals.auth.schemes import HmacSha256
+from posd.terminals.authentication import HmacSha256, OutgoingRequest, UnreadableReply
+from posd.terminals.hash_encrypt import HashEncrypt, SigningMoment
 from tests.support.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]

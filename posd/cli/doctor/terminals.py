@@ -22,7 +22,7 @@ from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
 from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement
-from posd.terminals.auth.clock import ahead
+from posd.terminals.attempt import clock_ahead
 from posd.terminals.client import HEADERS, TerminalAccess
 from posd.terminals.exchange import ClientExchange, ExchangeFailed, request_bytes
 from posd.terminals.interfaces import snapshot
@@ -119,7 +119,7 @@ async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, con
             answer = await exchange.answer(lambda: None)
     finally:
         exchange.close()
-    if (behind := ahead(datetime.now(UTC), answer.date)) is not None:
+    if (behind := clock_ahead(datetime.now(UTC), answer.date)) is not None:
         shop.clocks[terminal.serial] = -behind
 
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.base.canonical_json import canonical
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth.request import OutgoingRequest, UnreadableReply
+from posd.terminals.authentication import OutgoingRequest, UnreadableReply
 
 #: Signed text of a request without a body.
 EMPTY = b"{}"

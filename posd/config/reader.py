@@ -105,7 +105,7 @@ def whole(layers: Layers, *, check_files: bool = True) -> Config:
 
 
 def _located(error: ConfigError) -> ConfigError:
-    from posd.config.lines import located  # imported late: only for problems
+    from posd.config.layers import located  # imported late: only for problems
 
     return ConfigError(located(error.problems))
 

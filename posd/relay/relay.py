@@ -17,15 +17,28 @@ import structlog
 from posd import __version__
 from posd.base.exposition import Samples, counter, gauge, process_families, process_values, render, table
 from posd.base.times import iso
-from posd.client.errors import Problem, Unreachable
+from posd.client.documents import Problem, Unreachable
 from posd.config import Config
 from posd.config.schema import RelayConfig
 from posd.logs import output
-from posd.relay import messages, process, rules, scrape
+from posd.relay import messages, process
 from posd.relay.feed import FeedClient
-from posd.relay.messages import UNREACHABLE, AnyMessage, Begin, Changes, Lost, Page, Position, StateMessage
+from posd.relay.messages import (
+    UNREACHABLE,
+    AnyMessage,
+    Begin,
+    CaughtUp,
+    Changes,
+    Lost,
+    NotResumable,
+    Page,
+    Position,
+    SendBegin,
+    SendChanges,
+    SendLost,
+    StateMessage,
+)
 from posd.relay.process import Pauses
-from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost
 from posd.relay.stream import (
     LaneStream,
     MessageTooLarge,
@@ -237,7 +250,7 @@ class Relay:
         while True:
             as_of = iso(datetime.now(UTC))
             page = await self.feed.page(position.after if position is not None else "0")
-            self.counts.waiting = rules.waiting(position, page)
+            self.counts.waiting = messages.waiting(position, page)
             message = await self._next(position, page, as_of)
             if message is None:
                 if not forever:
@@ -295,7 +308,7 @@ class Relay:
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
         """Return the next message; None if there is nothing to send."""
-        match rules.following(position, page, begin=self.begin):
+        match messages.following(position, page, begin=self.begin):
             case SendBegin(database, previous):
                 return self._message(Begin, database.database_id, first_seq=database.first_seq, previous=previous)
             case SendChanges() as sends:
@@ -412,7 +425,7 @@ async def _run(config: Config, lane: LaneIdentity, once: bool, restart_at: int |
         if once:
             await relay.once()
         else:
-            async with scrape.served(config.relay.metrics_listen, relay.counts.text):
+            async with process.served(config.relay.metrics_listen, relay.counts.text):
                 await relay.run()
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("relay.stopped")

@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from posd.simulator.authentication import VerifiedCall
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.listener import HANG_UP
 from posd.simulator.messages import Answer, Edition, Refused, plain
-from posd.simulator.operations import OPERATIONS, AccessMode, SimulatedOperation
+from posd.simulator.network import HANG_UP
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import Fault
 from posd.simulator.terminal import PaymentTerminal
+from posd.simulator.wire import OPERATIONS, AccessMode, SimulatedOperation
 
 #: Most bytes of a request body. A charge with the till's 16 KiB of metadata is far below.
 MAX_BODY_BYTES = 1_048_576

@@ -17,10 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posd.simulator.app import answer_refusal, json_response, read_body, response
 from posd.simulator.clock import Tasks
-from posd.simulator.journal import SettingsError
-from posd.simulator.listener import Listener, bind
+from posd.simulator.ledger import SettingsError
 from posd.simulator.messages import Refused
-from posd.simulator.network import NotPossible, url
+from posd.simulator.network import Listener, NotPossible, bind, url
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, Strict, payments, prints
 from posd.simulator.simulator import Simulator, TerminalGroup

@@ -29,8 +29,7 @@ import httpx2
 
 from posd.simulator import wire
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.journal import Journal, SettingsError
-from posd.simulator.ledger import Ledger
+from posd.simulator.ledger import Journal, Ledger, SettingsError
 
 
 class AttemptLost(StrEnum):

@@ -20,9 +20,18 @@ import httpx2
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.operations import CHIP, PaymentStatus, SimulatedOperation
 from posd.simulator.scenario import Failure, Fault, Refusal, Reply, Scenario, draw
-from posd.simulator.wire import AmountUnit, Number, Processed, converted, number_fault, to_main
+from posd.simulator.wire import (
+    CHIP,
+    AmountUnit,
+    Number,
+    PaymentStatus,
+    Processed,
+    SimulatedOperation,
+    converted,
+    number_fault,
+    to_main,
+)
 
 #: HTTP status and JSON body.
 Usual = tuple[int, Any]

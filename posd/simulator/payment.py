@@ -18,7 +18,6 @@ from posd.simulator.delivery import QueuedEvent
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device, Envelope, EventData, ReceivedStart, changed
 from posd.simulator.network import NotPossible
-from posd.simulator.operations import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus
 from posd.simulator.record import Final, Record
 from posd.simulator.scenario import (
     Abort,
@@ -37,7 +36,7 @@ from posd.simulator.scenario import (
 )
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard, Workings
-from posd.simulator.wire import Processed, total
+from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, total
 
 _log = logging.getLogger(__name__)
 

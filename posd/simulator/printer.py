@@ -18,10 +18,10 @@ from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
-from posd.simulator.operations import AccessMode
 from posd.simulator.record import Job, PrintRecord, Taken
 from posd.simulator.scenario import CHOICE, ENDS, Call, Jam, Memory, Reply, ScenarioPrintStatus, draw, prints
 from posd.simulator.settings import Settings
+from posd.simulator.wire import AccessMode
 
 #: Real seconds that a webhook receiver has to reply (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0

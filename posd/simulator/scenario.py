@@ -17,9 +17,8 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from posd.simulator.journal import SettingsError
-from posd.simulator.operations import PaymentStatus
-from posd.simulator.wire import Number
+from posd.simulator.ledger import SettingsError
+from posd.simulator.wire import Number, PaymentStatus
 
 #: Terminal seconds: one number, or the shortest and the longest.
 Span = float | tuple[float, float]

@@ -14,10 +14,9 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
 from posd.simulator.messages import START_IDS, Answer, ReceivedStart, Refused, claims, read_search, read_start
-from posd.simulator.operations import ACQUIRERS, AccessMode, PaymentStatus, SimulatedOperation
 from posd.simulator.payment import Choice, ManualControl, Parts, Payment, PaymentRun
 from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
-from posd.simulator.wire import Processed, process, total
+from posd.simulator.wire import ACQUIRERS, AccessMode, PaymentStatus, Processed, SimulatedOperation, process, total
 
 
 class PaymentTerminal:

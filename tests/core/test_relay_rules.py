@@ -10,8 +10,25 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from posd.relay import messages
-from posd.relay.messages import Begin, Changes, FeedNotice, Lost, Page, Position, Previous, Range, StateMessage
-from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost, Step, following, waiting
+from posd.relay.messages import (
+    Begin,
+    CaughtUp,
+    Changes,
+    FeedNotice,
+    Lost,
+    NotResumable,
+    Page,
+    Position,
+    Previous,
+    Range,
+    SendBegin,
+    SendChanges,
+    SendLost,
+    StateMessage,
+    Step,
+    following,
+    waiting,
+)
 from tests.support.tables import every
 
 A, B, C = "aaaa", "bbbb", "cccc"

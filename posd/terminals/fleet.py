@@ -109,7 +109,7 @@ class Fleet:
     def answer_unit(self, serial: str) -> AmountUnit | None:
         """Return the unit of the amounts that a terminal sends, None outside the fleet."""
         terminal = self.get(serial)
-        return None if terminal is None else terminal.config.unit_of_answers
+        return None if terminal is None else terminal.answer_unit
 
     def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
         """Return why the signature of a webhook is refused; empty if it is right, or none is expected.

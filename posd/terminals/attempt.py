@@ -171,7 +171,7 @@ def refuser(attempt: Attempt) -> str | None:
 
 
 class SendWithheld(Exception):
-    """Call refused by its `connected` callback, before anything was sent; the message names the reason."""
+    """Call given up once it was connected, before anything was sent; the message names the reason."""
 
 
 # What the one attempt to start a payment or a print job proves.

@@ -1,6 +1,6 @@
 """Authentication of calls to terminals: it turns a request into the request that is sent.
 
-The schemes are `HmacSha256` and `hash_encrypt`, chosen by `auth` in the configuration (`settings`). The configured
+The schemes are `hmac_sha256` and `hash_encrypt`, chosen by `auth` in the configuration (`settings`). The configured
 headers are sent with each. A scheme gets all of the request except Host and Content-Length, which follow from the URL
 and the body.
 """
@@ -66,22 +66,18 @@ def authenticate(request: OutgoingRequest, authentication: Authentication) -> Ou
 # Source: docs/guides/real-terminals.md, hmac.
 
 
-class HmacSha256:
-    """Signature with the business code."""
+def hmac_sha256(business_code: str, now: Callable[[], float]) -> Authentication:
+    """Return the authentication that signs with the business code. `now`: seconds since 1970."""
+    key = business_code.encode()
 
-    def __init__(self, business_code: str, now: Callable[[], float]) -> None:
-        """`now`: seconds since 1970."""
-        self._key = business_code.encode()
-        self._now = now
-
-    def __call__(self, request: OutgoingRequest) -> OutgoingRequest:
-        """Return the request with the signature of its body (empty without one) and the present time."""
+    def sign(request: OutgoingRequest) -> OutgoingRequest:
+        # the signature of the body (empty without one), and the present time
         body = None if request.body is None else canonical(request.body)
-        signature = hmac.digest(self._key, body or b"", hashlib.sha256)
-        signed = request.with_headers(
-            {"Authorization": base64.b64encode(signature).decode(), "timestamp": str(int(self._now() * 1000))}
-        )
+        signature = base64.b64encode(hmac.digest(key, body or b"", hashlib.sha256)).decode()
+        signed = request.with_headers({"Authorization": signature, "timestamp": str(int(now() * 1000))})
         return replace(signed, body=body)
+
+    return sign
 
 
 def none(request: OutgoingRequest) -> OutgoingRequest:

@@ -74,16 +74,16 @@ def _client_maker(
         from posd.terminals.client import TerminalAccess
 
         return TerminalAccess(
-            trust=(
-                contexts(terminal.ca_file, terminal.pin, system=terminal.trusts_system) if secure else trust.nobody()
+            trust.TerminalTrust(
+                contexts(terminal.ca_file, terminal.pin, system=terminal.trusts_system) if secure else trust.nobody(),
+                server_name=terminal.server_name,
+                ca_file=terminal.ca_file,
+                trusts_system=terminal.trusts_system,
+                serial=terminal.serial if terminal.ca_file is not None else "",
             ),
             connect_timeout=terminal.connect_timeout_seconds,
             reply_timeout=terminal.reply_timeout_seconds,
             authentication=authenticates,
-            server_name=terminal.server_name,
-            ca_file=terminal.ca_file,
-            trusts_system=terminal.trusts_system,
-            serial=terminal.serial if terminal.ca_file is not None else "",
             window=None if terminal.auth == "none" else terminal.hash_encrypt.window_seconds,
             now=now,
         )
@@ -118,7 +118,7 @@ def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
 
 def _scheme(terminal: TerminalConfig, business_code: str, now: Callable[[], float]) -> authentication.Authentication:
     if terminal.auth == "hmac":
-        return authentication.HmacSha256(business_code, now)
-    from posd.terminals.hash_encrypt import HashEncrypt  # imported late: it loads the encryption library
+        return authentication.hmac_sha256(business_code, now)
+    from posd.terminals.hash_encrypt import hash_encrypt  # imported late: it loads the encryption library
 
-    return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt, now)
+    return hash_encrypt(business_code, terminal.serial, terminal.hash_encrypt, now)

@@ -39,7 +39,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @asynccontextmanager
 async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[TerminalAccess]:
-    device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, authentication)
+    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, authentication)
     yield device
 
 
@@ -162,7 +162,9 @@ async def test_the_next_request_is_authenticated_anew(terminal: ScriptedTerminal
 async def test_no_secret_shows_in_what_is_printed_of_a_call(tmp_path: Path) -> None:
     request = OutgoingRequest("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
     authentication = headers({"X-Key": SECRET})
-    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 1, 1, authentication)
+    called = TerminalAccess(
+        trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 1, 1, authentication
+    )
     shown = [repr(request), str(request), repr(authentication), repr(called), repr(vars(called))]
     with pytest.raises(NotAuthenticated) as caught:
         authenticate(request, raises)

@@ -91,13 +91,10 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
 async def _probe(terminal: TerminalConfig, base_url: str, context: SSLContext) -> trust.Reached | Unreached:
     """Connect as posd does before each payment, and send nothing."""
     access = TerminalAccess(
-        context,
+        trust.TerminalTrust(context, terminal.server_name, terminal.ca_file, terminal.trusts_system),
         terminal.connect_timeout_seconds,
         REPLY_SECONDS,
         lambda request: request,
-        server_name=terminal.server_name,
-        ca_file=terminal.ca_file,
-        trusts_system=terminal.trusts_system,
     )
     return await access.probe(base_url)
 

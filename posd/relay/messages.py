@@ -200,13 +200,6 @@ class SendLost:
 
 
 @dataclass(frozen=True, slots=True)
-class CaughtUp:
-    """Everything was sent."""
-
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
 class NotResumable:
     """The feed cannot continue from the last message: the operator decides."""
 
@@ -214,7 +207,7 @@ class NotResumable:
     todo: str
 
 
-Step = SendBegin | SendChanges | SendLost | CaughtUp | NotResumable
+Step = SendBegin | SendChanges | SendLost | NotResumable
 
 _OTHER_LANE = (
     "Find out which machine sends on this subject: no two lanes may have the same relay.lane. If this lane has a new "
@@ -226,8 +219,8 @@ _GONE_BACK = (
 )
 
 
-def following(position: Position | None, page: Page, *, begin: bool) -> Step:
-    """Return the step after `position` (None: there is no message), from the page after it.
+def following(position: Position | None, page: Page, *, begin: bool) -> Step | None:
+    """Return the step after `position` (None: there is no message), from the page after it; None: all was sent.
 
     `begin`: the operator has decided that the lane begins again after the loss of its database.
     """
@@ -263,7 +256,7 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step:
     if position.seq >= here.end:
         if newer is not None:
             return SendBegin(newer, Previous(here.database_id, position.seq))
-        return CaughtUp(position)
+        return None
     return _onward(position.seq + 1, here, page)
 
 

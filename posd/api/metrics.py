@@ -176,16 +176,15 @@ class EventCounters:
 
     def count_payment(self, change: TransactionChanged) -> None:
         """Count a change of a payment."""
-        after, terminal = change.after, self._label(change.after.terminal)
-        kind = after.type or UNKNOWN
+        after, kind = change.after, change.after.type or UNKNOWN
         if change.before is None and not after.orphan:
-            self.started[kind, terminal] += 1
+            self.started[kind, self._label(after.terminal)] += 1
             self._open[change.id] = monotonic()
         elif after.phase is not Phase.FINAL:
             self._open.setdefault(change.id, None)
         elif after.outcome is not None and change.id in self._open:
             result = after.outcome.result
-            self.ended[result, kind, terminal] += 1
+            self.ended[result, kind, self._label(after.terminal)] += 1
             if (began := self._open.pop(change.id)) is not None:
                 self.outcome_seconds[result].observe(monotonic() - began)
         if isinstance(change.cause, AbortAnswered):

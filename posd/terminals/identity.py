@@ -49,14 +49,6 @@ class LastTrusted(Enum):
     LOST = auto()  # silent for `LOST_SECONDS`: one lost packet must not let another device in
 
 
-class Claimants(Enum):
-    """Number of devices without proof that reply under the serial at other addresses."""
-
-    NONE = 0
-    ONE = 1
-    SEVERAL = 2
-
-
 class UsableAddress(Enum):
     """Address to use."""
 
@@ -78,7 +70,8 @@ class AddressConflict(StrEnum):
 class Situation(msgspec.Struct, frozen=True):
     """All inputs of the decision.
 
-    `proven`: a device replies whose certificate has the serial. `proved`: the last trusted one had shown such a
+    `claimants`: number of devices without proof that reply under the serial at other addresses. `proven`: a device
+    replies whose certificate has the serial. `proved`: the last trusted one had shown such a
     certificate. `decided`: the operator decided that it is the terminal; `contested`: and that others are not. `open`:
     a payment of the terminal is open.
     """
@@ -87,7 +80,7 @@ class Situation(msgspec.Struct, frozen=True):
     pinned: bool
     proven: bool
     old: LastTrusted
-    claimants: Claimants
+    claimants: int
     proved: bool = False
     decided: bool = False
     contested: bool = False
@@ -103,12 +96,12 @@ def judge(seen: Situation) -> UsableAddress | AddressConflict:
     if seen.proven:
         return UsableAddress.PROVEN
     if seen.old is LastTrusted.NEVER:
-        return AddressConflict.RIVALS if seen.claimants is Claimants.SEVERAL else UsableAddress.NEWEST
-    if seen.claimants is Claimants.NONE or seen.old is LastTrusted.UNKNOWN:
+        return AddressConflict.RIVALS if seen.claimants > 1 else UsableAddress.NEWEST
+    if not seen.claimants or seen.old is LastTrusted.UNKNOWN:
         return UsableAddress.TRUSTED
     if seen.old is LastTrusted.ANSWERS:  # a device that the operator has rejected cannot stop the shop
         return UsableAddress.TRUSTED if seen.decided else AddressConflict.RIVALS
-    if seen.claimants is Claimants.SEVERAL:
+    if seen.claimants > 1:
         return AddressConflict.RIVALS
     if seen.open or seen.proved or seen.contested:
         return AddressConflict.MOVED

@@ -17,7 +17,6 @@ from posd.terminals import identity
 from posd.terminals.announcements import Announcement, Candidate, CandidateVerdict, SerialAnnouncements, is_at
 from posd.terminals.identity import (
     AddressConflict,
-    Claimants,
     Commission,
     LastTrusted,
     OtherTerminal,
@@ -50,9 +49,7 @@ REACHABLE: Mapping[CandidateVerdict, bool | None] = {
 REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
 
 #: Use of the configured address, which decides alone.
-CONFIGURED = identity.judge(
-    Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=Claimants.NONE)
-)
+CONFIGURED = identity.judge(Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=0))
 
 
 class AddressChange(Enum):
@@ -197,7 +194,7 @@ class TerminalLocation:
                 pinned=self.pinned,
                 proven=any(_proves(item) for item in self.candidates),
                 old=old,
-                claimants=Claimants(min(len(others), 2)),
+                claimants=len(others),
                 proved=self._proved,
                 decided=trusted is not None and trusted.decided,
                 contested=trusted is not None and bool(trusted.turned_down),

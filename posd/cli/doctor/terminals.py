@@ -21,7 +21,7 @@ from posd.cli.explain.catalogue import named
 from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
-from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement
+from posd.terminals.announcements import Announcement, MalformedAnnouncement
 from posd.terminals.attempt import clock_ahead
 from posd.terminals.client import HEADERS, TerminalAccess
 from posd.terminals.exchange import ClientExchange, ExchangeFailed, request_bytes
@@ -188,8 +188,8 @@ async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -
         await asyncio.gather(*(info.async_request(network.zeroconf, RESOLVE_SECONDS * 1000) for info in found))
     finally:
         await closed(browser, network)
-    rules, announced = AnnouncementRules(discovery.serial_keys, discovery.interfaces), []
+    announced = []
     for info in found:
         with suppress(MalformedAnnouncement):
-            announced.append(read(info, rules, datetime.now(UTC)))
+            announced.append(read(info, discovery, datetime.now(UTC)))
     return announced

@@ -444,7 +444,6 @@ KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
 )
 
 
-
 def row_keys(operation: str) -> Mapping[str, Key]:
     """Return the keys that the row of an operation may replace."""
     return {**ROW_KEYS, **KEYS_OF_SOME_ROWS.get(operation, {})}

@@ -55,12 +55,12 @@ class Answer:
     @property
     def waits(self) -> bool:
         """Whether the reply is not sent at once."""
-        return self.fault is Fault.SILENT or self.awaited is not None or self.delay > 0
+        return self.fault == "silent" or self.awaited is not None or self.delay > 0
 
     @property
     def http_status(self) -> int | None:
         """The status that reaches the caller; None without a reply."""
-        return None if self.fault in (Fault.LOST, Fault.SILENT) else int(self.status)
+        return None if self.fault in ("lost", "silent") else int(self.status)
 
 
 def coded(status: int, code: str, message: str) -> Usual:

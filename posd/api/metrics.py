@@ -4,17 +4,22 @@ A label has few values, and none from unknown peers: terminals are those of the 
 Counters start at 0 with the process.
 """
 
+import sqlite3
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 
+import msgspec
+
 from posd.base.clocks import monotonic
 from posd.base.exposition import Family, Histogram, counter, gauge, histogram, process_families, table
+from posd.payments import rows
 from posd.payments.answers import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import TransactionChanged
 from posd.printing import record
 from posd.records.model import Phase
+from posd.storage import changes
 
 #: In the order of display.
 FAMILIES: Mapping[str, Family] = table(
@@ -171,16 +176,15 @@ class EventCounters:
 
     def count_payment(self, change: TransactionChanged) -> None:
         """Count a change of a payment."""
-        after, terminal = change.after, self._label(change.after.terminal)
-        kind = after.type or UNKNOWN
+        after, kind = change.after, change.after.type or UNKNOWN
         if change.before is None and not after.orphan:
-            self.started[kind, terminal] += 1
+            self.started[kind, self._label(after.terminal)] += 1
             self._open[change.id] = monotonic()
         elif after.phase is not Phase.FINAL:
             self._open.setdefault(change.id, None)
         elif after.outcome is not None and change.id in self._open:
             result = after.outcome.result
-            self.ended[result, kind, terminal] += 1
+            self.ended[result, kind, self._label(after.terminal)] += 1
             if (began := self._open.pop(change.id)) is not None:
                 self.outcome_seconds[result].observe(monotonic() - began)
         if isinstance(change.cause, AbortAnswered):
@@ -196,3 +200,46 @@ class EventCounters:
 
     def _label(self, terminal: str | None) -> str:
         return terminal if terminal is not None and terminal in self._fleet else OTHER
+
+
+_OPEN = (
+    "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"  # noqa: S608 - a constant
+    f" WHERE {rows.OPEN} GROUP BY phase"
+)
+_OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
+#: Counted by SQLite, off the loop: attentions can pile up for years.
+_ATTENTION = (
+    "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
+    " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
+)
+_PRINT_ATTENTION = _ATTENTION.replace("transactions", "print_jobs")
+
+
+class DatabaseGauges(msgspec.Struct, frozen=True):
+    """Open payments by phase, the oldest `created_at` of each phase, attentions by code, bodies in quarantine."""
+
+    seq: int
+    open: dict[str, int]
+    oldest: dict[str, str]
+    attention: dict[str, int]
+    open_prints: dict[str, int]
+    print_attention: dict[str, int]
+    quarantined: int
+
+
+def read_gauges(db: sqlite3.Connection, known: DatabaseGauges | None = None) -> DatabaseGauges:
+    """Read the figures; without a change since `known`, reuse all that only changes affect."""
+    seq = changes.newest_seq(db)
+    quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+    if known is not None and known.seq == seq:
+        return msgspec.structs.replace(known, quarantined=quarantined)
+    opened = db.execute(_OPEN).fetchall()
+    return DatabaseGauges(
+        seq=seq,
+        open={phase: count for phase, count, _ in opened},
+        oldest={phase: at for phase, _, at in opened},
+        attention=dict(db.execute(_ATTENTION).fetchall()),
+        open_prints=dict(db.execute(_OPEN_PRINTS).fetchall()),
+        print_attention=dict(db.execute(_PRINT_ATTENTION).fetchall()),
+        quarantined=quarantined,
+    )

@@ -7,9 +7,8 @@ Each row is served, and the description of the API is made from it. A type as te
 from collections.abc import Iterable
 
 from posd.api import documents, report_calls
-from posd.api.clock import ClockRequest, ClockState
 from posd.api.documents import DaemonStatus
-from posd.api.maintenance import BackupRequest, PruneRequest
+from posd.api.maintenance import BackupRequest, ClockRequest, ClockState, PruneRequest
 from posd.api.terminals import CommissionRequest, IdentityDecision, Probe
 from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.api import documents, figures
+from posd.api import documents, metrics
 from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Version
 from posd.base.clocks import monotonic
 from posd.base.problems import Problem
@@ -213,7 +213,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
     databases = database_id.ranges(db)
     present = databases[-1]
-    numbers = figures.read(db) if adds is not None and len(found) < limit else None
+    numbers = metrics.read_gauges(db) if adds is not None and len(found) < limit else None
     return FeedPage(
         database_id=present.database_id,
         # Before it are changes of an earlier database, and gaps left by retention.

@@ -22,8 +22,8 @@ from posd.payments.reconcile import Reconciler
 from posd.records import terminals
 from posd.records.request import DecisionRow, FieldReader, Signed, decided
 from posd.storage.store import Store
-from posd.terminals.commission import Commission, Part
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Commission, Part
 
 #: Seconds that a response waits for probes of terminals.
 CHECK_SECONDS = 5.0

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 import structlog
@@ -28,9 +28,8 @@ from posd.httpd.messages import RefusedRequest
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
 from posd.records.callback_urls import CallbackUrls
-from posd.records.inbox import CallbackReceipt, UnreadableCallback
+from posd.records.inbox import UnreadableCallback
 from posd.records.replies import UNPARSABLE, CallbackResult
-from posd.terminals.auth.webhooks import Headers
 
 #: Longest reception of a body, in seconds. A terminal sends an event in one piece.
 BODY_SECONDS = 10.0
@@ -53,25 +52,12 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 log = structlog.get_logger("posd.webhooks")
 
 
-class ChannelInbox(Protocol):
-    """Inbox of a channel. Each method but `broke_off` returns the response."""
-
-    async def receive(self, identity: str, body: bytes, peer: str, headers: Headers, /) -> CallbackReceipt:
-        """Process a complete body with its headers."""
-
-    async def broke_off(self, identity: str, /) -> None:
-        """Record that a body stayed incomplete."""
-
-    async def lose(self, identity: str, lost: UnreadableCallback, /) -> CallbackResult:
-        """Record an unreadable callback, which the terminal does not send again."""
-
-
 class ChannelRow(msgspec.Struct, frozen=True):
     """One channel: parser of its ids, its inbox, limit of its bodies, and crash point."""
 
     channel: Channel
     read_id: Callable[[str], str | None]
-    inbox: ChannelInbox
+    inbox: Inbox | PrintInbox
     max_body_bytes: int
     answered: str
 

@@ -24,7 +24,7 @@ from posd.client.connection import (
     stream_options,
     transport_options,
 )
-from posd.client.errors import OutcomeUnknown, PosdError, Problem
+from posd.client.documents import OutcomeUnknown, PosdError, Problem
 from posd.client.plans import (
     PATIENCE_SECONDS,
     RETRY_SECONDS,

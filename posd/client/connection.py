@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from posd.client import documents
 from posd.client.calls import Call, Reply, StreamItem
-from posd.client.errors import ForeignAnswer, PosdError, Problem, Unreachable, problem_of
+from posd.client.documents import ForeignAnswer, PosdError, Problem, Unreachable, problem_of
 from posd.client.plans import RETRY_SECONDS, Place, Plan, R
 
 if TYPE_CHECKING:

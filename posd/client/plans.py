@@ -13,9 +13,9 @@ from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from posd.client import calls, documents
 from posd.client.calls import Call, Reply, StreamItem
-from posd.client.documents import Document
-from posd.client.errors import (
+from posd.client.documents import (
     SAME_CALL,
+    Document,
     ForeignAnswer,
     OutcomeUnknown,
     PosdError,

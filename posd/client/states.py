@@ -11,8 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 from posd.client import documents
-from posd.client.documents import Document, FromDocument
-from posd.client.errors import SAME_CALL, PosdError
+from posd.client.documents import SAME_CALL, Document, FromDocument, PosdError
 
 # End of a transaction: five types, one for each result, for `match` and `assert_never`.
 

@@ -11,8 +11,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from posd.client import documents
-from posd.client.documents import Document
-from posd.client.errors import Problem
+from posd.client.documents import Document, Problem
 
 
 @dataclass(frozen=True, slots=True)

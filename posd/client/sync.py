@@ -10,7 +10,7 @@ from typing import Generic, Self
 from posd.client import calls, connection, plans
 from posd.client.calls import Call, Id, Lists, PaymentCalls, Starts
 from posd.client.connection import Connection
-from posd.client.errors import OutcomeUnknown, Problem
+from posd.client.documents import OutcomeUnknown, Problem
 from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R, Show
 from posd.client.states import (
     Change,

@@ -30,7 +30,7 @@ from posd.collect.store import CollectorStore, ParsedBatch, WrongTables, parsed
 from posd.config import Config
 from posd.config.schema import CollectConfig
 from posd.logs import output
-from posd.relay import process, scrape
+from posd.relay import process
 from posd.relay.process import Pauses
 from posd.relay.stream import ServerTooOld, StreamAway
 
@@ -238,7 +238,7 @@ def run(config: Config) -> int:
 async def _run(config: Config) -> int:
     collector = Collector(config.collect)
     try:
-        async with scrape.served(config.collect.metrics_listen, collector.metrics):
+        async with process.served(config.collect.metrics_listen, collector.metrics):
             await collector.run()
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("collect.stopped")

@@ -2,7 +2,7 @@
 
 Each edition of the vendor's documents has a table. The terminal API documents only the charge. Every other row is an
 assumption from public vendor material: it is used, but its replies prove nothing at first. They do once the
-configuration has `confirmed = true` for the row, or it was seen working with the terminal (`terminals.commission`). The
+configuration has `confirmed = true` for the row, or it was seen working with the terminal (`terminals.identity`). The
 configuration can replace each row by the rules of `replace_row`.
 """
 

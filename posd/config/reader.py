@@ -105,7 +105,7 @@ def whole(layers: Layers, *, check_files: bool = True) -> Config:
 
 
 def _located(error: ConfigError) -> ConfigError:
-    from posd.config.lines import located  # imported late: only for problems
+    from posd.config.layers import located  # imported late: only for problems
 
     return ConfigError(located(error.problems))
 
@@ -151,9 +151,8 @@ class ConfigReader:
 
     def cross_check(self, config: Config) -> None:
         """Add the problems between values, unless one of the values is a problem itself."""
-        faulty = self._faulty()
         for finding in findings(config):
-            if faulty.isdisjoint(finding.keys):
+            if self._with_fault.isdisjoint(finding.keys):
                 self._add(finding.keys[0], ValueFault(finding.reason, finding.cure))
 
     def _certificate_pair(self, raw: object) -> None:
@@ -249,7 +248,7 @@ class ConfigReader:
                 values[name] = key.reader(key.default, self._base)
             else:
                 values[name] = None
-                if inherit is not None and at not in self._faulty():
+                if inherit is not None and at not in self._with_fault:
                     self._add(dotted, ValueFault("is missing", f"add {name} = … to this section"))
             self._sources[dotted] = source
         return values
@@ -274,9 +273,6 @@ class ConfigReader:
             if name not in names:
                 dotted = f"{at}.{written_key(name)}" if at else written_key(name)
                 self._add(dotted, ValueFault("is not a known key", _nearest(at, name, names)))
-
-    def _faulty(self) -> set[str]:
-        return self._with_fault
 
     def _add(self, dotted: str, fault: ValueFault, *, secret: bool = False) -> None:
         at = fault.at if fault.at.startswith("[") or not fault.at else f".{fault.at}"

@@ -443,10 +443,6 @@ KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
     dict.fromkeys(STARTS, START_KEYS) | {"search": SEARCH_KEYS}
 )
 
-_TABLES: Final[tuple[type[Any], ...]] = (*SECTIONS.values(), TerminalConfig)
-#: Names of keys that may hold a secret, in any section.
-SECRET_NAMES: Final = frozenset(name for table in _TABLES for name, key in keys(table).items() if key.secret)
-
 
 def row_keys(operation: str) -> Mapping[str, Key]:
     """Return the keys that the row of an operation may replace."""

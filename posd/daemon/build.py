@@ -9,9 +9,8 @@ import structlog
 
 from posd import __version__
 from posd.api import routes
-from posd.api.clock import ClockCalls
 from posd.api.documents import Version
-from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
+from posd.api.maintenance import BackupCalls, ClockCalls, QuarantineCalls, RetentionCalls
 from posd.api.report_calls import ReportCalls
 from posd.api.service import ServiceCalls
 from posd.api.terminals import TerminalCalls

@@ -43,8 +43,7 @@ from posd.storage.connection import refuse_lost, unusable
 from posd.storage.database_files import closed_to_us
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
-from posd.terminals.commission import Commission
-from posd.terminals.identity import Proof, Trusted
+from posd.terminals.identity import Commission, Proof, Trusted
 from posd.upkeep.known_ca import KnownCa
 
 #: Seconds that calls to terminals may still take at a stop; the whole stop takes under 3.

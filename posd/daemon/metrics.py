@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api.figures import DatabaseGauges, read
-from posd.api.metrics import FAMILIES, OTHER
+from posd.api.metrics import FAMILIES, OTHER, DatabaseGauges, read_gauges
 from posd.api.service import STATES, each
 from posd.base.clocks import tick
 from posd.base.exposition import CONTENT_TYPE, Sample, Samples, process_values, refusal, render
@@ -86,7 +85,7 @@ class Metrics(msgspec.Struct, eq=False):
         """Return all metrics as text."""
         health = await self.health.checks()
         try:
-            self._figures = await self.daemon.context.read(partial(read, known=self._figures))
+            self._figures = await self.daemon.context.read(partial(read_gauges, known=self._figures))
         except Problem:
             self._figures = None
         absence = await self.daemon.presence.look()

@@ -31,7 +31,7 @@ from posd.api.documents import (
     TerminalStatus,
     Version,
 )
-from posd.api.figures import DatabaseGauges, read
+from posd.api.metrics import DatabaseGauges, read_gauges
 from posd.api.service import each, overall
 from posd.api.terminals import CHECK_SECONDS as PROBE_SECONDS
 from posd.base.clocks import tick
@@ -256,7 +256,7 @@ def stored(
         for serial in serials
         for row in (db.execute(_RECORDED, (recent[serial],)) if serial in recent else db.execute(_LAST, (serial,)))
     }
-    return read(db), last, dict(leases(db))
+    return read_gauges(db), last, dict(leases(db))
 
 
 class StatusCalls:

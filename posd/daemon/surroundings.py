@@ -20,7 +20,7 @@ from posd.storage.open_files import FolderWatch
 from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
-from posd.terminals.interfaces import Interfaces, InterfaceSnapshot
+from posd.terminals.interfaces import Interface, Interfaces
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     #: Raise the limit of file descriptors to this, if allowed; return the limit in force.
     descriptors: Callable[[int], int] = sockets.descriptors
     #: Returns the present network interfaces. Raise OSError if the system does not report them.
-    snapshot: Callable[[], InterfaceSnapshot] = interfaces.snapshot
+    snapshot: Callable[[], frozenset[Interface]] = interfaces.snapshot
     #: Yields at once, and after possible changes. Raise OSError at the first step if the system does not report them.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
     #: Reports files that appear or vanish in a folder.

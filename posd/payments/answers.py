@@ -19,16 +19,19 @@ from posd.terminals.attempt import (
     UNDECIDED_CLIENT_ERRORS,
     Attempt,
     Doubtful,
+    ErrorEnvelope,
     NeverSent,
     NotSent,
     Replied,
     ReplyLost,
     StartRefused,
+    envelope_in,
     judge_start,
+    read_envelope,
     refused,
     with_remark,
+    word,
 )
-from posd.terminals.envelope import ErrorEnvelope, envelope_in, read_envelope, word
 
 # What an error of the terminal means for the payment that it was asked to start (terminal API, Refusals).
 #

@@ -19,7 +19,7 @@ from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.identity import AddressConflict
-from posd.terminals.interfaces import Interfaces
+from posd.terminals.interfaces import Interfaces, addresses_of
 
 #: While the disk is full, how often it is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
@@ -75,7 +75,7 @@ class AddressChanges(RecordService):
             return
         try:
             # Read only now: every address in `waiting` was one of this machine before this.
-            addresses = {address.partition("%")[0] for address in self._interfaces.read().addresses}
+            addresses = {address.partition("%")[0] for address in addresses_of(self._interfaces.read())}
         except OSError as error:
             log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
             return

@@ -78,7 +78,7 @@ class Operators(RecordService):
             amount=facts.amount,
             original=facts.original,
             derives_from=facts.original if facts.original and rows.get(unit.db, facts.original) else None,
-            answer_unit=terminal.units.answered,
+            answer_unit=terminal.answer_unit,
         )
         begin(unit, lost, "orphan")
         return lost

@@ -13,7 +13,7 @@ of these conditions hold:
    first search. A search after an abort would find what had ended before that abort.
 6. The same search has found another transaction of this terminal before.
 7. A person vouches for both the search and the abort: by `confirmed` in the profile, or by commissioning the terminal
-   (`terminals.commission`).
+   (`terminals.identity`).
 
 Without one of them the transaction stays in doubt, and `missing` tells a person which. `payments.schedule` counts the
 two rounds of 4 and 5.

@@ -34,8 +34,7 @@ from posd.payments.model import (
 from posd.payments.operations import OPERATIONS, Reversal, reversal
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase, Pruned, clear
-from posd.terminals.attempt import NeverSent, StartRefused
-from posd.terminals.envelope import ErrorEnvelope
+from posd.terminals.attempt import ErrorEnvelope, NeverSent, StartRefused
 
 _set = msgspec.structs.replace
 

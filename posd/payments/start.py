@@ -167,14 +167,15 @@ class Payments(RecordService):
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        units = terminal.units  # once: a reload may come before the commit
+        # both once: a reload may come before the commit
+        unit, answer_unit = terminal.config.amount_unit, terminal.answer_unit
         decimals = await self._decimals(identity, terminal.serial)
-        check(unfit(request.amount, units.sent, decimals), "cannot start")
+        check(unfit(request.amount, unit, decimals), "cannot start")
         self._refuse_beyond_maximum(request)
-        self._require_sendable(terminal, request, units.sent)
+        self._require_sendable(terminal, request, unit)
         until = self._until(request.not_after)
         row = terminal.rows[request.type]
-        way = await self._way(identity, terminal, until, row, units.sent)
+        way = await self._way(identity, terminal, until, row, unit)
         self._starts.refuse_draining()  # which may have begun meanwhile
         at = iso(self._now())
         draft = Transaction(
@@ -192,7 +193,7 @@ class Payments(RecordService):
             original=request.original,
             repeat=request.additional,
             sent_to=way.to.base_url,
-            answer_unit=units.answered,
+            answer_unit=answer_unit,
             callback_host=way.callback.host,
         )
         return draft, way

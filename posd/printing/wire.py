@@ -12,8 +12,7 @@ from msgspec import Meta
 from posd.base.damaged_json import UNREADABLE, decoded
 from posd.base.json_types import Object, as_text, decode
 from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus, judge_reply
-from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, with_remark
-from posd.terminals.envelope import envelope_in
+from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, with_remark
 
 #: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 512

@@ -18,7 +18,7 @@ from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
-from posd.terminals.auth import webhooks
+from posd.terminals import webhook_signatures
 
 log = structlog.get_logger("posd.reprocess")
 
@@ -37,7 +37,7 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
     body: bytes
     peer: str
     at: datetime
-    headers: webhooks.Headers = ()
+    headers: webhook_signatures.Headers = ()
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES (?,?,?,?,?,?)",
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
-    if carried := webhooks.carried(came.headers):
+    if carried := webhook_signatures.carried(came.headers):
         headers = tuple((name.decode(), value.decode("latin-1")) for name, value in carried)
         marks.add(unit.db, iso(came.at), marks.SIGNED, _Signed(_digest(channel, subject, came.body), headers))
     return True

@@ -1,6 +1,6 @@
 """What an operator decided of each terminal, as stored: where it is trusted, and what was seen working there.
 
-`terminals.identity` and `terminals.commission` have the rules.
+`terminals.identity` has the rules.
 """
 
 import sqlite3
@@ -18,9 +18,8 @@ from posd.storage import marks
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
-from posd.terminals.commission import Commission, Part
 from posd.terminals.fleet import Fleet
-from posd.terminals.identity import Proof, Trusted
+from posd.terminals.identity import Commission, Part, Proof, Trusted
 from posd.terminals.terminal import FleetTerminal
 
 COLUMNS = ("base_url", "proof", "at", "operator", "note", "uid", "turned_down", "other_serial")

@@ -9,7 +9,7 @@ import msgspec
 
 from posd.client.async_ import AsyncConnection
 from posd.client.connection import BASE_URL, lost, probe, problem_in, transport_options
-from posd.client.errors import Unreachable
+from posd.client.documents import Unreachable
 from posd.relay.messages import Page
 
 #: Longest wait for a response, in seconds: posd reads a page in milliseconds.

@@ -17,20 +17,31 @@ import structlog
 from posd import __version__
 from posd.base.exposition import Samples, counter, gauge, process_families, process_values, render, table
 from posd.base.times import iso
-from posd.client.errors import Problem, Unreachable
+from posd.client.documents import Problem, Unreachable
 from posd.config import Config
 from posd.config.schema import RelayConfig
 from posd.logs import output
-from posd.relay import messages, process, rules, scrape
+from posd.relay import messages, process
 from posd.relay.feed import FeedClient
-from posd.relay.messages import UNREACHABLE, AnyMessage, Begin, Changes, Lost, Page, Position, StateMessage
+from posd.relay.messages import (
+    UNREACHABLE,
+    AnyMessage,
+    Begin,
+    Changes,
+    Lost,
+    NotResumable,
+    Page,
+    Position,
+    SendBegin,
+    SendChanges,
+    SendLost,
+    StateMessage,
+)
 from posd.relay.process import Pauses
-from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost
 from posd.relay.stream import (
     LaneStream,
     MessageTooLarge,
     ServerTooOld,
-    StoredMessage,
     StreamAway,
     SubjectMoved,
     connected,
@@ -144,14 +155,6 @@ class LaneIdentity:
         return f"_I.{self.merchant}.{self.lane}"
 
 
-@dataclass(slots=True)
-class LastState:
-    """The newest `state`, and its time on the monotonic clock."""
-
-    health: dict[str, str] | None = None
-    at: float = float("-inf")
-
-
 @dataclass(eq=False, slots=True)
 class Relay:
     """Relay of one lane.
@@ -165,7 +168,8 @@ class Relay:
     restart_at: int | None = None
     begin: bool = False
     counts: RelayCounters = field(default_factory=RelayCounters)
-    _told: LastState = field(default_factory=LastState)
+    _health: dict[str, str] | None = None  # in the newest `state`
+    _state_at: float = float("-inf")  # when that was sent, on the monotonic clock
     _away_since: float | None = None  # of posd, on the monotonic clock
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
@@ -196,13 +200,13 @@ class Relay:
             StreamAway, SubjectMoved, ServerTooOld, RelayStopped
         ):  # the next attempt to reach posd repeats this
             async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
-                last = await stream.last()
+                sequence, last = await stream.last()
                 known = self._position(last) is not None  # and of this lane
-                message = messages.decode(last.data) if known and last.data is not None else None
+                message = messages.decode(last) if known and last is not None else None
                 if isinstance(message, StateMessage) and message.health.get("status") != UNREACHABLE:
                     told = msgspec.structs.replace(message, at=iso(datetime.now(UTC)), health={"status": UNREACHABLE})
                     data = messages.encode(told)
-                    await stream.publish(data, last.sequence)
+                    await stream.publish(data, sequence)
                     self._published(told, len(data))
                 self._away_since = math.inf  # until it is back
 
@@ -237,7 +241,7 @@ class Relay:
         while True:
             as_of = iso(datetime.now(UTC))
             page = await self.feed.page(position.after if position is not None else "0")
-            self.counts.waiting = rules.waiting(position, page)
+            self.counts.waiting = messages.waiting(position, page)
             message = await self._next(position, page, as_of)
             if message is None:
                 if not forever:
@@ -255,11 +259,11 @@ class Relay:
 
     async def _stands(self, stream: LaneStream) -> tuple[int, Position | None]:
         """Return the number of the lane's last message, and its position in the feed, from the stream."""
-        last = await stream.last()
-        position = self._position(last)
+        sequence, data = await stream.last()
+        position = self._position(data)
         if self.restart_at is not None:
             position = await self._from(self.restart_at, position)
-        return last.sequence, position
+        return sequence, position
 
     async def _from(self, seq: int, position: Position | None) -> Position | None:
         """Return the operator's new position, if the subject is of this lane. Raise RelayStopped."""
@@ -273,12 +277,12 @@ class Relay:
         of = next((item for item in reversed(databases) if item.first_seq <= seq), databases[0])
         return Position(of.database_id, seq - 1)
 
-    def _position(self, last: StoredMessage) -> Position | None:
-        """Return the position in the last message. Raise RelayStopped."""
-        if last.data is None:
+    def _position(self, last: bytes | None) -> Position | None:
+        """Return the position in the last message, None without one. Raise RelayStopped."""
+        if last is None:
             return None
         try:
-            message = messages.decode(last.data)
+            message = messages.decode(last)
         except ValueError as error:
             if self.begin:
                 return None
@@ -295,15 +299,16 @@ class Relay:
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
         """Return the next message; None if there is nothing to send."""
-        match rules.following(position, page, begin=self.begin):
+        match messages.following(position, page, begin=self.begin):
             case SendBegin(database, previous):
                 return self._message(Begin, database.database_id, first_seq=database.first_seq, previous=previous)
             case SendChanges() as sends:
                 return self._changes(sends, page)
             case SendLost(database_id, from_seq, to_seq):
                 return self._message(Lost, database_id, from_seq=from_seq, to_seq=to_seq, reason="not in the feed")
-            case CaughtUp(at):
-                return await self._state(at, page, as_of)
+            case None:
+                assert position is not None  # noqa: S101 - without a message there is always a step
+                return await self._state(position, page, as_of)
             case NotResumable(detail, todo):
                 raise RelayStopped(detail, todo)
 
@@ -328,8 +333,8 @@ class Relay:
     async def _state(self, at: Position, page: Page, as_of: str) -> StateMessage | None:
         """Return the message with the state of the lane, if it is due."""
         health = await self.feed.health()
-        due = time.monotonic() - self._told.at >= self.config.state_seconds
-        if not due and health == self._told.health:
+        due = time.monotonic() - self._state_at >= self.config.state_seconds
+        if not due and health == self._health:
             return None
         return self._message(
             StateMessage,
@@ -373,7 +378,7 @@ class Relay:
             case Changes(changes=changes):
                 self.counts.changes += len(changes)
             case StateMessage(health=health):
-                self._told = LastState(dict(health), time.monotonic())
+                self._health, self._state_at = dict(health), time.monotonic()
                 self.counts.state_at = time.time()
             case Lost(from_seq=first, to_seq=last):
                 self.counts.lost += last - first + 1
@@ -381,7 +386,7 @@ class Relay:
 
     async def _wait(self, newest: int) -> None:
         """Wait for a change after the newest, or until a state or a check of health is due."""
-        left = self._told.at + self.config.state_seconds - time.monotonic()
+        left = self._state_at + self.config.state_seconds - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, min(left, HEALTH_SECONDS))):
                 await self.feed.changed(newest)
@@ -412,7 +417,7 @@ async def _run(config: Config, lane: LaneIdentity, once: bool, restart_at: int |
         if once:
             await relay.once()
         else:
-            async with scrape.served(config.relay.metrics_listen, relay.counts.text):
+            async with process.served(config.relay.metrics_listen, relay.counts.text):
                 await relay.run()
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("relay.stopped")

@@ -5,10 +5,10 @@ import base64
 import logging
 import random
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nats.aio.client import Client
@@ -28,29 +28,22 @@ _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{
 _KIND_BYTES, _CHECKSUM_BYTES = 2, 2
 
 
-class Credentials(NamedTuple):
-    """A user's token, and the key that proves its ownership."""
+def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
+    """Read a file of credentials: a user's token, and what signs the server's nonce, in base64.
 
-    jwt: str
-    key: Ed25519PrivateKey
-
-    def sign(self, nonce: str) -> bytes:
-        """Return the signature of the server's nonce, in base64."""
-        return base64.b64encode(self.key.sign(nonce.encode()))
-
-
-def read_credentials(path: Path) -> Credentials:
-    """Read a file of credentials. Raise OSError; raise ValueError if it is none."""
+    Raise OSError; raise ValueError if it is none.
+    """
     try:
         parts = dict(_PARTS.findall(path.read_text(encoding="ascii")))
         jwt, seed = parts["NATS USER JWT"], parts["USER NKEY SEED"]
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
-        return Credentials(jwt, Ed25519PrivateKey.from_private_bytes(raw[_KIND_BYTES:-_CHECKSUM_BYTES]))
+        key = Ed25519PrivateKey.from_private_bytes(raw[_KIND_BYTES:-_CHECKSUM_BYTES])
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"{path} is no file of NATS credentials: it needs a user's JWT and the seed of its key, as `nsc generate "
             "creds` writes them"
         ) from error
+    return jwt, lambda nonce: base64.b64encode(key.sign(nonce.encode()))
 
 
 #: Most seconds of a connect, of one response, and of the close.
@@ -104,13 +97,6 @@ class ServerTooOld(Exception):
     """Server on which the fence does not hold."""
 
 
-class StoredMessage(NamedTuple):
-    """A message of the subject (None without one), and its number in the stream, which a publish expects."""
-
-    sequence: int
-    data: bytes | None
-
-
 class ServerErrors:
     """Errors that the server sends outside of responses, such as a missing permission, which has no response."""
 
@@ -158,15 +144,18 @@ class LaneStream:
         """Version of the server, if the fence has limits on it (see `old_version`)."""
         return old_version(self._client)
 
-    async def last(self) -> StoredMessage:
-        """Read the last message. Raise StreamAway."""
+    async def last(self) -> tuple[int, bytes | None]:
+        """Read the last message: its number in the stream, which a publish expects, and its data; None without one.
+
+        Raise StreamAway.
+        """
         try:
             found = await self._answer(self._jetstream.get_last_msg(self._stream, self._subject, direct=True))
         except NotFoundError:
-            return StoredMessage(0, None)
+            return 0, None
         except (NatsError, TimeoutError, OSError) as error:
             raise self._away("the last message cannot be read", error) from error
-        return StoredMessage(found.seq or 0, found.data or b"")
+        return found.seq or 0, found.data or b""
 
     async def publish(self, data: bytes, expected: int) -> int:
         """Publish after the message of that number; return the new number.
@@ -262,8 +251,8 @@ def login(config: NatsConfig) -> dict[str, Any]:
     """Return the login options of the client. Raise OSError, ValueError for missing or wrong files."""
     options: dict[str, Any] = {}
     if config.credentials_file is not None:
-        found = read_credentials(config.credentials_file)
-        options = {"user_jwt_cb": found.jwt.encode, "signature_cb": found.sign}
+        jwt, sign = read_credentials(config.credentials_file)
+        options = {"user_jwt_cb": jwt.encode, "signature_cb": sign}
     elif config.user and config.password_file is not None:
         options = {"user": config.user, "password": config.password_file.read_text(encoding="utf-8").strip()}
     if config.ca_file is not None or config.certificate is not None or any("tls:" in url for url in config.servers):

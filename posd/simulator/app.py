@@ -15,13 +15,12 @@ from starlette.types import Receive, Scope, Send
 
 from posd.simulator.authentication import VerifiedCall
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.listener import HANG_UP
 from posd.simulator.messages import Answer, Edition, Refused, plain
-from posd.simulator.operations import OPERATIONS, AccessMode, SimulatedOperation
+from posd.simulator.network import HANG_UP
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
-from posd.simulator.scenario import Fault
 from posd.simulator.terminal import PaymentTerminal
+from posd.simulator.wire import OPERATIONS, AccessMode, SimulatedOperation
 
 #: Most bytes of a request body. A charge with the till's 16 KiB of metadata is far below.
 MAX_BODY_BYTES = 1_048_576
@@ -188,10 +187,10 @@ async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response
     """Return the reply when it is due, also if the caller has disconnected."""
     if answer.waits:
         await _hold(answer, request, clock)
-    if answer.fault is Fault.LOST:
+    if answer.fault == "lost":
         request.scope["state"][HANG_UP]()
         return Response()
-    return response(answer, _Cut if answer.fault is Fault.CUT else Response)
+    return response(answer, _Cut if answer.fault == "cut" else Response)
 
 
 async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
@@ -206,7 +205,7 @@ async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
 
 async def _due(answer: Answer, clock: Clock) -> None:
     """Wait until a reply is due; without limit if there is none."""
-    if answer.fault is Fault.SILENT:
+    if answer.fault == "silent":
         await asyncio.Event().wait()
     if answer.awaited is not None:
         await answer.awaited

@@ -2,7 +2,6 @@
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Self, TypeVar
 
@@ -17,10 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posd.simulator.app import answer_refusal, json_response, read_body, response
 from posd.simulator.clock import Tasks
-from posd.simulator.journal import SettingsError
-from posd.simulator.listener import Listener, bind
+from posd.simulator.ledger import SettingsError
 from posd.simulator.messages import Refused
-from posd.simulator.network import NotPossible, url
+from posd.simulator.network import Listener, NotPossible, bind, url
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, Strict, payments, prints
 from posd.simulator.simulator import Simulator, TerminalGroup
@@ -213,16 +211,12 @@ def is_loopback(text: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Deed:
-    """Action of a POST to a terminal; `body` is the type of its body, `Tasks` run after the reply."""
-
-    body: type[Strict]
-    do: Callable[[Simulator, Any, Tasks], Awaitable[None]]
+#: Action of a POST to a terminal: the type of its body, and what is done; `Tasks` run after the reply.
+_Deed = tuple[type[Strict], Callable[[Simulator, Any, Tasks], Awaitable[None]]]
 
 
 def _plain(do: Callable[[Simulator], Awaitable[None]]) -> _Deed:
-    return _Deed(EmptyBody, lambda terminal, _body, _tasks: do(terminal))
+    return EmptyBody, lambda terminal, _body, _tasks: do(terminal)
 
 
 async def _power_cycle(terminal: Simulator, body: PowerCycle, tasks: Tasks) -> None:
@@ -267,14 +261,14 @@ def _hand(hand: ManualControl) -> _Deed:
 #: Actions on a terminal, by the last part of the path.
 DEEDS: Mapping[str, _Deed] = {
     **{hand.value: _hand(hand) for hand in ManualControl},
-    "scenario": _Deed(Arm, _arm),
+    "scenario": (Arm, _arm),
     "unplug": _plain(Simulator.unplug),
     "plug": _plain(Simulator.plug),
     "power-off": _plain(Simulator.power_off),
     "power-on": _plain(Simulator.power_on),
-    "power-cycle": _Deed(PowerCycle, _power_cycle),
+    "power-cycle": (PowerCycle, _power_cycle),
     "move": _plain(Simulator.move),
-    "certificate": _Deed(Show, _show_certificate),
+    "certificate": (Show, _show_certificate),
     "paper": _plain(_put_paper_in),
 }
 
@@ -323,7 +317,8 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         deed = DEEDS.get(request.path_params["deed"])
         if deed is None:
             raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / tells what there is")
-        await deed.do(terminal, await _read(request, deed.body), tasks)
+        body, act = deed
+        await act(terminal, await _read(request, body), tasks)
         return json_response(state_of(terminal))
 
     at = "/terminals/{serial:path}"  # a serial can have any character, also a slash

@@ -12,7 +12,7 @@ The last row is this simulator's choice, because the terminal API does not defin
 unpromised retry loses the event here, not in a shop.
 
 A terminal preserves the order of a transaction's events. An unruly network does not, and delivers some of them twice
-(see `Detour`). Only delivery at least once is promised (terminal API, Delivery).
+(see `Sender._run_unruly`). Only delivery at least once is promised (terminal API, Delivery).
 """
 
 import asyncio
@@ -20,17 +20,16 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 
 from posd.simulator import wire
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.journal import Journal, SettingsError
-from posd.simulator.ledger import Ledger
+from posd.simulator.ledger import Journal, Ledger, SettingsError
 
 
 class AttemptLost(StrEnum):
@@ -65,28 +64,11 @@ AGAIN_SHARE = 1 / 3
 AGAIN_SECONDS = 30.0
 
 
-class DeliveryVerdict(Enum):
-    """Consequence of an outcome for the event."""
+#: Statuses after which an event is sent again; any other but 2xx drops it.
+RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 
-    DELIVERED = "delivered"
-    RETRY = "retry"
-    PERMANENT = "permanent"
-
-
-#: The statuses in the terminal API; `judge` has the range 2xx.
-VERDICTS: Mapping[int, DeliveryVerdict] = {
-    **dict.fromkeys((408, 429, 500, 502, 503, 504), DeliveryVerdict.RETRY),
-    **dict.fromkeys((400, 401, 403, 404, 409, 422), DeliveryVerdict.PERMANENT),
-}
-
-
-def judge(outcome: Outcome) -> DeliveryVerdict:
-    """Return the verdict on an outcome, from the terminal API's table."""
-    if isinstance(outcome, AttemptLost):
-        return DeliveryVerdict.RETRY
-    if 200 <= outcome <= 299:
-        return DeliveryVerdict.DELIVERED
-    return VERDICTS.get(outcome, DeliveryVerdict.PERMANENT)
+#: Why no further attempt is made.
+DropReason = Literal["permanent_rejection", "attempts_exhausted", "window_exhausted"]
 
 
 def backoff(attempt: int, jitter: float) -> float:
@@ -98,68 +80,25 @@ def backoff(attempt: int, jitter: float) -> float:
     return min(BACKOFF_CAP_SECONDS, exponential) + jitter * BACKOFF_BASE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """The consumer has the event."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Retry after `delay` terminal seconds."""
-
-    delay: float
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """No further attempt; `reason` is `permanent_rejection`, `attempts_exhausted` or `window_exhausted`."""
-
-    reason: str
-
-
-Decision = Delivered | Retry | Drop
-
-
-def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) -> Decision:
-    """Return the decision after an attempt.
+def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) -> float | DropReason | None:
+    """Return the terminal seconds until the next attempt, or why there is none; None if the event was delivered.
 
     `attempts`: those made, with this one. `elapsed`: terminal seconds since the first. `jitter`: a random fraction, 0
     to 1. A retry that would begin after the window is dropped at once.
     """
-    match judge(outcome):
-        case DeliveryVerdict.DELIVERED:
-            return Delivered()
-        case DeliveryVerdict.PERMANENT:
-            return Drop("permanent_rejection")
-        case DeliveryVerdict.RETRY:
-            delay = backoff(attempts - 1, jitter)
-            return exhausted(attempts=attempts, elapsed=elapsed + delay) or Retry(delay)
+    if isinstance(outcome, int) and 200 <= outcome <= 299:
+        return None
+    if isinstance(outcome, int) and outcome not in RETRIED:
+        return "permanent_rejection"
+    delay = backoff(attempts - 1, jitter)
+    return exhausted(attempts=attempts, elapsed=elapsed + delay) or delay
 
 
-def exhausted(*, attempts: int, elapsed: float) -> Drop | None:
+def exhausted(*, attempts: int, elapsed: float) -> DropReason | None:
     """Return why no further attempt is allowed: ten attempts or 15 minutes, whichever comes first; else None."""
     if attempts >= MAX_ATTEMPTS:
-        return Drop("attempts_exhausted")
-    if elapsed > WINDOW_SECONDS:
-        return Drop("window_exhausted")
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Detour:
-    """Effect of an unruly network on an event: it arrives `delay` terminal seconds late.
-
-    `again`: it arrives twice. `again_after`: terminal seconds from the first to the second delivery.
-    """
-
-    delay: float
-    again: bool
-    again_after: float
-
-
-def detoured(rng: Random) -> Detour:
-    """Draw the detour of an event."""
-    return Detour(rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE, rng.uniform(0, AGAIN_SECONDS))
+        return "attempts_exhausted"
+    return "window_exhausted" if elapsed > WINDOW_SECONDS else None
 
 
 #: Python's exceptions for a receiver that disconnects in the TLS handshake; older versions (Debian 12) report an
@@ -289,10 +228,6 @@ class QueuedEvent:
         }
 
 
-class QueueBusy(SettingsError):
-    """Queue locked by another simulator."""
-
-
 class Queue:
     """Waiting events by transaction, each in the order of `put`.
 
@@ -300,7 +235,7 @@ class Queue:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the journal at `path`. Raise OSError, SettingsError, QueueBusy."""
+        """Open or create the journal at `path`. Raise OSError, SettingsError."""
         self._lanes: dict[str, dict[int, QueuedEvent]] = {}
         self._next = 0
         self._journal = Journal(path)
@@ -308,7 +243,7 @@ class Queue:
             self._journal.lock()
         except BlockingIOError as error:
             self._journal.close()
-            raise QueueBusy(f"{path} is in use by another simulator: stop it, or choose another --state") from error
+            raise SettingsError(f"{path} is in use by another simulator: stop it, or choose another --state") from error
         self._journal.replay(lambda line: self._apply(wire.decode(line)))
         if not self._lanes:
             self._journal.empty()
@@ -459,13 +394,14 @@ class Sender:
 
     async def _run_unruly(self, item: QueuedEvent) -> None:
         rng = Random(f"{self._seed}/{item.event_id}/detour")  # noqa: S311 - reproducible, not secret
-        detour = detoured(rng)
+        delay, arrives_twice = rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE
+        again_after = rng.uniform(0, AGAIN_SECONDS)
         if not item.again:
-            await self._clock.sleep(detour.delay)
-            if await self._deliver(item) and detour.again:
+            await self._clock.sleep(delay)
+            if await self._deliver(item) and arrives_twice:
                 self._queue.again(item)
         if item.again:
-            await self._clock.sleep(detour.again_after)
+            await self._clock.sleep(again_after)
             await self._deliver(item)
         self._queue.done(item)
 
@@ -494,22 +430,22 @@ class Sender:
                 **item.named,
                 attempt=item.attempts,
                 result=outcome,
-                retry_in_seconds=round(decision.delay, 3) if isinstance(decision, Retry) else None,
+                retry_in_seconds=round(decision, 3) if isinstance(decision, float) else None,
             )
             match decision:
-                case Delivered():
+                case None:
                     return True
-                case Drop():
-                    self._drop(item, decision)
+                case float():
+                    await self._clock.sleep(decision)
+                case reason:
+                    self._drop(item, reason)
                     return False
-                case Retry():
-                    await self._clock.sleep(decision.delay)
 
-    def _gone(self, item: QueuedEvent) -> Drop | None:
+    def _gone(self, item: QueuedEvent) -> DropReason | None:
         """Return why no further attempt is allowed, or None."""
         if item.first_attempt_at is None:
             return None
         return exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
 
-    def _drop(self, item: QueuedEvent, drop: Drop) -> None:
-        self._ledger.add("dropped", **item.named, reason=drop.reason)
+    def _drop(self, item: QueuedEvent, reason: DropReason) -> None:
+        self._ledger.add("dropped", **item.named, reason=reason)

@@ -20,9 +20,18 @@ import httpx2
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.operations import CHIP, PaymentStatus, SimulatedOperation
 from posd.simulator.scenario import Failure, Fault, Refusal, Reply, Scenario, draw
-from posd.simulator.wire import AmountUnit, Number, Processed, converted, number_fault, to_main
+from posd.simulator.wire import (
+    CHIP,
+    AmountUnit,
+    Number,
+    PaymentStatus,
+    Processed,
+    SimulatedOperation,
+    converted,
+    number_fault,
+    to_main,
+)
 
 #: HTTP status and JSON body.
 Usual = tuple[int, Any]
@@ -46,12 +55,12 @@ class Answer:
     @property
     def waits(self) -> bool:
         """Whether the reply is not sent at once."""
-        return self.fault is Fault.SILENT or self.awaited is not None or self.delay > 0
+        return self.fault == "silent" or self.awaited is not None or self.delay > 0
 
     @property
     def http_status(self) -> int | None:
         """The status that reaches the caller; None without a reply."""
-        return None if self.fault in (Fault.LOST, Fault.SILENT) else int(self.status)
+        return None if self.fault in ("lost", "silent") else int(self.status)
 
 
 def coded(status: int, code: str, message: str) -> Usual:

@@ -18,7 +18,6 @@ from posd.simulator.delivery import QueuedEvent
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device, Envelope, EventData, ReceivedStart, changed
 from posd.simulator.network import NotPossible
-from posd.simulator.operations import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus
 from posd.simulator.record import Final, Record
 from posd.simulator.scenario import (
     Abort,
@@ -29,7 +28,6 @@ from posd.simulator.scenario import (
     Search,
     Span,
     TerminalAction,
-    Wait,
     by_amount,
     draw,
     payments,
@@ -37,7 +35,7 @@ from posd.simulator.scenario import (
 )
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard, Workings
-from posd.simulator.wire import Processed, total
+from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, total
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +184,7 @@ _REQUESTED = PaymentStep(status=PaymentStatus.APPROVAL_REQUESTED)
 _APPROVED = PaymentStep(status=PaymentStatus.APPROVAL)
 _DECLINED = PaymentStep(status=PaymentStatus.DECLINED, failure=INSUFFICIENT_FUNDS)
 _CANCELED = PaymentStep(status=PaymentStatus.TERMINAL_CANCELED)
-_WAITING = PaymentStep(after=Wait.FOR_EVER)
+_WAITING = PaymentStep(after="for-ever")
 _PRESENTED = {
     ManualControl.PRESENT_CARD: (
         _TAPPED,
@@ -306,9 +304,9 @@ class PaymentRun:
     def _pause(self, step: PaymentStep) -> float | None:
         """Return the wait before a step, in terminal seconds; None: without limit."""
         match step.after:
-            case Wait.LIMIT:
+            case "limit":
                 return self._parts.settings.wait_limit
-            case Wait.FOR_EVER:
+            case "for-ever":
                 return None
             case span:
                 return draw(span, self._rng)
@@ -389,17 +387,17 @@ class PaymentRun:
     async def _do(self, step: PaymentStep, deed: TerminalAction) -> None:
         switchboard = self._parts.switchboard
         match deed:
-            case TerminalAction.UNPLUG:
+            case "unplug":
                 await switchboard.unplug()
                 if step.seconds:
                     self._tasks.begin(self._plug_after(step.seconds))
-            case TerminalAction.PLUG:
+            case "plug":
                 await switchboard.plug()
-            case TerminalAction.POWER_CYCLE:
+            case "power-cycle":
                 await switchboard.power_cycle(step.seconds)
-            case TerminalAction.MOVE:
+            case "move":
                 await switchboard.move()
-            case TerminalAction.CERTIFICATE:
+            case "certificate":
                 assert step.certificate is not None  # noqa: S101 - the two go together
                 await switchboard.show_certificate(step.certificate)
             case _:

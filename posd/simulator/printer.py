@@ -18,10 +18,10 @@ from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
-from posd.simulator.operations import AccessMode
 from posd.simulator.record import Job, PrintRecord, Taken
-from posd.simulator.scenario import CHOICE, ENDS, Call, Jam, Memory, Reply, ScenarioPrintStatus, draw, prints
+from posd.simulator.scenario import CHOICE, ENDS, Call, Reply, ScenarioPrintStatus, draw, prints
 from posd.simulator.settings import Settings
+from posd.simulator.wire import AccessMode
 
 #: Real seconds that a webhook receiver has to reply (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
@@ -176,7 +176,7 @@ class Printer:
 
     def _take(self, taken: Taken) -> Job | None:
         scenario = prints()[taken.scenario]
-        if not scenario.creation.taken or scenario.memory is Memory.NONE:
+        if not scenario.creation.taken or scenario.memory == "none":
             return None
         job = self._record.take(taken)
         self._waiting.put_nowait(job)
@@ -199,9 +199,9 @@ class Printer:
         await self._clock.sleep(draw(PICK_UP, rng))
         self._enter(job, ScenarioPrintStatus.IN_PROGRESS)
         match scenario.jam:
-            case Jam.FOR_EVER:
+            case "for-ever":
                 return
-            case Jam.NO_PAPER:
+            case "no-paper":
                 self._paper.clear()
                 await self._paper.wait()
         await self._clock.sleep(draw(scenario.takes, rng))

@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.journal import Journal
+from posd.simulator.ledger import Journal
 from posd.simulator.messages import Refused
-from posd.simulator.operations import BY_NAME, SimulatedOperation
-from posd.simulator.scenario import ENDS, Memory, PrintScenario, ScenarioPrintStatus, prints
-from posd.simulator.wire import Processed
+from posd.simulator.scenario import ENDS, PrintScenario, ScenarioPrintStatus, prints
+from posd.simulator.wire import BY_NAME, Processed, SimulatedOperation
 
 
 class Final(msgspec.Struct, frozen=True):
@@ -232,7 +231,7 @@ class PrintRecord:
         self._journal.close()
 
     def _write(self, taken: Taken, change: dict[str, Any]) -> None:
-        if prints()[taken.scenario].memory is Memory.ON_FILE:
+        if prints()[taken.scenario].memory == "on-file":
             self._journal.append(change)
         self._apply(change)
 

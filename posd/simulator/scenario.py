@@ -17,9 +17,8 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from posd.simulator.journal import SettingsError
-from posd.simulator.operations import PaymentStatus
-from posd.simulator.wire import Number
+from posd.simulator.ledger import SettingsError
+from posd.simulator.wire import Number, PaymentStatus
 
 #: Terminal seconds: one number, or the shortest and the longest.
 Span = float | tuple[float, float]
@@ -27,13 +26,13 @@ Span = float | tuple[float, float]
 AMOUNTS = (Decimal("9000.01"), Decimal("9000.99"))
 
 
-class Wait(StrEnum):
-    """Duration that is no number."""
-
-    #: The waiting limit of the settings.
-    LIMIT = "limit"
-    #: Until a hand or an abort does something.
-    FOR_EVER = "for-ever"
+#: Duration that is no number.
+Wait = Literal[
+    # The waiting limit of the settings.
+    "limit",
+    # Until a hand or an abort does something.
+    "for-ever",
+]
 
 
 def draw(span: Span, rng: Random) -> float:
@@ -75,15 +74,15 @@ class Failure(Strict, frozen=True):
     message: str
 
 
-class Fault(StrEnum):
-    """Failure of a reply on its way, independent of the effect of the call."""
-
-    #: The connection is closed without a reply.
-    LOST = "lost"
-    #: No reply arrives for as long as the caller waits.
-    SILENT = "silent"
-    #: The reply breaks off in the middle of its body.
-    CUT = "cut"
+#: Failure of a reply on its way, independent of the effect of the call.
+Fault = Literal[
+    # The connection is closed without a reply.
+    "lost",
+    # No reply arrives for as long as the caller waits.
+    "silent",
+    # The reply breaks off in the middle of its body.
+    "cut",
+]
 
 
 class Refusal(Strict, frozen=True):
@@ -139,22 +138,22 @@ class Start(Reply, frozen=True):
     after_event: str | None = None
 
 
-class AbortEffect(StrEnum):
-    """Effect of an abort on the payment."""
-
-    #: TERMINAL_CANCELED follows, if it is still possible.
-    CANCELS = "cancels"
-    #: The reply is 200, and the payment continues.
-    IGNORED = "ignored"
-    #: The next state is entered at once and the payment continues: the card or the approval was faster. Before the
-    #: first state the one after it is entered too.
-    RACED = "raced"
+#: Effect of an abort on the payment.
+AbortEffect = Literal[
+    # TERMINAL_CANCELED follows, if it is still possible.
+    "cancels",
+    # The reply is 200, and the payment continues.
+    "ignored",
+    # The next state is entered at once and the payment continues: the card or the approval was faster. Before the
+    # first state the one after it is entered too.
+    "raced",
+]
 
 
 class Abort(Reply, frozen=True):
     """Reply to an abort, and its effect; the cancellation follows `cancels_after`."""
 
-    effect: AbortEffect = AbortEffect.CANCELS
+    effect: AbortEffect = "cancels"
     cancels_after: Span = (0.2, 0.5)
 
     def __post_init__(self) -> None:
@@ -163,54 +162,54 @@ class Abort(Reply, frozen=True):
         _check_span("cancels_after", self.cancels_after)
 
 
-class SearchFinds(StrEnum):
-    """Result of a search, before `Reply` changes it."""
+#: Result of a search, before `Reply` changes it.
+SearchFinds = Literal[
+    # The payment after its transfer to the acquirer, and every final.
+    "usual",
+    # Nothing, although there is an event.
+    "nothing",
+    # The event before the newest: a late index.
+    "stale",
+    # The payment from its first state on.
+    "all-states",
+    # Only another transaction.
+    "another",
+    # A final that contradicts the events: DECLINED for an approval, an approval for anything else.
+    "contradiction",
+]
 
-    #: The payment after its transfer to the acquirer, and every final.
-    USUAL = "usual"
-    #: Nothing, although there is an event.
-    NOTHING = "nothing"
-    #: The event before the newest: a late index.
-    STALE = "stale"
-    #: The payment from its first state on.
-    ALL_STATES = "all-states"
-    #: Only another transaction.
-    ANOTHER = "another"
-    #: A final that contradicts the events: DECLINED for an approval, an approval for anything else.
-    CONTRADICTION = "contradiction"
 
-
-class SearchShape(StrEnum):
-    """Form of a search's reply, before `Reply` changes it; the real one is not published."""
-
-    #: A list of events.
-    EVENTS = "events"
-    #: A list in the form of a synchronous reply: camelCase, with a status only in `rawResponse`.
-    RAW_RESPONSE = "raw-response"
-    #: An object with a page of the list, as in the sister API.
-    PAGED = "paged"
+#: Form of a search's reply, before `Reply` changes it; the real one is not published.
+SearchShape = Literal[
+    # A list of events.
+    "events",
+    # A list in the form of a synchronous reply: camelCase, with a status only in `rawResponse`.
+    "raw-response",
+    # An object with a page of the list, as in the sister API.
+    "paged",
+]
 
 
 class Search(Reply, frozen=True):
     """Reply to a search for the payment."""
 
-    finds: SearchFinds = SearchFinds.USUAL
-    shape: SearchShape = SearchShape.EVENTS
+    finds: SearchFinds = "usual"
+    shape: SearchShape = "events"
 
 
-class TerminalAction(StrEnum):
-    """Event of the terminal itself, in a step with `do`."""
-
-    #: It loses the network: calls fail, events wait. `seconds`: duration; 0: permanently.
-    UNPLUG = "unplug"
-    PLUG = "plug"
-    #: It loses power for `seconds` (0: permanently) and restarts. The following steps are the rest of the payment;
-    #: without any, the payment is lost.
-    POWER_CYCLE = "power-cycle"
-    #: It gets another address (another port), and announces it.
-    MOVE = "move"
-    #: It shows another certificate (`certificate`).
-    CERTIFICATE = "certificate"
+#: Event of the terminal itself, in a step with `do`.
+TerminalAction = Literal[
+    # It loses the network: calls fail, events wait. `seconds`: duration; 0: permanently.
+    "unplug",
+    "plug",
+    # It loses power for `seconds` (0: permanently) and restarts. The following steps are the rest of the payment;
+    # without any, the payment is lost.
+    "power-cycle",
+    # It gets another address (another port), and announces it.
+    "move",
+    # It shows another certificate (`certificate`).
+    "certificate",
+]
 
 
 class Certificate(StrEnum):
@@ -269,12 +268,12 @@ class PaymentStep(Strict, frozen=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid value."""
-        if not isinstance(self.after, Wait):
+        if not isinstance(self.after, str):
             _check_span("after", self.after)
         happens = (self.status is not None) + (self.do is not None)
-        _check(happens == 1 or (happens == 0 and self.after is Wait.FOR_EVER), "a step has either status or do")
+        _check(happens == 1 or (happens == 0 and self.after == "for-ever"), "a step has either status or do")
         _check(
-            (self.certificate is None) == (self.do is not TerminalAction.CERTIFICATE),
+            (self.certificate is None) == (self.do != "certificate"),
             "certificate goes with its do, alone",
         )
         if self.authorized_amount is not None:
@@ -282,7 +281,7 @@ class PaymentStep(Strict, frozen=True):
                 self.status == PaymentStatus.APPROVAL and not self.restates, "authorized_amount goes with an APPROVAL"
             )
             _check(_decimal(self.authorized_amount) > 0, "authorized_amount must be above 0")
-        timed = self.do in (TerminalAction.UNPLUG, TerminalAction.POWER_CYCLE)
+        timed = self.do in ("unplug", "power-cycle")
         _check(self.seconds == 0 or (timed and self.seconds > 0), "seconds goes with unplug and power-cycle")
 
 
@@ -384,24 +383,24 @@ class Creation(Reply, frozen=True):
     after_webhook: bool = False
 
 
-class Jam(StrEnum):
-    """Reason why a job stays in progress."""
+#: Reason why a job stays in progress.
+Jam = Literal[
+    # This job never ends; the printer continues with the next one.
+    "for-ever",
+    # No job continues until a person adds paper.
+    "no-paper",
+]
 
-    #: This job never ends; the printer continues with the next one.
-    FOR_EVER = "for-ever"
-    #: No job continues until a person adds paper.
-    NO_PAPER = "no-paper"
 
-
-class Memory(StrEnum):
-    """Storage of an accepted job."""
-
-    #: In the state directory: a restart continues it.
-    ON_FILE = "on-file"
-    #: Until the terminal is switched off.
-    UNTIL_STOPPED = "until-stopped"
-    #: None: it is never printed, and a query does not find it.
-    NONE = "none"
+#: Storage of an accepted job.
+Memory = Literal[
+    # In the state directory: a restart continues it.
+    "on-file",
+    # Until the terminal is switched off.
+    "until-stopped",
+    # None: it is never printed, and a query does not find it.
+    "none",
+]
 
 
 class PrinterFault(Strict, frozen=True):
@@ -466,7 +465,7 @@ class PrintScenario(Story, frozen=True, kw_only=True):
     fault: PrinterFault | None = None
     paper: bool | None = None
     own_id: bool = False
-    memory: Memory = Memory.ON_FILE
+    memory: Memory = "on-file"
     poll: Reply = Reply()
     webhooks: tuple[Call, ...] = (Call(),)
     person: Person = Person()

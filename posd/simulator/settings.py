@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from posd.simulator.authentication import Auth, KeyPosition, Scheme, TimestampUnit
-from posd.simulator.journal import SettingsError
+from posd.simulator.ledger import SettingsError
 from posd.simulator.messages import Edition
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
 from posd.simulator.wire import AmountUnit, number_fault

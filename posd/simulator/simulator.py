@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
-from posd.simulator.journal import SettingsError
-from posd.simulator.ledger import Ledger
+from posd.simulator.ledger import Ledger, SettingsError
 from posd.simulator.messages import Device, Envelope
 from posd.simulator.network import Network, NotPossible
 from posd.simulator.payment import Parts

@@ -14,10 +14,9 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
 from posd.simulator.messages import START_IDS, Answer, ReceivedStart, Refused, claims, read_search, read_start
-from posd.simulator.operations import ACQUIRERS, AccessMode, PaymentStatus, SimulatedOperation
 from posd.simulator.payment import Choice, ManualControl, Parts, Payment, PaymentRun
 from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
-from posd.simulator.wire import Processed, process, total
+from posd.simulator.wire import ACQUIRERS, AccessMode, PaymentStatus, Processed, SimulatedOperation, process, total
 
 
 class PaymentTerminal:
@@ -145,11 +144,11 @@ class PaymentTerminal:
             usual = self._parts.envelope.usual(late, transaction)
             return self._aborted(self._apply(reply, usual, rng, transaction), course, None)
         match reply.effect:
-            case AbortEffect.CANCELS:
+            case "cancels":
                 course.cancel(reply.cancels_after)
-            case AbortEffect.RACED:
+            case "raced":
                 course.hurry()
-            case AbortEffect.IGNORED:
+            case "ignored":
                 pass
         aborted = messages.coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
         return self._aborted(self._apply(reply, aborted, rng, transaction), course, reply.effect)
@@ -258,28 +257,28 @@ CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
 def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts) -> bytes | None:
     """Return the event that a search finds, or None. `usual`: that of an ordinary search."""
     match finds:
-        case SearchFinds.USUAL:
+        case "usual":
             return usual
-        case SearchFinds.NOTHING:
+        case "nothing":
             return None
-        case SearchFinds.STALE:
+        case "stale":
             return payment.previous or None
-        case SearchFinds.ALL_STATES:
+        case "all-states":
             return payment.newest or None
-        case SearchFinds.ANOTHER:
+        case "another":
             return _of_another(payment.newest) if payment.newest else None
-        case SearchFinds.CONTRADICTION:
+        case "contradiction":
             return _contradicting(payment, parts) if payment.ended else usual
 
 
 def shaped(shape: SearchShape, found: list[bytes]) -> Any:
     """Return the reply of a search with these events."""
     match shape:
-        case SearchShape.EVENTS:
+        case "events":
             return [msgspec.Raw(event) for event in found]
-        case SearchShape.RAW_RESPONSE:
+        case "raw-response":
             return [_as_answer(wire.decode(event)) for event in found]
-        case SearchShape.PAGED:
+        case "paged":
             return {"data": [msgspec.Raw(event) for event in found], "total": len(found), "page": 1, "size": 10}
 
 

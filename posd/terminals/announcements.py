@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from posd.config.schema import DiscoveryConfig
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Most candidates of one announcement: a device has one or two of each kind.
@@ -85,25 +87,19 @@ class Announcement(msgspec.Struct, frozen=True):
     seen_at: str
 
 
-class AnnouncementRules(msgspec.Struct, frozen=True):
-    """Configured rules for announcements: TXT keys of the serial in order, addresses of chosen interfaces."""
-
-    serial_keys: tuple[str, ...]
-    interfaces: tuple[str, ...] = ()
-
-
 def read_announcement(
     name: str,
     service_type: str,
     properties: Mapping[str, str | None],
     announced: Iterable[str],
     port: int | None,
-    rules: AnnouncementRules,
+    rules: DiscoveryConfig,
     seen_at: str,
 ) -> Announcement:
     """Return the announcement. Raise MalformedAnnouncement.
 
-    `name` ends with `service_type`; `properties` are the TXT record's, `announced` the addresses as text.
+    `name` ends with `service_type`; `properties` are the TXT record's, `announced` the addresses as text. `rules`: the
+    TXT keys of the serial in order, and the addresses of the chosen interfaces.
     """
     lowered = {key.lower(): value for key, value in properties.items()}
     serial = _serial(lowered, name.removesuffix(f".{service_type}"), rules.serial_keys)

@@ -1,11 +1,120 @@
-"""Result of the one attempt to call a terminal: whether anything was written, and whether a whole reply arrived."""
+"""Result of the one attempt to call a terminal: whether anything was written, and whether a whole reply arrived.
 
-from collections.abc import Callable
-from typing import TypeVar, assert_never
+An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). It is at the top of the reply,
+in its member `failure`, or in its member `object`, which otherwise holds what the error is about. All three are read
+leniently, because the reply is untrusted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from posd.terminals.envelope import ErrorEnvelope, read_envelope
+from posd.base.damaged_json import UNREADABLE, decoded
+from posd.base.json_types import Object, as_text
+from posd.base.text import shown
+
+#: Longest stored type, code and parameter, and longest stored message, in characters.
+MAX_WORD, MAX_MESSAGE = 64, 256
+
+#: Longest serial, in characters, as in the configuration; and its names in an error.
+MAX_SERIAL, SERIAL_NAMES = 64, ("serial_number", "serialNumber")
+
+#: Type of an error from the acquirer, and prefix of its codes in older documents.
+ACQUIRER, ACQUIRER_CODES = "ACQUIRER", "ACQ"
+#: Code of a busy terminal, with HTTP 409. No other code means busy.
+BUSY = "TER-003"
+
+
+class ErrorEnvelope(msgspec.Struct, frozen=True):
+    """An error in the terminal's own words; a field is None if it is missing or no text.
+
+    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error under
+    HTTP 2xx too, where a lone code can mean anything. `clear`: all readable parts agree. `whole`: clear, with a type
+    and a code. `serial_number`: the terminal that it names.
+    """
+
+    type: str | None
+    code: str | None
+    message: str | None
+    param: str | None = None
+    acquirer: bool = False
+    busy: bool = False
+    certain: bool = False
+    clear: bool = True
+    whole: bool = False
+    serial_number: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its type and code, for display."""
+        return shown(" ".join(filter(None, (self.type, self.code))) or "no code")
+
+
+def read_envelope(body: bytes) -> ErrorEnvelope | None:
+    """Return the readable error in a reply, or None."""
+    try:
+        members = decoded(body)[0]
+    except ValueError:
+        return None
+    return envelope_in(members) if isinstance(members, Object) else None
+
+
+def envelope_in(members: Object) -> ErrorEnvelope | None:
+    """Return the error in an object: the first with type and code, else the first with one of them."""
+    found = list(_places(members))
+    if not found:
+        return None
+    named = [(word(place, "type"), word(place, "code")) for place in found]
+    best = next((at for at, (type_, code) in enumerate(named) if type_ and code), 0)
+    type_, code = named[best]
+    ambiguous = any(place.repeated & {"type", "code"} for place in found)
+    others = {pair for pair in named if all(pair)} - {named[best]}
+    codes = {code.upper() for _, code in named if code}
+    clear = not ambiguous and not others and len(codes) <= 1 and UNREADABLE not in f"{type_}{code}"
+    return ErrorEnvelope(
+        type=type_,
+        code=code,
+        message=word(found[best], "message", MAX_MESSAGE),
+        param=word(found[best], "param"),
+        # A repeated member has two values, so one of them may be the acquirer's.
+        acquirer=any("type" in place.repeated for place in found)
+        or any(_is_acquirers(type_, code) for type_, code in named),
+        busy=any((code or "").strip().upper() == BUSY for _, code in named),
+        certain=any(map(all, named)) or found[-1] is not members,
+        clear=clear,
+        whole=bool(type_ and code) and clear,
+        serial_number=_serial_number(members.get("object")),
+    )
+
+
+def _serial_number(about: Any) -> str | None:
+    """Return the serial that an error names; None if it names none, several, or an unreadable one."""
+    if not isinstance(about, Object) or about.repeated.intersection(SERIAL_NAMES):
+        return None
+    said = {serial for name in SERIAL_NAMES if (serial := word(about, name, MAX_SERIAL + 1)) is not None}
+    serial = said.pop() if len(said) == 1 else ""
+    return serial if 0 < len(serial) <= MAX_SERIAL and UNREADABLE not in serial else None
+
+
+def word(members: Mapping[str, Any], name: str, limit: int = MAX_WORD) -> str | None:
+    """Return a text, or the digits of a number; None for anything else, and for an empty text."""
+    return (as_text(members.get(name)) or "")[:limit] or None
+
+
+def _places(members: Object) -> Iterator[Object]:
+    """Yield the objects that are errors, the outermost first; `object` can hold other things, and needs both words."""
+    inner = members.get("object")
+    deeper = inner.get("failure") if isinstance(inner, Object) else None
+    for place, enough in ((members, any), (members.get("failure"), any), (inner, all), (deeper, any)):
+        if isinstance(place, Object) and enough(word(place, name) is not None for name in ("type", "code")):
+            yield place
+
+
+def _is_acquirers(type_: str | None, code: str | None) -> bool:
+    return (type_ or "").strip().upper() == ACQUIRER or (code or "").strip().upper().startswith(ACQUIRER_CODES)
 
 
 class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
@@ -62,7 +171,7 @@ def refuser(attempt: Attempt) -> str | None:
 
 
 class SendWithheld(Exception):
-    """Call refused by its `connected` callback, before anything was sent; the message names the reason."""
+    """Call given up once it was connected, before anything was sent; the message names the reason."""
 
 
 # What the one attempt to start a payment or a print job proves.
@@ -141,3 +250,47 @@ def judge_start(
 def refused(reply: Replied, error: ErrorEnvelope | None) -> StartRefused:
     """Return the refusal in a reply."""
     return StartRefused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)
+
+
+# What a signed call shows about this machine's clock. The schemes sign the time, and a terminal refuses a time too far
+# from its own clock. The `Date` of its reply is that clock (RFC 9110, 6.6.1), in whole seconds.
+
+
+def clock_ahead(now: datetime, date: str | None) -> int | None:
+    """Return the seconds that this clock is ahead of a `Date` (negative: behind), or None if it is invalid."""
+    try:
+        theirs = parsedate_to_datetime(date or "")
+        return round((now - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def clock_remark(status: int, seconds: int | None, window: int) -> str:
+    """Return a sentence about the clocks after a refused call; empty if they are not the cause.
+
+    `seconds`: from `clock_ahead`. `window`: the difference that the terminal accepts, in seconds.
+    """
+    if seconds is not None and abs(seconds) > window:
+        direction = "ahead of" if seconds > 0 else "behind"
+        return (
+            f"the clock of this machine is {in_words(abs(seconds))} {direction} that of the terminal, which accepts "
+            f"{in_words(window)}: that is the likely cause. Set the clock that is wrong, then try again"
+        )
+    if status not in UNAUTHENTICATED:
+        return ""
+    compared = (
+        "its reply does not say what time it is there"
+        if seconds is None
+        else f"the clocks differ by {in_words(abs(seconds))}, which it accepts"
+    )
+    return (
+        f"it refused the authentication; {compared}. Check auth, business_code and [hash_encrypt] in the configuration "
+        "(docs/guides/real-terminals.md)"
+    )
+
+
+def in_words(seconds: int) -> str:
+    """Return a time in minutes and seconds as text."""
+    minutes, rest = divmod(seconds, 60)
+    parts = [f"{minutes} min"] if minutes else []
+    return " ".join(parts if minutes and not rest else [*parts, f"{rest} s"])

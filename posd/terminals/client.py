@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -22,11 +21,25 @@ import msgspec
 from posd.base.clocks import wall
 from posd.base.fair_queue import end_turn
 from posd.terminals import trust
-from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, SendWithheld, with_remark
-from posd.terminals.auth import clock
-from posd.terminals.auth.request import Authentication, NotAuthenticated, OutgoingRequest, UnreadableReply, authenticate
+from posd.terminals.attempt import (
+    Attempt,
+    NotSent,
+    Replied,
+    ReplyLost,
+    SendWithheld,
+    clock_ahead,
+    clock_remark,
+    with_remark,
+)
+from posd.terminals.authentication import (
+    Authentication,
+    NotAuthenticated,
+    OutgoingRequest,
+    UnreadableReply,
+    authenticate,
+)
 from posd.terminals.exchange import ClientExchange, ExchangeFailed, HttpAnswer, request_bytes
-from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
+from posd.terminals.trust import WORDS, Reached, TerminalTrust, Unreached, fingerprint, probe
 from posd.tls import server_hostname
 
 #: Seconds before the next address of a name is tried in parallel (RFC 8305, section 5).
@@ -46,40 +59,23 @@ HEADERS: Final = MappingProxyType(
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
-class AnotherDevice(Exception):
-    """Another device than the expected one at the address. Nothing was sent."""
-
-
 class TerminalAccess:
     """Settings for calls to one terminal: trust, time-outs (seconds), authentication."""
 
     def __init__(
         self,
-        trust: ssl.SSLContext,
+        trust: TerminalTrust,
         connect_timeout: float,
         reply_timeout: float,
         authentication: Authentication,
         *,
-        server_name: str = "",
-        ca_file: Path | None = None,
-        trusts_system: bool = False,
-        serial: str = "",
         window: int | None = None,
         now: Callable[[], datetime] = wall,
     ) -> None:
-        """`server_name`: the name that a certificate must carry ("" for the host).
-
-        `ca_file`: already in `trust`; named in the message about a refused certificate. `trusts_system`: named
-        likewise. `serial`: a certificate of that CA with this serial proves the terminal's identity ("": none does).
-        `window`: accepted clock difference of the authentication (s), or None.
-        """
+        """`window`: accepted clock difference of the authentication (s), or None."""
         self.connect_timeout = connect_timeout
         self.reply_timeout = reply_timeout
         self._trust = trust
-        self._server_name = server_name
-        self._ca_file = ca_file
-        self._trusts_system = trusts_system
-        self._serial = serial
         self._bearing: set[str] = set()
         self._looked_at: str | None = None
         self._authentication = authentication
@@ -90,7 +86,7 @@ class TerminalAccess:
 
     def judge_dates(self, judged: bool) -> None:
         """Set whether the dates of the terminal's certificate are checked: a wrong clock cannot judge them."""
-        trust.judge_dates(self._trust, judged)
+        trust.judge_dates(self._trust.context, judged)
 
     async def call(
         self,
@@ -117,13 +113,13 @@ class TerminalAccess:
             nonlocal writing
             connected(certificate)
             if same_as is not None and certificate != same_as:
-                raise AnotherDevice(
+                raise SendWithheld(
                     f"another device is there than the one that was sent the payment: its certificate has "
                     f"fingerprint {certificate or 'none'}, not {same_as}"
                 )
             if proven and not self.proves(certificate):
-                raise AnotherDevice(
-                    f"the certificate of the device that is there does not bear the serial {self._serial}, and "
+                raise SendWithheld(
+                    f"the certificate of the device that is there does not bear the serial {self._trust.serial}, and "
                     f"that of the terminal does (its fingerprint is {certificate or 'none'})"
                 )
             writing = True
@@ -181,8 +177,10 @@ class TerminalAccess:
                     lambda: exchange,
                     host,
                     goal.port,
-                    ssl=self._trust if secure else None,
-                    server_hostname=server_hostname(self._server_name or host.partition("%")[0]) if secure else None,
+                    ssl=self._trust.context if secure else None,
+                    server_hostname=server_hostname(self._trust.server_name or host.partition("%")[0])
+                    if secure
+                    else None,
                     ssl_handshake_timeout=self.connect_timeout if secure else None,
                     happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
                 )
@@ -199,8 +197,8 @@ class TerminalAccess:
             return Replied(answer.status, answer.body, complete=False)
         remark = ""
         if self._window is not None and not 200 <= answer.status < 300:
-            ahead = clock.ahead(self._now(), answer.date)
-            remark = clock.remark(answer.status, ahead, self._window)
+            ahead = clock_ahead(self._now(), answer.date)
+            remark = clock_remark(answer.status, ahead, self._window)
         if answer.status == HTTPStatus.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
             remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
@@ -213,7 +211,7 @@ class TerminalAccess:
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Probe a URL: connect as for a call, and send nothing."""
-        found = await probe(base_url, self._trust, self._server_name, self.connect_timeout, self._explain)
+        found = await probe(base_url, self._trust.context, self._trust.server_name, self.connect_timeout, self._explain)
         if isinstance(found, Reached):
             self._seen(found.der)
         return found
@@ -225,9 +223,9 @@ class TerminalAccess:
     def _seen(self, certificate: bytes | None) -> str | None:
         """Record whether a verified certificate has the serial; return its fingerprint."""
         found = fingerprint(certificate)
-        if found is not None and found != self._looked_at and self._serial:
+        if found is not None and found != self._looked_at and self._trust.serial:
             self._looked_at = found
-            if trust.bears(certificate or b"", self._serial):
+            if trust.bears(certificate or b"", self._trust.serial):
                 self._bearing.add(found)
         return found
 
@@ -239,13 +237,14 @@ class TerminalAccess:
         self._deadlines[deadline] = None
         try:
             async with deadline:
-                certificate = await trust.shown(url, self._server_name)
+                certificate = await trust.shown(url, self._trust.server_name)
         except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: an invalid name
             certificate = None
         finally:
             self._deadlines.pop(deadline, None)
-        expected = trust.called(url, self._server_name)
-        return trust.words(error, certificate, expected, self._ca_file, self._now(), system=self._trusts_system)
+        given = self._trust
+        expected = trust.called(url, given.server_name)
+        return trust.words(error, certificate, expected, given.ca_file, self._now(), system=given.trusts_system)
 
     @property
     def busy(self) -> bool:
@@ -305,6 +304,6 @@ def _why_not(error: OSError) -> str:
 
 def _words(error: Exception) -> str:
     """Return why a call failed, in words."""
-    if isinstance(error, ExchangeFailed | NotAuthenticated | AnotherDevice | SendWithheld):
+    if isinstance(error, ExchangeFailed | NotAuthenticated | SendWithheld):
         return str(error)
     return f"the connection broke ({type(error).__name__})"  # the error's own text could quote the request

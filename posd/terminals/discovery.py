@@ -21,9 +21,9 @@ from zeroconf.const import _TYPE_A, _TYPE_AAAA
 
 from posd.base.times import iso
 from posd.config.schema import DiscoveryConfig
-from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement, read_announcement
+from posd.terminals.announcements import Announcement, MalformedAnnouncement, read_announcement
 from posd.terminals.fleet import Fleet
-from posd.terminals.interfaces import Interface, Interfaces, InterfaceSnapshot
+from posd.terminals.interfaces import Interface, Interfaces
 from posd.terminals.location import NOT_ANNOUNCED
 
 # Interfaces for mDNS, chosen from the present ones: no I/O.
@@ -47,9 +47,9 @@ class InterfaceSelection(msgspec.Struct, frozen=True):
         return [item for _, item in self.spoken]
 
 
-def select(state: InterfaceSnapshot, chosen: Iterable[str]) -> InterfaceSelection:
+def select(state: Iterable[Interface], chosen: Iterable[str]) -> InterfaceSelection:
     """Return the selection; `chosen` are the configured addresses, none for all interfaces."""
-    running = sorted((item for item in state.interfaces if item.running), key=lambda item: item.index)
+    running = sorted((item for item in state if item.running), key=lambda item: item.index)
     chosen = tuple(chosen)
     if not chosen:
         everything = (entry for item in running if not _is_loopback(item) for entry in _of(item))
@@ -111,7 +111,6 @@ class Discovery:
         self, config: DiscoveryConfig, fleet: Fleet, interfaces: Interfaces, now: Callable[[], datetime]
     ) -> None:
         self._config = config
-        self._rules = AnnouncementRules(config.serial_keys, config.interfaces)
         self._fleet = fleet
         self._interfaces = interfaces
         self._now = now
@@ -247,7 +246,7 @@ class Discovery:
     def _take(self, info: AsyncServiceInfo) -> int:
         """Pass an announcement to the fleet; return its number of addresses."""
         try:
-            found = read(info, self._rules, self._now())
+            found = read(info, self._config, self._now())
         except MalformedAnnouncement as error:
             self._ignore(str(error))
             return 0
@@ -268,7 +267,7 @@ class Discovery:
         return True
 
 
-def read(info: AsyncServiceInfo, rules: AnnouncementRules, now: datetime) -> Announcement:
+def read(info: AsyncServiceInfo, rules: DiscoveryConfig, now: datetime) -> Announcement:
     """Return what a resolved service announces. Raise MalformedAnnouncement."""
     addresses = info.parsed_scoped_addresses()
     return read_announcement(info.name, info.type, info.decoded_properties, addresses, info.port, rules, iso(now))

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.json_types import OPEN, Moment, Uuid
-from posd.terminals.commission import Part
-from posd.terminals.identity import ClaimSource, Proof
+from posd.terminals.identity import ClaimSource, Part, Proof
 
 ProofWord = Annotated[
     Proof, OPEN, Meta(description="`pinned`: the pinned certificate; `ca`: one of the named CA that bears the serial")

@@ -17,13 +17,12 @@ from posd.base.problems import Problem
 from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, Profiles
 from posd.terminals.announcements import Announcement, CandidateVerdict
-from posd.terminals.auth.webhooks import Headers
-from posd.terminals.commission import Commission
 from posd.terminals.documents import Identity, Terminal
-from posd.terminals.identity import OpenConflict, Proof, Trusted
+from posd.terminals.identity import Commission, OpenConflict, Proof, Trusted
 from posd.terminals.location import AddressChange, FleetState
 from posd.terminals.settings import TerminalSettings, resolve_settings
 from posd.terminals.terminal import CHECK_SECONDS, FleetTerminal
+from posd.terminals.webhook_signatures import Headers
 
 #: Most announcements of terminals outside the fleet that are stored for display; the LAN can send any number.
 MAX_STRANGERS = 64
@@ -110,7 +109,7 @@ class Fleet:
     def answer_unit(self, serial: str) -> AmountUnit | None:
         """Return the unit of the amounts that a terminal sends, None outside the fleet."""
         terminal = self.get(serial)
-        return None if terminal is None else terminal.config.unit_of_answers
+        return None if terminal is None else terminal.answer_unit
 
     def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
         """Return why the signature of a webhook is refused; empty if it is right, or none is expected.

@@ -1,4 +1,4 @@
-"""Rules for the address of a terminal: an address is not an identity. No I/O.
+"""Rules for what is known of a terminal: an address is not an identity. No I/O.
 
 Any device on the network can announce a serial, and reply. So a terminal is followed to a new address only with proof:
 the pinned certificate, or one of the named CA that has its serial. Without proof, a new address is used only under
@@ -9,12 +9,22 @@ three conditions:
 - one device alone claims the serial.
 
 Anything else is a conflict: nothing is sent, and the operator decides. A configured address always wins.
+
+An operator vouches for a row of the profile in one of two ways. One is `confirmed = true` in the configuration. The
+other is to have seen it working with this terminal (`Commission.proven`), with its present profile. After a change of
+the profile nothing of that counts until the operator checks again.
 """
 
+import hashlib
 from enum import Enum, StrEnum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+from posd.config.profile import OperationRow, Table
+
+if TYPE_CHECKING:
+    from posd.config import TerminalConfig
 
 #: Seconds of silence of the last trusted address before another may replace it. A call waits for them if nothing else
 #: is missing.
@@ -39,14 +49,6 @@ class LastTrusted(Enum):
     LOST = auto()  # silent for `LOST_SECONDS`: one lost packet must not let another device in
 
 
-class Claimants(Enum):
-    """Number of devices without proof that reply under the serial at other addresses."""
-
-    NONE = 0
-    ONE = 1
-    SEVERAL = 2
-
-
 class UsableAddress(Enum):
     """Address to use."""
 
@@ -68,7 +70,8 @@ class AddressConflict(StrEnum):
 class Situation(msgspec.Struct, frozen=True):
     """All inputs of the decision.
 
-    `proven`: a device replies whose certificate has the serial. `proved`: the last trusted one had shown such a
+    `claimants`: number of devices without proof that reply under the serial at other addresses. `proven`: a device
+    replies whose certificate has the serial. `proved`: the last trusted one had shown such a
     certificate. `decided`: the operator decided that it is the terminal; `contested`: and that others are not. `open`:
     a payment of the terminal is open.
     """
@@ -77,7 +80,7 @@ class Situation(msgspec.Struct, frozen=True):
     pinned: bool
     proven: bool
     old: LastTrusted
-    claimants: Claimants
+    claimants: int
     proved: bool = False
     decided: bool = False
     contested: bool = False
@@ -93,12 +96,12 @@ def judge(seen: Situation) -> UsableAddress | AddressConflict:
     if seen.proven:
         return UsableAddress.PROVEN
     if seen.old is LastTrusted.NEVER:
-        return AddressConflict.RIVALS if seen.claimants is Claimants.SEVERAL else UsableAddress.NEWEST
-    if seen.claimants is Claimants.NONE or seen.old is LastTrusted.UNKNOWN:
+        return AddressConflict.RIVALS if seen.claimants > 1 else UsableAddress.NEWEST
+    if not seen.claimants or seen.old is LastTrusted.UNKNOWN:
         return UsableAddress.TRUSTED
     if seen.old is LastTrusted.ANSWERS:  # a device that the operator has rejected cannot stop the shop
         return UsableAddress.TRUSTED if seen.decided else AddressConflict.RIVALS
-    if seen.claimants is Claimants.SEVERAL:
+    if seen.claimants > 1:
         return AddressConflict.RIVALS
     if seen.open or seen.proved or seen.contested:
         return AddressConflict.MOVED
@@ -196,3 +199,59 @@ def words(
         f"terminal {serial} does not answer at {old} any more, and what answers at {', '.join(others)} cannot "
         "prove that it is this terminal"
     )
+
+
+class Part(StrEnum):
+    """Functions that an operator can see working with a terminal (local API, `commission`)."""
+
+    START = "start"
+    ABORT = "abort"
+    SEARCH = "search"
+    PRINT = "print"
+    PRINT_JOB = "print_job"
+    CALLBACK = "callback"
+    SIGNATURE = "signature"
+    AMOUNT_UNIT = "amount_unit"
+
+
+class Commission(msgspec.Struct, frozen=True):
+    """Functions seen working with a terminal: time, operator, reason, and version of its profile."""
+
+    terminal: str
+    at: str
+    operator: str
+    note: str
+    uid: int | None
+    proven: tuple[Part, ...]
+    profile: str
+
+
+def profile_version(terminal: "TerminalConfig", table: Table) -> str:
+    """Return the version of a terminal's profile: a digest of all inputs of a proof, without secrets.
+
+    It covers each row (without `confirmed`, which is the operator's word too) and how the terminal is called. It also
+    covers the names of the headers, the authentication of calls and webhooks, and the units of amounts. On this network
+    it excludes the address, because a terminal moves. In the cloud it includes the address of the service.
+    """
+    cloud = terminal.access_mode == "cloud"
+    rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}
+    parts = (
+        sorted(rows.items()),
+        terminal.access_mode,
+        terminal.base_url if cloud else terminal.scheme,
+        sorted(name.lower() for name in terminal.headers),
+        terminal.auth,
+        msgspec.structs.asdict(terminal.hash_encrypt) if terminal.auth == "hash-encrypt" else None,
+        terminal.amount_unit,
+        terminal.unit_of_answers,
+        terminal.webhook_signature,
+    )
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def vouched(operation: str, row: OperationRow, profile: str, seen: Commission | None) -> bool:
+    """Return whether an operator vouches for a row of the profile (`operation`), so that its replies are proof.
+
+    `profile`: the version in force. `seen`: what was seen working with the terminal, or None.
+    """
+    return row.confirmed or (seen is not None and seen.profile == profile and operation in seen.proven)

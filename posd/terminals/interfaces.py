@@ -9,7 +9,7 @@ import asyncio
 import fcntl
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -41,18 +41,7 @@ class Interface(msgspec.Struct, frozen=True):
     running: bool
 
 
-class InterfaceSnapshot(msgspec.Struct, frozen=True):
-    """State of the interfaces at one moment."""
-
-    interfaces: frozenset[Interface] = frozenset()
-
-    @property
-    def addresses(self) -> frozenset[str]:
-        """The addresses of all interfaces."""
-        return frozenset(address for interface in self.interfaces for address in interface.addresses)
-
-
-def snapshot() -> InterfaceSnapshot:
+def snapshot() -> frozenset[Interface]:
     """Read the present interfaces. Raise OSError if the system does not report them."""
     addresses: dict[str, set[str]] = {}
     for adapter in ifaddr.get_adapters():
@@ -63,12 +52,15 @@ def snapshot() -> InterfaceSnapshot:
             else:
                 address, _, scope = entry.ip
                 mine.add(f"{address}%{adapter.name}" if scope else address)
-    return InterfaceSnapshot(
-        frozenset(
-            Interface(name, index, frozenset(addresses.get(name, ())), _is_running(name))
-            for index, name in socket.if_nameindex()
-        )
+    return frozenset(
+        Interface(name, index, frozenset(addresses.get(name, ())), _is_running(name))
+        for index, name in socket.if_nameindex()
     )
+
+
+def addresses_of(interfaces: Iterable[Interface]) -> frozenset[str]:
+    """Return the addresses of all these interfaces."""
+    return frozenset(address for interface in interfaces for address in interface.addresses)
 
 
 def _is_running(name: str) -> bool:
@@ -105,19 +97,19 @@ class Interfaces:
     """Interfaces of this machine. Run `run` as a task; cancel it to stop."""
 
     def __init__(
-        self, read: Callable[[], InterfaceSnapshot] = snapshot, reports: Callable[[], AsyncIterator[None]] = reports
+        self, read: Callable[[], frozenset[Interface]] = snapshot, reports: Callable[[], AsyncIterator[None]] = reports
     ) -> None:
         #: Reads the present interfaces. Raise OSError if the system does not report them.
         self.read = read
         self._reports = reports
-        self.state = InterfaceSnapshot()
+        self.state: frozenset[Interface] = frozenset()
         self._listeners: list[Callable[[], None]] = []
         self._look()
 
     @property
     def addresses(self) -> frozenset[str]:
         """All addresses of this machine, with loopback; IPv6 link-local ones as in `fe80::1%eth0`."""
-        return self.state.addresses
+        return addresses_of(self.state)
 
     def listen(self, callback: Callable[[], None]) -> None:
         """Call `callback`, in the event loop, after each change of an address or a link."""

@@ -196,8 +196,7 @@ class Liveness:
         self.changed(serial)
 
     def _reached(self, serial: str) -> None:
-        self._pulses[serial] = looked(self._state(serial), monotonic(), reached=True)
-        self.changed(serial)
+        self._pulses[serial] = looked(self._state(serial), monotonic(), reached=True)  # the next probe is only later
 
     def _missed(self, serial: str) -> None:
         self._pulses[serial] = looked(self._state(serial), monotonic(), reached=False)

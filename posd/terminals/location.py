@@ -1,7 +1,8 @@
-"""Where a terminal is: its addresses, and the one to use by the present state. No connection is made here."""
+"""Where a terminal is: its addresses, what is seen of them, and the one to use. No connection is made here."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum, auto
 from typing import Literal, assert_never
@@ -9,14 +10,14 @@ from typing import Literal, assert_never
 import msgspec
 
 from posd.base.clocks import monotonic, wall
+from posd.base.times import iso
 from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, Profiles
 from posd.terminals import identity
 from posd.terminals.announcements import Announcement, Candidate, CandidateVerdict, SerialAnnouncements, is_at
-from posd.terminals.commission import Commission
 from posd.terminals.identity import (
     AddressConflict,
-    Claimants,
+    Commission,
     LastTrusted,
     OtherTerminal,
     Proof,
@@ -47,8 +48,8 @@ REACHABLE: Mapping[CandidateVerdict, bool | None] = {
 #: Results of a connection to a device that replies.
 REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
 
-#: Situation of a terminal with a configured address, which decides alone.
-CONFIGURED = Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=Claimants.NONE)
+#: Use of the configured address, which decides alone.
+CONFIGURED = identity.judge(Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=0))
 
 
 class AddressChange(Enum):
@@ -94,33 +95,40 @@ class FleetState(msgspec.Struct, eq=False):
             listener(serial)
 
 
-class NewestStart(msgspec.Struct, frozen=True):
-    """The newest start: its base URL, and the fingerprint that the device there showed, if any."""
-
-    base_url: str
-    certificate: str | None
-
-
 class TerminalLocation:
     """Addresses of one terminal, and where it was trusted.
 
-    `configured`: its configured address, None for a discovered one.
+    `configured`: its configured address, None for a discovered one. `last_seen` and the times of the candidates are ISO
+    8601.
     """
 
     def __init__(self, config: TerminalConfig, fleet: FleetState) -> None:
         self._fleet = fleet
         self.serial = config.serial
+        #: False after its removal from the fleet; open calls go on.
+        self.in_fleet = True
+        self.last_seen: str | None = None  # ISO 8601
+        self.brand: str | None = None
+        self.model: str | None = None
         self.trusted: Trusted | None = None
         #: The last trusted address of a discovered terminal, also while it is not announced.
         self.place: Candidate | None = None
-        self.started: NewestStart | None = None
+        #: Base URL of the newest start, and the fingerprint that the device there showed, if any.
+        self.started: tuple[str, str | None] | None = None
         self._begin(config)
 
     def _begin(self, config: TerminalConfig) -> None:
         """Set the configured address, or none, and drop the announcements."""
         self.config = config
+        #: How it is called: over this network, or through the cloud.
+        self.access_mode = config.access_mode
+        self.on_lan = config.access_mode == "local"
+        #: Whether it is called only at the device that has the pinned certificate or key.
+        self.pinned = config.pin is not None and config.scheme == "https"
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = SerialAnnouncements(config.scheme)
+        #: Whether any address may be tried: it is configured, or its device has to prove its identity.
+        self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
         #: The last announcement at its configured address, of whichever terminal.
         self.announced: Announcement | None = None
 
@@ -133,21 +141,6 @@ class TerminalLocation:
         if self.on_lan:  # an address that replied is probed again: another certificate may be right after the change
             for announcement in announcements:
                 self.claims.announce(announcement)
-
-    @property
-    def on_lan(self) -> bool:
-        """Whether it is called over this network, not through the cloud."""
-        return self.config.access_mode == "local"
-
-    @property
-    def pinned(self) -> bool:
-        """Whether it is called only at the device that has the pinned certificate or key."""
-        return self.config.pin is not None and self.config.scheme == "https"
-
-    @property
-    def moves_freely(self) -> bool:
-        """Whether any address may be tried: it is configured, or its device has to prove its identity."""
-        return self.configured is not None or self.pinned or not self.on_lan
 
     def _set_trusted(self, trusted: Trusted | None) -> None:
         """Set the trust record. An address with another scheme than the present one is ignored."""
@@ -191,7 +184,7 @@ class TerminalLocation:
     @property
     def _chosen(self) -> UsableAddress | AddressConflict:
         if self.configured is not None or not self.on_lan:
-            return identity.judge(CONFIGURED)
+            return CONFIGURED
         trusted, place, old = self.trusted, self.place, self._old
         same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
@@ -201,7 +194,7 @@ class TerminalLocation:
                 pinned=self.pinned,
                 proven=any(_proves(item) for item in self.candidates),
                 old=old,
-                claimants=Claimants(min(len(others), 2)),
+                claimants=len(others),
                 proved=self._proved,
                 decided=trusted is not None and trusted.decided,
                 contested=trusted is not None and bool(trusted.turned_down),
@@ -336,6 +329,11 @@ class TerminalLocation:
         return best is not None and REACHABLE[best.verdict] is not False
 
     @property
+    def can_be_probed(self) -> bool:
+        """Whether there is a device on this network to probe."""
+        return self.on_lan and bool(self.candidates)
+
+    @property
     def _answering(self) -> list[Candidate]:
         return [item for item in self.candidates if item.verdict is CandidateVerdict.ANSWERS]
 
@@ -357,14 +355,74 @@ class TerminalLocation:
         """
         if not self.on_lan or (self.config.pin is not None and base_url.startswith("https:")):
             return True
-        if self.started is not None and self.started.base_url == sent_to and self.started.certificate is not None:
-            return self.started.certificate
+        started_at, certificate = self.started or (None, None)
+        if started_at == sent_to and certificate is not None:
+            return certificate
         return base_url == sent_to
 
     def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:
         """Return whether the device with this certificate at `base_url` is the one of the newest start."""
         same = self.same_device(sent_to, base_url)
         return same if isinstance(same, bool) else certificate == same
+
+    # What a connection, a call or an event shows.
+
+    def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
+        """Record the result of a connection to one of its addresses; `reason`: why it does not reply."""
+        at, tried = iso(self._fleet.now()), monotonic()
+        for candidate in self.find(base_url):
+            candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
+            candidate.since = candidate.since or at
+            if verdict is CandidateVerdict.ANSWERS:
+                candidate.silent_since = None
+            elif candidate.silent_since is None:
+                candidate.silent_since = tried
+        if verdict is CandidateVerdict.ANSWERS:
+            self.last_seen = at
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Report the terminal if it has another address after the block, or is reachable again."""
+        where, reachable = self.base_url, self.reachable
+        yield
+        best = self.best
+        if best is not None and (best.base_url != where or (reachable is False and self.reachable)):
+            self._fleet.tell(self.serial, AddressChange.RETURNED)
+
+    def heard_from(self, at: str, brand: str | None = None, model: str | None = None) -> None:
+        """Record a sign of life, and the brand and model that it sent."""
+        self.last_seen = at
+        self.brand = brand or self.brand
+        self.model = model or self.model
+        self._fleet.tell(self.serial, AddressChange.HEARD)
+
+    def reached(self, reachable: bool, *, base_url: str | None = None, reason: str | None = None) -> None:
+        """Record whether a call connected: the address, and the reason of a failure."""
+        best = self.best
+        if best is None or not self.in_fleet:
+            return
+        verdict = CandidateVerdict.ANSWERS if reachable else CandidateVerdict.SILENT
+        words = None if reachable else reason or "the last call did not reach it"
+        with self._watched():
+            self._judge(base_url or best.base_url, verdict, words)
+        self._fleet.tell(self.serial, AddressChange.REACHED if reachable else AddressChange.MISSED)
+
+    # The trust record that a call creates.
+
+    def to_trust(self, base_url: str) -> Trusted | None:
+        """Return the trust record that a request to that address creates, None for no change."""
+        old = self.trusted
+        if not self.on_lan or (old is not None and old.base_url == base_url):
+            return None
+        return Trusted(base_url, self.proof(next(iter(self.find(base_url)), None)), iso(self._fleet.now()))
+
+    def proved(self, base_url: str) -> Trusted | None:
+        """Return the trust record of a device that has now proven its identity for the first time, else None."""
+        old = self.trusted
+        if old is None or old.base_url != base_url or old.proof is Proof.CA or self.proof() is Proof.PINNED:
+            return None
+        proven = any(item.proven for item in self.find(base_url))
+        return msgspec.structs.replace(old, proof=Proof.CA) if proven else None
 
 
 def _proves(candidate: Candidate) -> bool:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from posd.base.clocks import wall
 from posd.config import TerminalConfig
-from posd.terminals import trust
-from posd.terminals.auth import schemes
-from posd.terminals.auth.webhooks import Verifier
+from posd.terminals import authentication, trust
+from posd.terminals.webhook_signatures import Verifier
 
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess
@@ -51,9 +50,7 @@ def resolve_settings(
     """
     contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
     return {
-        terminal.serial: TerminalSettings(
-            terminal, _client_maker(terminal, contexts, now), schemes.of_webhooks(terminal)
-        )
+        terminal.serial: TerminalSettings(terminal, _client_maker(terminal, contexts, now), webhook_verifier(terminal))
         for terminal in terminals
     }
 
@@ -67,7 +64,7 @@ def _client_maker(
 
     Raise OSError or HeaderError.
     """
-    authenticates = schemes.of(terminal, now)
+    authenticates = authentication_of(terminal, now)
     if terminal.ca_file is not None or terminal.pin is not None:
         # reports an unusable file at the start
         contexts(terminal.ca_file, terminal.pin, system=False)
@@ -77,18 +74,51 @@ def _client_maker(
         from posd.terminals.client import TerminalAccess
 
         return TerminalAccess(
-            trust=(
-                contexts(terminal.ca_file, terminal.pin, system=terminal.trusts_system) if secure else trust.nobody()
+            trust.TerminalTrust(
+                contexts(terminal.ca_file, terminal.pin, system=terminal.trusts_system) if secure else trust.nobody(),
+                server_name=terminal.server_name,
+                ca_file=terminal.ca_file,
+                trusts_system=terminal.trusts_system,
+                serial=terminal.serial if terminal.ca_file is not None else "",
             ),
             connect_timeout=terminal.connect_timeout_seconds,
             reply_timeout=terminal.reply_timeout_seconds,
             authentication=authenticates,
-            server_name=terminal.server_name,
-            ca_file=terminal.ca_file,
-            trusts_system=terminal.trusts_system,
-            serial=terminal.serial if terminal.ca_file is not None else "",
             window=None if terminal.auth == "none" else terminal.hash_encrypt.window_seconds,
             now=now,
         )
 
     return make
+
+
+def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> authentication.Authentication:
+    """Return the configured authentication of a terminal; reads its secrets.
+
+    Raise HeaderError if a secret cannot be read. Blocking.
+    """
+    values = {name: header.resolve() for name, header in terminal.headers.items()}
+    beside = authentication.headers(values) if values else authentication.none
+    if terminal.auth == "none":
+        return beside
+    assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
+    scheme = _scheme(terminal, terminal.business_code.resolve(), lambda: now().timestamp())
+    return lambda request: scheme(beside(request))
+
+
+def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
+    """Return the verifier of a terminal's webhooks, or None if no signature is expected; reads its secret.
+
+    Raise HeaderError if the secret cannot be read. Blocking.
+    """
+    if not terminal.webhook_signature:
+        return None
+    assert terminal.secret_of_webhooks is not None  # noqa: S101 - the configuration is refused without one
+    return Verifier(terminal.webhook_signature, terminal.secret_of_webhooks.resolve())
+
+
+def _scheme(terminal: TerminalConfig, business_code: str, now: Callable[[], float]) -> authentication.Authentication:
+    if terminal.auth == "hmac":
+        return authentication.hmac_sha256(business_code, now)
+    from posd.terminals.hash_encrypt import hash_encrypt  # imported late: it loads the encryption library
+
+    return hash_encrypt(business_code, terminal.serial, terminal.hash_encrypt, now)

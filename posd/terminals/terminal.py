@@ -6,28 +6,26 @@ at the configured address only: announcements on this network do not concern it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from posd.base.clocks import monotonic
-from posd.base.money import AmountUnit
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.config.profile import AccessMode, Table, resolve_path
-from posd.terminals import commission, identity
+from posd.config.profile import Table, resolve_path
+from posd.terminals import identity
 from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
 from posd.terminals.attempt import Attempt, NotSent, refuser
-from posd.terminals.auth.webhooks import Headers
-from posd.terminals.commission import Commission
 from posd.terminals.documents import Claim, Claimant, Commissioned, Identity, State, Terminal
-from posd.terminals.identity import AddressConflict, OpenConflict, Proof, Trusted
-from posd.terminals.location import AddressChange, FleetState, NewestStart, TerminalLocation
+from posd.terminals.identity import AddressConflict, Commission, OpenConflict, Proof, Trusted
+from posd.terminals.location import AddressChange, FleetState, TerminalLocation
 from posd.terminals.settings import TerminalSettings
 from posd.terminals.trust import Reached, Unreached
+from posd.terminals.webhook_signatures import Headers
 
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess
@@ -58,13 +56,6 @@ STATES: Mapping[CandidateVerdict, State] = {
 log = structlog.get_logger("posd.fleet")
 
 
-class AmountUnits(NamedTuple):
-    """Units of the amounts sent to a terminal, and of those in its replies."""
-
-    sent: AmountUnit
-    answered: AmountUnit
-
-
 class TerminalRequest(msgspec.Struct, frozen=True):
     """One request to a terminal, ready to be sent; `base_url` is the chosen address."""
 
@@ -76,19 +67,11 @@ class TerminalRequest(msgspec.Struct, frozen=True):
 
 
 class FleetTerminal(TerminalLocation):
-    """A terminal of the configuration, for as long as posd runs: a reload changes its settings.
-
-    `last_seen` and the times of the candidates are ISO 8601. `in_fleet`: False after its removal; open calls go on.
-    """
+    """A terminal of the configuration, for as long as posd runs: a reload changes its settings."""
 
     def __init__(self, settings: TerminalSettings, fleet: FleetState) -> None:
         super().__init__(settings.config, fleet)
-        self.settings = settings
-        self.in_fleet = True
-        self.last_seen: str | None = None
-        self.brand: str | None = None
-        self.model: str | None = None
-        self._version: str | None = None
+        self._set_settings(settings)
         self._probes: dict[str, asyncio.Task[None]] = {}  # by base URL
         self._confirming: asyncio.Task[None] | None = None
         self._rivals: RivalDevices | None = None
@@ -98,32 +81,26 @@ class FleetTerminal(TerminalLocation):
     def configure(self, settings: TerminalSettings) -> None:
         """Apply settings of a reloaded configuration, with the present profiles. The state stays."""
         changed = settings.config != self.config
-        self.settings, self._version = settings, None
+        self._set_settings(settings)
         if changed:
             self._relocate(settings.config)
 
+    def _set_settings(self, settings: TerminalSettings) -> None:
+        config = settings.config
+        self.settings = settings
+        self._version: str | None = None
+        #: Table of its profile: its request for each operation.
+        self.rows: Table = self._fleet.profiles[config.edition].table(config.access_mode)
+        #: Unit of the amounts that it sends.
+        self.answer_unit = config.unit_of_answers
+
     # Its configuration.
-
-    @property
-    def access_mode(self) -> AccessMode:
-        """How it is called: on the local network or through the cloud."""
-        return self.config.access_mode
-
-    @property
-    def units(self) -> AmountUnits:
-        """Units of the amounts that it is sent, and that it sends."""
-        return AmountUnits(self.config.amount_unit, self.config.unit_of_answers)
-
-    @property
-    def rows(self) -> Table:
-        """Table of its profile: its request for each operation."""
-        return self._fleet.profiles[self.config.edition].table(self.config.access_mode)
 
     @property
     def profile_version(self) -> str:
         """Version of its profile."""
         if self._version is None:
-            self._version = commission.version(self.config, self.rows)
+            self._version = identity.profile_version(self.config, self.rows)
         return self._version
 
     @property
@@ -139,7 +116,7 @@ class FleetTerminal(TerminalLocation):
 
     def vouched(self, operation: str) -> bool:
         """Return whether an operator vouches for an operation, by configuration or commissioning."""
-        return commission.vouched(operation, self.rows[operation], self.profile_version, self.commissioned)
+        return identity.vouched(operation, self.rows[operation], self.profile_version, self.commissioned)
 
     def webhook_fault(self, headers: Headers, body: bytes) -> str:
         """Return why the signature of a webhook is refused; empty if it is right, or none is expected."""
@@ -164,21 +141,6 @@ class FleetTerminal(TerminalLocation):
         if before is not None and before.base_url != trusted.base_url and not trusted.decided:
             log.info("terminal.moved", terminal=self.serial, host=trusted.base_url, kind=trusted.proof)
         self.update_conflict(at_once=trusted.decided)
-
-    def to_trust(self, base_url: str) -> Trusted | None:
-        """Return the trust record that a request to that address creates, None for no change."""
-        old = self.trusted
-        if not self.on_lan or (old is not None and old.base_url == base_url):
-            return None
-        return Trusted(base_url, self.proof(next(iter(self.find(base_url)), None)), iso(self._fleet.now()))
-
-    def proved(self, base_url: str) -> Trusted | None:
-        """Return the trust record of a device that has now proven its identity for the first time, else None."""
-        old = self.trusted
-        if old is None or old.base_url != base_url or old.proof is Proof.CA or self.proof() is Proof.PINNED:
-            return None
-        proven = any(item.proven for item in self.find(base_url))
-        return msgspec.structs.replace(old, proof=Proof.CA) if proven else None
 
     def decision(self, base_url: str, operator: str, note: str, uid: int | None) -> Trusted:
         """Return the trust record of an operator's decision. Raise Problem if no device claims that address."""
@@ -223,9 +185,10 @@ class FleetTerminal(TerminalLocation):
 
         If none is known and mDNS has just started, the call waits for the first announcement of the terminal.
         """
-        await self._probe_where_it_may_be()
-        if self.best is None and await self._is_announced():
+        if self.configured is None:
             await self._probe_where_it_may_be()
+            if self.best is None and await self._is_announced():
+                await self._probe_where_it_may_be()
         self.update_conflict(probed=True)
         conflict = self.conflict
         return self.base_url if conflict is None or conflict.kind is AddressConflict.SERIAL else None
@@ -241,7 +204,7 @@ class FleetTerminal(TerminalLocation):
     async def _probe_where_it_may_be(self) -> None:
         if not self.moves_freely:
             await self._probe_others()
-        elif self.configured is None and len(self.candidates) > 1:
+        elif len(self.candidates) > 1:
             await self._probe_for_the_best()
         elif self.best is None:  # not announced: it may be at its last address
             await self._probe_all(self._fresh)
@@ -277,11 +240,6 @@ class FleetTerminal(TerminalLocation):
     @property
     def _fresh(self) -> float:
         return monotonic() - (FRESH_SECONDS if self.reachable else CHECK_SECONDS)
-
-    @property
-    def can_be_probed(self) -> bool:
-        """Whether there is a device on this network to probe."""
-        return self.on_lan and bool(self.candidates)
 
     def start_probes(self, since: float = float("inf")) -> "set[asyncio.Task[None]]":
         """Probe its addresses that were not tried since then (monotonic seconds). Join running probes."""
@@ -324,19 +282,6 @@ class FleetTerminal(TerminalLocation):
             if not self._probes:
                 self._settle()
         self._fleet.tell(self.serial, AddressChange.REACHED if self.reachable else AddressChange.MISSED)
-
-    def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
-        """Record the result of a connection to one of its addresses; `reason`: why it does not reply."""
-        at, tried = iso(self._fleet.now()), monotonic()
-        for candidate in self.find(base_url):
-            candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
-            candidate.since = candidate.since or at
-            if verdict is CandidateVerdict.ANSWERS:
-                candidate.silent_since = None
-            elif candidate.silent_since is None:
-                candidate.silent_since = tried
-        if verdict is CandidateVerdict.ANSWERS:
-            self.last_seen = at
 
     def cancel_probes(self) -> "list[asyncio.Task[None]]":
         """Cancel the running probes; return them."""
@@ -418,15 +363,6 @@ class FleetTerminal(TerminalLocation):
     def _confirmed(self, _probe: "asyncio.Task[None]") -> None:
         self._confirming = None
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Report the terminal if it has another address after the block, or is reachable again."""
-        where, reachable = self.base_url, self.reachable
-        yield
-        best = self.best
-        if best is not None and (best.base_url != where or (reachable is False and self.reachable)):
-            self._fleet.tell(self.serial, AddressChange.RETURNED)
-
     # Announcements, and signs of life.
 
     def announce(self, announcement: Announcement) -> bool:
@@ -465,24 +401,6 @@ class FleetTerminal(TerminalLocation):
                 self.announced = None  # its announcement has another address
         if self.announced != before:
             self.update_conflict()
-
-    def heard_from(self, at: str, brand: str | None = None, model: str | None = None) -> None:
-        """Record a sign of life, and the brand and model that it sent."""
-        self.last_seen = at
-        self.brand = brand or self.brand
-        self.model = model or self.model
-        self._fleet.tell(self.serial, AddressChange.HEARD)
-
-    def reached(self, reachable: bool, *, base_url: str | None = None, reason: str | None = None) -> None:
-        """Record whether a call connected: the address, and the reason of a failure."""
-        best = self.best
-        if best is None or not self.in_fleet:
-            return
-        verdict = CandidateVerdict.ANSWERS if reachable else CandidateVerdict.SILENT
-        words = None if reachable else reason or "the last call did not reach it"
-        with self._watched():
-            self._judge(base_url or best.base_url, verdict, words)
-        self._fleet.tell(self.serial, AddressChange.REACHED if reachable else AddressChange.MISSED)
 
     # Calls.
 
@@ -551,7 +469,7 @@ class FleetTerminal(TerminalLocation):
 
     def note_start(self, base_url: str, certificate: str | None) -> None:
         """Record that a start goes to the device at that address, with this certificate (fingerprint)."""
-        self.started = NewestStart(base_url, certificate)
+        self.started = (base_url, certificate)
         self.note_certificate(base_url, certificate)
 
     # Its document in the local API.

@@ -37,6 +37,21 @@ class AnotherFingerprint(ssl.SSLCertVerificationError):
     """Certificate, or public key, other than the pinned one; the message has both fingerprints."""
 
 
+class TerminalTrust(msgspec.Struct, frozen=True):
+    """What a device must show on a connection.
+
+    `context`: checks it. `server_name`: the name that a certificate must carry ("" for the host). `ca_file` and
+    `trusts_system`: already in `context`; named in the message about a refused certificate. `serial`: a certificate of
+    that CA with this serial proves the terminal's identity ("": none does).
+    """
+
+    context: ssl.SSLContext
+    server_name: str = ""
+    ca_file: Path | None = None
+    trusts_system: bool = False
+    serial: str = ""
+
+
 def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = False) -> ssl.SSLContext:
     """Return the context for connections to one terminal.
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from posd.simulator import Simulator
 from posd.simulator.ledger import Entry, Ledger
-from posd.simulator.scenario import Scenario, TerminalAction, payments
+from posd.simulator.scenario import Scenario, payments
 from tests.support.daemon import Daemon
 from tests.support.streams import stream
 
@@ -220,6 +220,6 @@ async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
 
 def _tells_all(scenario: Scenario) -> bool:
     """Whether every event gets to posd, or is given up soon."""
-    deeds = [step.do for step in scenario.steps if step.do in (TerminalAction.UNPLUG, TerminalAction.PLUG)]
-    stays_unplugged = bool(deeds) and deeds[-1] is TerminalAction.UNPLUG
+    deeds = [step.do for step in scenario.steps if step.do in ("unplug", "plug")]
+    stays_unplugged = bool(deeds) and deeds[-1] == "unplug"
     return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

@@ -13,7 +13,7 @@ from typing import Any
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from posd.simulator.scenario import CHOICE, Fault, PrintScenario, prints
+from posd.simulator.scenario import CHOICE, PrintScenario, prints
 from tests.catalogue import schemes
 from tests.catalogue.playing import News
 from tests.catalogue.street import IMPATIENT, PATIENT
@@ -128,7 +128,7 @@ def _asked_soon(scenario: PrintScenario) -> bool:
 
 
 def _entry(settings: Settings, scenario: PrintScenario, ca: Path, signed: str) -> str:
-    times = IMPATIENT if scenario.creation.fault is Fault.SILENT else PATIENT
+    times = IMPATIENT if scenario.creation.fault == "silent" else PATIENT
     address = f'base_url = "https://127.0.0.1:{settings.port}"\nca_file = "{ca}"\n'
     return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{times}{signed}'
 

@@ -13,7 +13,7 @@ from secrets import token_hex
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from posd.simulator.scenario import Certificate, Fault, Scenario, TerminalAction, payments
+from posd.simulator.scenario import Certificate, Scenario, TerminalAction, payments
 from tests.catalogue import schemes
 from tests.catalogue.playing import News, Play, Played
 from tests.support.daemon import Daemon, running
@@ -72,7 +72,7 @@ class Street:
 def _gives_up(scenario: Scenario) -> bool:
     """Whether posd has to give up a call of this scenario."""
     replies = (scenario.start, scenario.abort, scenario.search)
-    return any(reply.fault is Fault.SILENT or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
+    return any(reply.fault == "silent" or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
 
 
 def _asked_soon(scenario: Scenario) -> bool:
@@ -80,7 +80,7 @@ def _asked_soon(scenario: Scenario) -> bool:
     expect = scenario.expect
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
     by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}
-    return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, TerminalAction.MOVE)
+    return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, "move")
 
 
 def _longest(span: float | tuple[float, float]) -> float:
@@ -111,7 +111,7 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
         speed=SPEED,
         wait_seconds=0,
         delivery_timeout=60,
-        mdns=_does(scenario, TerminalAction.MOVE),
+        mdns=_does(scenario, "move"),
         mdns_interfaces=("127.0.0.1",),
         move_ports=(reserve(),),
         **({"scenario": name} if scenario.out_of_reach else {}),

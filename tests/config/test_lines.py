@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from posd.config import ConfigError, load
-from posd.config.lines import MAX_LINES, line_of
+from posd.config.layers import MAX_LINES, line_of
 
 TEXT = """\
 # [local_api] language = "es"

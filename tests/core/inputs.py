@@ -31,8 +31,7 @@ from posd.payments.transitions import (
     silent,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, NeverSent, Replied, StartRefused
-from posd.terminals.envelope import ErrorEnvelope
+from posd.terminals.attempt import Doubtful, ErrorEnvelope, NeverSent, Replied, StartRefused
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
 from tests.support.events import body

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from posd.terminals.auth.clock import ahead, in_words, remark
+from posd.terminals.attempt import clock_ahead, clock_remark, in_words
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 26, 10, 0, 0, 600_000, tzinfo=UTC)
@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 26, 10, 0, 0, 600_000, tzinfo=UTC)
     ids=str,
 )
 def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> None:
-    assert ahead(NOW, date) == seconds
+    assert clock_ahead(NOW, date) == seconds
 
 
 @every(
@@ -51,7 +51,7 @@ def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> N
     ids=str,
 )
 def test_what_is_said_of_a_refused_call(status: int, seconds: int | None, words: str) -> None:
-    said = remark(status, seconds, 300)
+    said = clock_remark(status, seconds, 300)
     assert said.startswith(words)
     assert bool(said) == bool(words)
 

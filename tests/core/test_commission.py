@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from posd.config import HeaderValue, TerminalConfig
 from posd.config.profile import EDITIONS, OperationRow
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.commission import Commission, Part, version, vouched
+from posd.terminals.identity import Commission, Part, profile_version, vouched
 from tests.support.tables import every
 
 TERMINAL = TerminalConfig(
@@ -36,7 +36,7 @@ TERMINAL = TerminalConfig(
     hash_encrypt=HashEncryptConfig("___", "s", 300, "last", 0),
 )
 LOCAL, CLOUD = EDITIONS["classic"].local, EDITIONS["classic"].cloud
-NOW = version(TERMINAL, LOCAL)
+NOW = profile_version(TERMINAL, LOCAL)
 
 
 def seen(*proven: Part, profile: str = NOW) -> Commission:
@@ -79,14 +79,14 @@ def changed(operation: str, **given: Any) -> Mapping[str, OperationRow]:
 def test_whatever_the_proof_depends_on_makes_another_version(
     terminal: TerminalConfig, table: Mapping[str, OperationRow]
 ) -> None:
-    assert version(terminal, table) != NOW
+    assert profile_version(terminal, table) != NOW
 
 
 def test_the_settings_of_the_scheme_count_where_it_is_used() -> None:
     other = replace(TERMINAL.hash_encrypt, key_separator="_")
     signing = replace(TERMINAL, auth="hash-encrypt")
-    assert version(replace(TERMINAL, hash_encrypt=other), LOCAL) == NOW
-    assert version(replace(signing, hash_encrypt=other), LOCAL) != version(signing, LOCAL)
+    assert profile_version(replace(TERMINAL, hash_encrypt=other), LOCAL) == NOW
+    assert profile_version(replace(signing, hash_encrypt=other), LOCAL) != profile_version(signing, LOCAL)
 
 
 @every(
@@ -101,13 +101,13 @@ def test_the_settings_of_the_scheme_count_where_it_is_used() -> None:
     ],
 )
 def test_an_address_a_secret_and_trust_make_no_other_version(terminal: TerminalConfig) -> None:
-    assert version(terminal, LOCAL) == NOW
+    assert profile_version(terminal, LOCAL) == NOW
 
 
 def test_a_row_that_is_confirmed_as_well_leaves_the_version_as_it_is() -> None:
-    assert version(TERMINAL, changed("abort", confirmed=True)) == NOW
+    assert profile_version(TERMINAL, changed("abort", confirmed=True)) == NOW
 
 
 def test_in_the_cloud_the_service_that_answers_is_a_part_of_it() -> None:
     one = replace(TERMINAL, access_mode="cloud", base_url="https://one.example")
-    assert version(one, CLOUD) != version(replace(one, base_url="https://two.example"), CLOUD)
+    assert profile_version(one, CLOUD) != profile_version(replace(one, base_url="https://two.example"), CLOUD)

@@ -7,7 +7,7 @@ from typing import Any
 
 from posd.cli.terminals.proofs import LACKS, ProvedPayment, ProvedPrintJob, WalkProofs, lacking, payment, print_job
 from posd.payments.answers import AbortAnswer
-from posd.terminals.commission import Part
+from posd.terminals.identity import Part
 
 ID = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 STATUSES = ("TERMINAL_CANCELED", "APPROVAL", "DECLINED", "TERMINAL_REJECTED", None)

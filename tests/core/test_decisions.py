@@ -21,8 +21,7 @@ from posd.payments.transitions import (
     undisputed,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
-from posd.terminals.envelope import ErrorEnvelope
+from posd.terminals.attempt import Doubtful, ErrorEnvelope, NeverSent, StartRefused
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.events import body
 from tests.support.tables import there

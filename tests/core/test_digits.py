@@ -10,8 +10,7 @@ from posd.payments.answers import SearchHit, SearchMiss, read_reply
 from posd.payments.wire import RawResponse, TransactionEvent, read_event
 from posd.printing.model import JobAccepted
 from posd.printing.wire import PollAnswered, judge, read_poll, read_status, read_webhook
-from posd.terminals.attempt import Replied
-from posd.terminals.envelope import ErrorEnvelope, read_envelope
+from posd.terminals.attempt import ErrorEnvelope, Replied, read_envelope
 from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.core.test_printing import starting
 from tests.support.tables import there

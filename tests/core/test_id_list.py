@@ -5,8 +5,8 @@ from io import BytesIO
 import pytest
 
 from posd.records.witness import StartedPayment
-from posd.upkeep import id_list
-from posd.upkeep.id_list import MOST_LINE_BYTES, MOST_LINES, InvalidIdList
+from posd.upkeep import takeover
+from posd.upkeep.takeover import MOST_LINE_BYTES, MOST_LINES, InvalidIdList
 from tests.support.tables import every
 
 ONE = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
@@ -15,7 +15,7 @@ AT = "2026-11-20T10:00:00.000Z"
 
 
 def read(content: bytes) -> list[StartedPayment]:
-    return list(id_list.read(BytesIO(content)).values())
+    return list(takeover.read_id_list(BytesIO(content)).values())
 
 
 def refusal(content: bytes) -> list[str]:
@@ -111,4 +111,4 @@ def test_an_endless_file_is_not_read_to_its_end() -> None:
             return b"\0" * size
 
     with pytest.raises(InvalidIdList, match="longer"):
-        id_list.read(Endless())
+        takeover.read_id_list(Endless())

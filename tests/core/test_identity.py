@@ -7,7 +7,6 @@ import pytest
 from posd.terminals.attempt import Attempt, Replied, ReplyLost, refuser
 from posd.terminals.identity import (
     AddressConflict,
-    Claimants,
     LastTrusted,
     OpenConflict,
     OtherTerminal,
@@ -25,7 +24,7 @@ BOOLEANS = ("configured", "pinned", "proven", "proved", "decided", "contested", 
 #: Every situation there is.
 ALL = [
     Situation(**dict(zip(BOOLEANS, flags, strict=True)), old=old, claimants=claimants)
-    for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), LastTrusted, Claimants)
+    for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), LastTrusted, range(3))
 ]
 
 
@@ -36,7 +35,7 @@ def unproven(**changes: object) -> Situation:
         "pinned": False,
         "proven": False,
         "old": LastTrusted.ANSWERS,
-        "claimants": Claimants.NONE,
+        "claimants": 0,
     }
     return Situation(**base | changes)  # type: ignore[arg-type]
 
@@ -58,7 +57,7 @@ def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
     followed = [seen for seen in UNPROVEN if judge(seen) is UsableAddress.NEW]
     assert followed
     for seen in followed:
-        assert (seen.old, seen.claimants) == (LastTrusted.LOST, Claimants.ONE), seen
+        assert (seen.old, seen.claimants) == (LastTrusted.LOST, 1), seen
         assert {seen.open, seen.proved, seen.contested} == {False}, seen
 
 
@@ -66,8 +65,8 @@ def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None
     for seen in UNPROVEN:
         if judge(seen) is UsableAddress.TRUSTED:
             assert seen.old is not LastTrusted.NEVER, seen
-            alone = seen.claimants is Claimants.NONE
-            waits = seen.old is LastTrusted.SILENT and seen.claimants is Claimants.ONE
+            alone = seen.claimants == 0
+            waits = seen.old is LastTrusted.SILENT and seen.claimants == 1
             assert (
                 alone or waits or seen.old is LastTrusted.UNKNOWN or (seen.old is LastTrusted.ANSWERS and seen.decided)
             ), seen
@@ -76,7 +75,7 @@ def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None
 def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_are_two() -> None:
     for seen in UNPROVEN:
         if seen.old is LastTrusted.NEVER:
-            several = seen.claimants is Claimants.SEVERAL
+            several = seen.claimants == 2
             assert judge(seen) is (AddressConflict.RIVALS if several else UsableAddress.NEWEST), seen
         else:
             assert judge(seen) is not UsableAddress.NEWEST, seen
@@ -93,20 +92,20 @@ def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
     ("changes", "expected"),
     [
         ({}, UsableAddress.TRUSTED),
-        ({"claimants": Claimants.ONE}, AddressConflict.RIVALS),
-        ({"claimants": Claimants.ONE, "decided": True}, UsableAddress.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": LastTrusted.UNKNOWN}, UsableAddress.TRUSTED),
-        ({"claimants": Claimants.NONE, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": LastTrusted.LOST}, UsableAddress.NEW),
-        ({"claimants": Claimants.ONE, "old": LastTrusted.LOST, "decided": True}, UsableAddress.NEW),
-        ({"claimants": Claimants.ONE, "old": LastTrusted.SILENT, "open": True}, AddressConflict.MOVED),
-        ({"claimants": Claimants.ONE, "old": LastTrusted.SILENT, "proved": True}, AddressConflict.MOVED),
+        ({"claimants": 1}, AddressConflict.RIVALS),
+        ({"claimants": 1, "decided": True}, UsableAddress.TRUSTED),
+        ({"claimants": 1, "old": LastTrusted.UNKNOWN}, UsableAddress.TRUSTED),
+        ({"claimants": 0, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
+        ({"claimants": 1, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
+        ({"claimants": 1, "old": LastTrusted.LOST}, UsableAddress.NEW),
+        ({"claimants": 1, "old": LastTrusted.LOST, "decided": True}, UsableAddress.NEW),
+        ({"claimants": 1, "old": LastTrusted.SILENT, "open": True}, AddressConflict.MOVED),
+        ({"claimants": 1, "old": LastTrusted.SILENT, "proved": True}, AddressConflict.MOVED),
         (
-            {"claimants": Claimants.ONE, "old": LastTrusted.SILENT, "decided": True, "contested": True},
+            {"claimants": 1, "old": LastTrusted.SILENT, "decided": True, "contested": True},
             AddressConflict.MOVED,
         ),
-        ({"claimants": Claimants.SEVERAL, "old": LastTrusted.SILENT}, AddressConflict.RIVALS),
+        ({"claimants": 2, "old": LastTrusted.SILENT}, AddressConflict.RIVALS),
     ],
     ids=str,
 )

@@ -11,8 +11,16 @@ from posd.payments.model import AttentionCode, NextStep, Result, TerminalFailure
 from posd.payments.transitions import quarantined
 from posd.printing.wire import judge as judge_print
 from posd.records.model import Phase
-from posd.terminals.attempt import MAX_REFUSAL_TEXT, Doubtful, Replied, StartRefused
-from posd.terminals.envelope import MAX_MESSAGE, MAX_WORD, ErrorEnvelope, read_envelope
+from posd.terminals.attempt import (
+    MAX_MESSAGE,
+    MAX_REFUSAL_TEXT,
+    MAX_WORD,
+    Doubtful,
+    ErrorEnvelope,
+    Replied,
+    StartRefused,
+    read_envelope,
+)
 from tests.core.inputs import REPLIES, content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, starting
 from tests.core.test_decisions import GRACE

@@ -10,8 +10,24 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from posd.relay import messages
-from posd.relay.messages import Begin, Changes, FeedNotice, Lost, Page, Position, Previous, Range, StateMessage
-from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost, Step, following, waiting
+from posd.relay.messages import (
+    Begin,
+    Changes,
+    FeedNotice,
+    Lost,
+    NotResumable,
+    Page,
+    Position,
+    Previous,
+    Range,
+    SendBegin,
+    SendChanges,
+    SendLost,
+    StateMessage,
+    Step,
+    following,
+    waiting,
+)
 from tests.support.tables import every
 
 A, B, C = "aaaa", "bbbb", "cccc"
@@ -39,13 +55,13 @@ LATER = Range(B, 20, 25)
 THINNED = "changes_removed"
 OTHER = "place_unknown"
 
-CASES: dict[str, tuple[Position | None, Page, Step | type[NotResumable]]] = {
+CASES: dict[str, tuple[Position | None, Page, Step | type[NotResumable] | None]] = {
     "there is no message": (None, page(FULL, seqs=range(1, 4)), SendBegin(FULL, None)),
     "there is none, and the file had two ids": (None, page(FULL, LATER), SendBegin(FULL, None)),
     "it has only begun": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
-    "it has begun, and there is nothing": (Position(A, 0), page(EMPTY), CaughtUp(Position(A, 0))),
+    "it has begun, and there is nothing": (Position(A, 0), page(EMPTY), None),
     "changes follow": (Position(A, 3), page(FULL, seqs=range(4, 8)), sends(A, 4, 7)),
-    "all was sent": (Position(A, 9), page(FULL), CaughtUp(Position(A, 9))),
+    "all was sent": (Position(A, 9), page(FULL), None),
     "retention has removed what follows": (
         Position(A, 3),
         page(FULL, seqs=[7, 8, 9], notices=(THINNED,)),
@@ -81,7 +97,7 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[NotResumable]]] = {
         page(SHORT, LATER, seqs=range(20, 26), notices=(OTHER,)),
         sends(B, 20, 25),
     ),
-    "the second is sent": (Position(B, 25), page(SHORT, LATER), CaughtUp(Position(B, 25))),
+    "the second is sent": (Position(B, 25), page(SHORT, LATER), None),
     "a place before the first number of its database": (
         Position(B, 5),
         page(SHORT, LATER, seqs=[20]),
@@ -95,7 +111,7 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[NotResumable]]] = {
 
 
 @every(("position", "found", "wanted"), CASES.values(), ids=CASES)
-def test_what_follows(position: Position | None, found: Page, wanted: Step | type[NotResumable]) -> None:
+def test_what_follows(position: Position | None, found: Page, wanted: Step | type[NotResumable] | None) -> None:
     step = following(position, found, begin=False)
     if isinstance(wanted, type):
         assert isinstance(step, wanted)
@@ -199,7 +215,7 @@ class Lane:
             case SendLost(database_id, from_seq, to_seq):
                 assert not any(from_seq <= seq <= to_seq for seq in self.rows), "it is there"
                 self.stream.append((step, Position(database_id, to_seq)))
-            case CaughtUp():
+            case None:
                 assert left == 0
                 return False
             case NotResumable(detail):

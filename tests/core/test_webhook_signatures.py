@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from posd.config.schema import WEBHOOK_SIGNATURES, WebhookSignature
-from posd.terminals.auth.webhooks import KINDS, MAX_OF_A_NAME, MAX_VALUE_BYTES, Verifier, carried, names
+from posd.terminals.webhook_signatures import KINDS, MAX_OF_A_NAME, MAX_VALUE_BYTES, Verifier, carried, names
 from tests.support.tables import every
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))

@@ -257,8 +257,8 @@ async def test_a_file_of_nats_credentials_logs_in(shop: Shop, tmp_path: Path) ->
         f"operator: {token(operator, names[operator], names[operator], 'operator')}\nsystem_account: {names[system]}\n"
         f"resolver: MEMORY\nresolver_preload: {{\n{preload}\n}}\n"
     )
-    found = read_credentials(credentials)
-    options = {"user_jwt_cb": found.jwt.encode, "signature_cb": found.sign}
+    jwt, sign = read_credentials(credentials)
+    options = {"user_jwt_cb": jwt.encode, "signature_cb": sign}
     async with nats_server(tmp_path, more, options=options) as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server, f'credentials_file = "{credentials}"')

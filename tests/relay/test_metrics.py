@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from posd.relay import process
 from posd.relay import relay as metrics
-from posd.relay import scrape
 from posd.relay.messages import encode
 from tests.relay.lane import Lane, sent
 from tests.relay.nats_server import NatsServer, nats_server
@@ -78,14 +78,14 @@ async def test_a_port_that_is_taken_stops_nothing(shop: Shop, server: NatsServer
 
 
 @pytest_asyncio.fixture
-async def door(config_listen: scrape.ListenAddress) -> AsyncIterator[int]:
-    async with scrape.served(config_listen, _text):
+async def door(config_listen: process.ListenAddress) -> AsyncIterator[int]:
+    async with process.served(config_listen, _text):
         yield config_listen.port
 
 
 @pytest.fixture
-def config_listen() -> scrape.ListenAddress:
-    return scrape.ListenAddress("127.0.0.1", reserve())
+def config_listen() -> process.ListenAddress:
+    return process.ListenAddress("127.0.0.1", reserve())
 
 
 async def _text() -> str:
@@ -119,9 +119,9 @@ async def test_who_asks_for_something_else_is_told(door: int) -> None:
 
 
 async def test_who_says_too_much_or_nothing_holds_nobody_up(door: int) -> None:
-    assert await answer(door, b"GET /metrics HTTP/1.1\r\nx: " + b"x" * scrape.MOST_BYTES * 3) == b""
+    assert await answer(door, b"GET /metrics HTTP/1.1\r\nx: " + b"x" * process.MOST_BYTES * 3) == b""
     async with AsyncExitStack() as stack:
-        for _ in range(scrape.MOST_CONNECTIONS - 1):
+        for _ in range(process.MOST_CONNECTIONS - 1):
             _, writer = await asyncio.open_connection("127.0.0.1", door)
             stack.enter_context(closing(writer))
         assert b" 200 " in await answer(door, b"GET /metrics HTTP/1.1\r\n\r\n")

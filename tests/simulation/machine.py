@@ -35,7 +35,7 @@ from posd.payments import transitions
 from posd.records.callback_urls import make_key
 from posd.storage import checkpoint
 from posd.terminals.discovery import Discovery
-from posd.terminals.interfaces import Interface, InterfaceSnapshot
+from posd.terminals.interfaces import Interface
 from posd.tls import authority, issue
 from posd.upkeep.restore import Restore
 from tests.simulation.disk import Disk
@@ -476,12 +476,12 @@ class Machine:
 
     # Surroundings.
 
-    def _snapshot(self) -> InterfaceSnapshot:
+    def _snapshot(self) -> frozenset[Interface]:
         found = [
             Interface(name, index, addresses, running=bool(addresses))
             for index, (name, addresses) in enumerate(self.addresses.items(), 1)
         ]
-        return InterfaceSnapshot(frozenset(found))
+        return frozenset(found)
 
     async def _reports(self) -> AsyncIterator[None]:
         while True:

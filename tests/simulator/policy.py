@@ -10,7 +10,7 @@ from typing import Any
 from posd.simulator.clock import VirtualClock
 from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
-from posd.simulator.listener import client_context
+from posd.simulator.network import client_context
 from tests.simulator.conftest import Receiver, Script
 
 #: Where the clock of the tests stands at first: some time in 2026.

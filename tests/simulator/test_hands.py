@@ -1,7 +1,7 @@
 """Hands: what a person or the acquirer does to the payment that runs, at every state."""
 
-from posd.simulator.operations import PaymentStatus
 from posd.simulator.payment import ManualControl, remainder
+from posd.simulator.wire import PaymentStatus
 from tests.simulator.own import A, C, Q
 from tests.support.tables import every
 

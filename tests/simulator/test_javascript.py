@@ -2,7 +2,7 @@
 
 import pytest
 
-from posd.simulator.javascript import parse, stringify
+from posd.simulator.authentication import parse_javascript, stringify_javascript
 from tests.support.tables import every
 
 ROWS = [
@@ -28,10 +28,10 @@ ROWS = [
 
 @every(("text", "written"), ROWS)
 def test_it_is_written_so(text: str, written: str) -> None:
-    assert stringify(parse(text)) == written
+    assert stringify_javascript(parse_javascript(text)) == written
 
 
 @every("text", ["NaN", "[Infinity]", "{", "", "01", "[" * 100_000, "\ufeff{}", "'a'"])
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        parse(text)
+        parse_javascript(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from posd.simulator.operations import OPERATIONS
+from posd.simulator.wire import OPERATIONS
 from tests.simulator.conftest import LOCAL, Receiver, Till, request
 
 SERIAL = "SN-0001"

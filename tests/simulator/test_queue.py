@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from posd.simulator import SettingsError
-from posd.simulator.delivery import Queue, QueueBusy, QueuedEvent
+from posd.simulator.delivery import Queue, QueuedEvent
 
 
 def item(transaction: str, number: int) -> QueuedEvent:
@@ -71,7 +71,7 @@ def test_a_damaged_queue_is_named(path: Path) -> None:
 
 def test_two_simulators_cannot_share_a_queue(path: Path) -> None:
     queue = Queue(path)
-    with pytest.raises(QueueBusy, match="--state"):
+    with pytest.raises(SettingsError, match="--state"):
         Queue(path)
     queue.close()
     Queue(path).close()

@@ -714,10 +714,10 @@ def restoring(state: State) -> list[str]:
     """Return the command of a process that restores."""
     script = (
         "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
-        "from posd.upkeep import id_list; from posd.upkeep.restore import Restore\n"
+        "from posd.upkeep import takeover; from posd.upkeep.restore import Restore\n"
         "database, lock, key, backup, ids = map(Path, sys.argv[1:])\n"
         "with Restore(database, lock, key, datetime.now(UTC)) as restore:\n"
-        "    restore.prepare(backup, lambda *_: None, id_list.read(ids.open('rb')))\n"
+        "    restore.prepare(backup, lambda *_: None, takeover.read_id_list(ids.open('rb')))\n"
         "    restore.commit()\n"
     )
     ids = state.home / "lane.ids"

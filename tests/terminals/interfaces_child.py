@@ -35,7 +35,7 @@ async def main() -> None:
 
 
 def tell(watched: Interfaces) -> None:
-    running = sorted(item.name for item in watched.state.interfaces if item.running)
+    running = sorted(item.name for item in watched.state if item.running)
     print(json.dumps({"addresses": sorted(watched.addresses), "running": running}), flush=True)
 
 

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
+from posd.config.schema import DiscoveryConfig
 from posd.terminals.announcements import (
     MAX_SERIAL,
     MAX_TEXT,
     Announcement,
-    AnnouncementRules,
     MalformedAnnouncement,
     read_announcement,
 )
 
 TYPE = "_card-terminal._tcp.local."
-RULES = AnnouncementRules(("serial", "sn", "serialNumber"))
+RULES = DiscoveryConfig(True, (TYPE,), ("serial", "sn", "serialNumber"), (), 600.0)
 AT = "2026-11-20T10:00:00.000Z"
 
 

@@ -19,10 +19,10 @@ from posd.base.clocks import wall
 from posd.config import Config, HeaderError, Pin, load
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth.request import Authentication, NotAuthenticated, OutgoingRequest, authenticate
-from posd.terminals.auth.schemes import headers, none, of
+from posd.terminals.authentication import Authentication, NotAuthenticated, OutgoingRequest, authenticate, headers, none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.fleet import Fleet
+from posd.terminals.settings import authentication_of
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, http, scripted_terminal
@@ -39,7 +39,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @asynccontextmanager
 async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[TerminalAccess]:
-    device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, authentication)
+    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, authentication)
     yield device
 
 
@@ -162,7 +162,9 @@ async def test_the_next_request_is_authenticated_anew(terminal: ScriptedTerminal
 async def test_no_secret_shows_in_what_is_printed_of_a_call(tmp_path: Path) -> None:
     request = OutgoingRequest("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
     authentication = headers({"X-Key": SECRET})
-    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 1, 1, authentication)
+    called = TerminalAccess(
+        trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 1, 1, authentication
+    )
     shown = [repr(request), str(request), repr(authentication), repr(called), repr(vars(called))]
     with pytest.raises(NotAuthenticated) as caught:
         authenticate(request, raises)
@@ -177,9 +179,9 @@ def one(tmp_path: Path, entry: str) -> Config:
 
 def test_the_configuration_chooses_and_secrets_are_read_once(tmp_path: Path) -> None:
     request = OutgoingRequest("GET", "https://t/x", {"accept": "application/json"})
-    assert of(one(tmp_path, "").terminals[0], wall) is none
+    assert authentication_of(one(tmp_path, "").terminals[0], wall) is none
     (tmp_path / "token").write_text("old")
-    authentication = of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0], wall)
+    authentication = authentication_of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0], wall)
     (tmp_path / "token").write_text("new")
     assert authentication(request).headers == {"accept": "application/json", "X-Key": "old"}
 

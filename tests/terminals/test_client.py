@@ -8,7 +8,7 @@ import pytest
 
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
-from posd.terminals.auth.schemes import none
+from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
@@ -25,7 +25,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @pytest.fixture
 def device(terminal: ScriptedTerminal) -> TerminalAccess:
-    return TerminalAccess(trust.context(terminal.ca_file), 30, 30, none)
+    return TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, none)
 
 
 async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
@@ -46,14 +46,14 @@ async def test_a_proxy_of_the_environment_is_not_asked(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, none)
+    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, none)
     terminal.start = answering(200, b"{}")
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
     assert len(terminal.requests) == 1
 
 
 async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTerminal) -> None:
-    device = TerminalAccess(trust.context(terminal.ca_file), 30, 0.3, none)
+    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 0.3, none)
     enough = asyncio.Event()
 
     async def read_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

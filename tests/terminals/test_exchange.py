@@ -15,7 +15,7 @@ import trustme
 from posd.config import Pin
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied, ReplyLost, SendWithheld
-from posd.terminals.auth.schemes import none
+from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.exchange import (
     MAX_FRAMING_BYTES,
@@ -50,7 +50,7 @@ async def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
 
 
 def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeout: float = 30) -> TerminalAccess:
-    return TerminalAccess(trust.context(terminal.ca_file), connect_timeout, reply_timeout, none)
+    return TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), connect_timeout, reply_timeout, none)
 
 
 def answering(*pieces: bytes) -> Raw:
@@ -257,7 +257,7 @@ async def test_request_and_body_go_out_in_one_piece(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", reserve())) as listening:
         listening.setblocking(False)
         loop = asyncio.get_running_loop()
-        called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
+        called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
         port = listening.getsockname()[1]
         call = asyncio.create_task(called.call("POST", f"http://127.0.0.1:{port}/a?b=c", b"{}"))
         connection, _ = await loop.sock_accept(listening)
@@ -391,7 +391,7 @@ async def test_after_the_call_was_given_up_a_connection_that_comes_about_is_sent
 
 async def test_a_certificate_that_is_refused_is_sent_nothing(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path) as terminal:
-        called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
+        called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
         found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
         assert isinstance(found, NotSent)
         assert terminal.fingerprint in found.reason
@@ -426,7 +426,7 @@ async def test_the_time_for_connecting_has_the_handshake_in_it(tmp_path: Path) -
 
 
 async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
-    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
+    called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
     found = await called.call("POST", f"http://127.0.0.1:{reserve()}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: nothing listens there")
@@ -434,7 +434,7 @@ async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "x" * 64 + ".invalid"])
 async def test_a_name_that_nobody_knows_is_sent_nothing(name: str) -> None:
-    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
+    called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
     found = await called.call("POST", f"http://{name}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: ")

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from posd.terminals.discovery import InterfaceSelection, select
-from posd.terminals.interfaces import Interface, Interfaces, InterfaceSnapshot, snapshot
+from posd.terminals.interfaces import Interface, Interfaces, addresses_of, snapshot
 from tests.support.needs import needs
 
 PATIENCE_SECONDS = 60.0
 
 
 def test_loopback_is_always_there() -> None:
-    assert "127.0.0.1" in snapshot().addresses
-    (loopback,) = (item for item in Interfaces().state.interfaces if "127.0.0.1" in item.addresses)
+    assert "127.0.0.1" in addresses_of(snapshot())
+    (loopback,) = (item for item in Interfaces().state if "127.0.0.1" in item.addresses)
     assert loopback.running
 
 
@@ -99,4 +99,4 @@ SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[s
 @pytest.mark.parametrize("case", SELECTIONS, ids=str)
 def test_on_what_mdns_is_spoken(case: str) -> None:
     there, chosen, spoken, missing = SELECTIONS[case]
-    assert select(InterfaceSnapshot(frozenset(there)), chosen) == InterfaceSelection(tuple(spoken), missing)
+    assert select(there, chosen) == InterfaceSelection(tuple(spoken), missing)

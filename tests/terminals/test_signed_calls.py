@@ -12,8 +12,8 @@ from pathlib import Path
 from posd.config.schema import HashEncryptConfig
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth.hash_encrypt import HashEncrypt, SigningMoment
 from posd.terminals.client import TerminalAccess
+from posd.terminals.hash_encrypt import SigningMoment, hash_encrypt
 from tests.support.tables import every
 from tests.support.terminal import Request, Script, ScriptedTerminal, scripted_terminal
 
@@ -28,8 +28,8 @@ Answer = Callable[[SigningMoment], bytes]
 @asynccontextmanager
 async def called(directory: Path) -> AsyncIterator[tuple[ScriptedTerminal, TerminalAccess]]:
     async with scripted_terminal(directory) as terminal:
-        scheme = HashEncrypt(CODE, SERIAL, CHOICES, time.time)
-        device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, scheme, window=300)
+        scheme = hash_encrypt(CODE, SERIAL, CHOICES, time.time)
+        device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, scheme, window=300)
         yield terminal, device
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth.hash_encrypt import HashEncrypt, SigningMoment
-from posd.terminals.auth.request import OutgoingRequest, UnreadableReply
-from posd.terminals.auth.schemes import HmacSha256
+from posd.terminals.authentication import OutgoingRequest, UnreadableReply, hmac_sha256
+from posd.terminals.hash_encrypt import SigningMoment, hash_encrypt
 from tests.support.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]
@@ -59,7 +58,7 @@ def test_each_part_of_hash_encrypt(case: Mapping[str, Any]) -> None:
 )
 def test_the_whole_request(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
-    scheme = HashEncrypt(
+    scheme = hash_encrypt(
         inputs["business_code"],
         inputs["terminal_serial"],
         choices(inputs),
@@ -89,7 +88,7 @@ def test_the_text_that_is_not_canonical_is_never_signed() -> None:
     (case,) = (case for case in CASES if case["id"] == NOT_CANONICAL)
     (safe,) = (case for case in CASES if case["id"] == "decimals-js-canonical")
     inputs = case["inputs"]
-    scheme = HashEncrypt(
+    scheme = hash_encrypt(
         inputs["business_code"], inputs["terminal_serial"], choices(inputs), now=lambda: seconds(inputs)
     )
     sent = scheme(OutgoingRequest("POST", "https://t/x", {}, inputs["plaintext"].encode()))
@@ -129,7 +128,7 @@ def _opened(made: SigningMoment, body: bytes) -> bytes | None:
 def test_hmac(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     body = inputs["body"].encode() or None
-    scheme = HmacSha256(inputs["business_code"], now=lambda: inputs["timestamp_ms"] / 1000)
+    scheme = hmac_sha256(inputs["business_code"], now=lambda: inputs["timestamp_ms"] / 1000)
     sent = scheme(OutgoingRequest("POST" if body else "GET", "https://t/x", {}, body))
     assert sent.headers == {
         "Authorization": outputs["authorization_base64"],
@@ -137,7 +136,7 @@ def test_hmac(case: Mapping[str, Any]) -> None:
     }
     assert sent.body == body
     assert base64.b64decode(sent.headers["Authorization"]).hex() == outputs["authorization_hex"]
-    other = HmacSha256(_flipped(inputs["business_code"]), time.time)(OutgoingRequest("POST", "https://t/x", {}, body))
+    other = hmac_sha256(_flipped(inputs["business_code"]), time.time)(OutgoingRequest("POST", "https://t/x", {}, body))
     assert other.headers["Authorization"] != outputs["authorization_base64"]
 
 
@@ -167,14 +166,14 @@ def test_a_reply_under_another_key_cannot_be_read() -> None:
 
 def test_nothing_secret_shows() -> None:
     inputs = CASES[0]["inputs"]
-    scheme = HashEncrypt(inputs["business_code"], inputs["terminal_serial"], choices(inputs), time.time)
+    scheme = hash_encrypt(inputs["business_code"], inputs["terminal_serial"], choices(inputs), time.time)
     sent = scheme(OutgoingRequest("POST", "https://t/x", {}, b"{}"))
     for shown in (
         repr(scheme),
         repr(sent),
         str(sent),
         repr(moment(inputs)),
-        repr(HmacSha256(inputs["business_code"], time.time)),
+        repr(hmac_sha256(inputs["business_code"], time.time)),
     ):
         assert inputs["business_code"] not in shown
         assert moment(inputs).password not in shown

@@ -17,8 +17,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.streams import drop_lost_output
 from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
 from posd.client.connection import Connection, probe
-from posd.client.documents import decode, encode
-from posd.client.errors import ForeignAnswer, Problem, Unreachable
+from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import RETRY_SECONDS
 
 # The local API for the commands: `posd.client`'s connection, called by method and path.

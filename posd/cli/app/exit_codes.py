@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from posd.client.errors import Problem
+from posd.client.documents import Problem
 
 
 class ExitCode(IntEnum):

@@ -13,8 +13,7 @@ from typing import Any, Self
 
 from posd.cli.app.connection import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
 from posd.client import calls, plans
-from posd.client.documents import encode
-from posd.client.errors import PosdError
+from posd.client.documents import PosdError, encode
 from posd.client.plans import Place
 
 #: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.

@@ -10,7 +10,7 @@ import msgspec
 from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, terminals
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
 from posd.cli.doctor.users import root_again
-from posd.config.lines import where
+from posd.config.layers import where
 
 
 class DoctorCheck(NamedTuple):

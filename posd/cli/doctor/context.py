@@ -25,7 +25,7 @@ from posd.cli.doctor.users import User
 from posd.cli.explain.catalogue import language, named, over
 from posd.cli.tls import settings
 from posd.config import Config, ConfigProblem, TerminalConfig
-from posd.config.lines import where
+from posd.config.layers import where
 from posd.storage import backup
 
 

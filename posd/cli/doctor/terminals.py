@@ -21,8 +21,8 @@ from posd.cli.explain.catalogue import named
 from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
-from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement
-from posd.terminals.auth.clock import ahead
+from posd.terminals.announcements import Announcement, MalformedAnnouncement
+from posd.terminals.attempt import clock_ahead
 from posd.terminals.client import HEADERS, TerminalAccess
 from posd.terminals.exchange import ClientExchange, ExchangeFailed, request_bytes
 from posd.terminals.interfaces import snapshot
@@ -91,13 +91,10 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
 async def _probe(terminal: TerminalConfig, base_url: str, context: SSLContext) -> trust.Reached | Unreached:
     """Connect as posd does before each payment, and send nothing."""
     access = TerminalAccess(
-        context,
+        trust.TerminalTrust(context, terminal.server_name, terminal.ca_file, terminal.trusts_system),
         terminal.connect_timeout_seconds,
         REPLY_SECONDS,
         lambda request: request,
-        server_name=terminal.server_name,
-        ca_file=terminal.ca_file,
-        trusts_system=terminal.trusts_system,
     )
     return await access.probe(base_url)
 
@@ -119,7 +116,7 @@ async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, con
             answer = await exchange.answer(lambda: None)
     finally:
         exchange.close()
-    if (behind := ahead(datetime.now(UTC), answer.date)) is not None:
+    if (behind := clock_ahead(datetime.now(UTC), answer.date)) is not None:
         shop.clocks[terminal.serial] = -behind
 
 
@@ -191,8 +188,8 @@ async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -
         await asyncio.gather(*(info.async_request(network.zeroconf, RESOLVE_SECONDS * 1000) for info in found))
     finally:
         await closed(browser, network)
-    rules, announced = AnnouncementRules(discovery.serial_keys, discovery.interfaces), []
+    announced = []
     for info in found:
         with suppress(MalformedAnnouncement):
-            announced.append(read(info, rules, datetime.now(UTC)))
+            announced.append(read(info, discovery, datetime.now(UTC)))
     return announced

@@ -27,10 +27,10 @@ from posd.records.witness_file import WitnessFile
 from posd.storage.backup import NotABackup
 from posd.storage.errors import StoreError
 from posd.storage.marks import GoneBack, OldFile, Restored
-from posd.upkeep import id_list
+from posd.upkeep import takeover
 from posd.upkeep import verify as checking
-from posd.upkeep.id_list import InvalidIdList
 from posd.upkeep.restore import Restore, RestorePlan
+from posd.upkeep.takeover import InvalidIdList
 
 Look = Callable[[str, int, int], None]
 
@@ -188,7 +188,7 @@ def _read_list(ids: Path) -> dict[str, StartedPayment]:
     """Read the list of --ids. Raise StoreError."""
     try:
         with nullcontext(sys.stdin.buffer) if str(ids) == "-" else ids.open("rb") as file:
-            return id_list.read(file)
+            return takeover.read_id_list(file)
     except OSError as error:
         raise InvalidIdList(f"cannot read the list of --ids, {ids} ({error.strerror}); nothing was changed") from error
 

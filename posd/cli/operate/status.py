@@ -123,7 +123,7 @@ def _at_terminal(todo: str, file: Path) -> str:
     if " into [[terminals]]" not in todo:  # as posd.terminals.identity says it
         return todo
     from posd.config import examine
-    from posd.config.lines import where
+    from posd.config.layers import where
 
     config, _ = examine(file, check_files=False)
     for index, item in enumerate(config.terminals if config else ()):

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS
-from posd.simulator.journal import SettingsError
+from posd.simulator.ledger import SettingsError
 from posd.simulator.network import NotPossible
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate

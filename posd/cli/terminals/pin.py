@@ -25,8 +25,7 @@ from posd.cli.operate.config import act_as_owner, load_or_exit
 from posd.cli.tls import settings
 from posd.cli.tls.settings import fail, fields, grouped
 from posd.config import Config, TerminalConfig, values
-from posd.config.layers import FOLDER, read_all
-from posd.config.lines import section
+from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
 from posd.config.values import ReaderContext, UnusableValueError
 from posd.terminals.trust import digest

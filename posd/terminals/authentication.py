@@ -1,8 +1,17 @@
-"""One HTTP request to a terminal, and its authentication."""
+"""Authentication of calls to terminals: it turns a request into the request that is sent.
 
+The schemes are `hmac_sha256` and `hash_encrypt`, chosen by `auth` in the configuration (`settings`). The configured
+headers are sent with each. A scheme gets all of the request except Host and Content-Length, which follow from the URL
+and the body.
+"""
+
+import base64
+import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from posd.base.canonical_json import canonical
 from posd.config.values import sendable
 
 
@@ -50,3 +59,36 @@ def authenticate(request: OutgoingRequest, authentication: Authentication) -> Ou
     if not sendable(authenticated.headers):
         raise NotAuthenticated("the request could not be authenticated (a header that cannot be sent)")
     return authenticated
+
+
+# The scheme `hmac` of older terminals: the body is signed and stays unencrypted.
+#
+# Source: docs/guides/real-terminals.md, hmac.
+
+
+def hmac_sha256(business_code: str, now: Callable[[], float]) -> Authentication:
+    """Return the authentication that signs with the business code. `now`: seconds since 1970."""
+    key = business_code.encode()
+
+    def sign(request: OutgoingRequest) -> OutgoingRequest:
+        # the signature of the body (empty without one), and the present time
+        body = None if request.body is None else canonical(request.body)
+        signature = base64.b64encode(hmac.digest(key, body or b"", hashlib.sha256)).decode()
+        signed = request.with_headers({"Authorization": signature, "timestamp": str(int(now() * 1000))})
+        return replace(signed, body=body)
+
+    return sign
+
+
+def none(request: OutgoingRequest) -> OutgoingRequest:
+    """Return the request unchanged."""
+    return request
+
+
+def headers(values: Mapping[str, str]) -> Authentication:
+    """Return the authentication that adds these headers to each request."""
+
+    def add(request: OutgoingRequest) -> OutgoingRequest:
+        return request.with_headers(values)
+
+    return add

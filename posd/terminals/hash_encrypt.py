@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.base.canonical_json import canonical
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth.request import OutgoingRequest, UnreadableReply
+from posd.terminals.authentication import Authentication, OutgoingRequest, UnreadableReply
 
 #: Signed text of a request without a body.
 EMPTY = b"{}"
@@ -105,27 +105,20 @@ def _sealed(body: bytes) -> tuple[bytes, bytes] | None:
     return None if found is None else (bytes.fromhex(found[1]), bytes.fromhex(found[2]))
 
 
-class HashEncrypt:
-    """Signature and encryption with the business code, for one terminal."""
+def hash_encrypt(
+    business_code: str,
+    serial: str,
+    choices: HashEncryptConfig,
+    now: Callable[[], float],
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> Authentication:
+    """Return the authentication that signs and encrypts with the business code, for one terminal.
 
-    def __init__(
-        self,
-        business_code: str,
-        serial: str,
-        choices: HashEncryptConfig,
-        now: Callable[[], float],
-        random: Callable[[int], bytes] = secrets.token_bytes,
-    ) -> None:
-        """`now`: seconds since 1970. `random`: returns so many bytes for the IV."""
-        self._business_code = business_code
-        self._serial = serial
-        self._choices = choices
-        self._now = now
-        self._random = random
+    `now`: seconds since 1970. `random`: returns so many bytes for the IV.
+    """
 
-    def __call__(self, request: OutgoingRequest) -> OutgoingRequest:
-        """Return the request to send, signed with the present time."""
-        moment = SigningMoment.of(self._business_code, self._serial, self._now(), self._choices)
+    def sign(request: OutgoingRequest) -> OutgoingRequest:
+        moment = SigningMoment.of(business_code, serial, now(), choices)
         body = EMPTY if request.body is None else canonical(request.body)
         signed = request.with_headers(
             {"Authorization": f"Basic {moment.signature(body)}", "timestamp": moment.timestamp}
@@ -133,4 +126,6 @@ class HashEncrypt:
         if request.method == "GET" and request.body is None:
             return replace(signed, opened=moment.opened)
         sent = signed.with_headers({"content-type": "application/json"})
-        return replace(sent, body=moment.encrypted(body, self._random(IV_BYTES)), opened=moment.opened)
+        return replace(sent, body=moment.encrypted(body, random(IV_BYTES)), opened=moment.opened)
+
+    return sign

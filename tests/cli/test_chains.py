@@ -1,4 +1,4 @@
-"""Chains by command line, with a real daemon and a simulated terminal. Their references: tests/e2e/test_chains.py."""
+"""Chains by command line, with a real daemon and a simulated terminal. References: tests/e2e/test_wrong_chains.py."""
 
 import json
 import uuid

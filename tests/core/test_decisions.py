@@ -178,6 +178,7 @@ def test_an_orphan_is_rebuilt_from_its_events() -> None:
     event = read(body(IDENTITY, ACK))
     orphan = rebuild(event, IDENTITY, NOW)
     assert (orphan.phase, orphan.orphan, orphan.type, codes(orphan)) == (Phase.ACTIVE, True, None, {"orphan"})
+    assert not orphan.abortable, "it holds no terminal: an abort could hit another payment"
     final = apply(along(orphan, *PATH), "APPROVAL", REQUESTED, operation={"type": "PREAUTH"})
     assert (final.type, final.outcome is not None) == ("pre-auth", True)
     assert "amount_differs" not in codes(final), "what was asked for is not known"

@@ -149,6 +149,9 @@ def test_metadata_and_options_share_a_limit() -> None:
     half = "x" * (MAX_FREE_FORM_BYTES // 2)
     assert faults({"amount": AMOUNT, "metadata": {"a": half}}) == {}
     assert set(faults({"amount": AMOUNT, "metadata": {"a": half}, "options": {"b": half}})) == {"/metadata"}
+    full = "x" * (MAX_FREE_FORM_BYTES - len('{"a": ""}{}'))
+    assert faults({"amount": AMOUNT, "metadata": {"a": full}, "options": {}}) == {}
+    assert set(faults({"amount": AMOUNT, "metadata": {"a": f"{full}x"}, "options": {}})) == {"/metadata"}
 
 
 def test_the_terminal_gets_the_tills_own_bytes() -> None:

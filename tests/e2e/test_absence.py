@@ -1,4 +1,4 @@
-"""A listener that was away while payments were open: health says so until each of them is settled (spec 6.2)."""
+"""A listener that was away while payments were open, or came back at another address (spec 6.2)."""
 
 import asyncio
 import os
@@ -18,8 +18,9 @@ from posd.payments.model import LONG_WAIT
 from tests.e2e.test_metrics import families, value
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, event
-from tests.support.shop import QUIET, Payment, Shop, answering, knowing, open_counters
+from tests.support.shop import QUIET, Payment, Shop, answering, knowing, nothing_to_correct, open_counters
 from tests.support.streams import stream
+from tests.support.webhooks import attention
 
 #: Longer than a terminal tries; and an absence that no terminal notices. Seconds.
 LONG, SHORT = 720, 60
@@ -33,7 +34,7 @@ async def counter(home: Path) -> AsyncIterator[Shop]:
 
 
 async def waiting(counter: Shop) -> Payment:
-    """Return a payment that waits for the PIN."""
+    """Return a payment that waits for the PIN, of which every event so far has come."""
     payment = await counter.started()
     for status, previous in APPROVED[:2]:
         assert await payment.event(status, previous) == 200
@@ -142,3 +143,66 @@ async def test_who_took_a_payment_and_gives_no_account_of_it_any_more_makes_a_pe
                 break
     await payment.end()
     assert (await payment.get())["next_step"] == "new_id_ok"
+
+
+#: Much patience with a silent terminal; the rhythm of what cannot call back follows the grace.
+SHORT = """
+[reconcile]
+first_event_grace_seconds = 0.1
+stall_seconds = 3600
+stall_after_request_seconds = 3600
+"""
+
+
+#: An address of no machine (RFC 5737), as that of this one before it got its present one.
+BEFORE, NOW = "192.0.2.7", "127.0.0.1"
+
+
+@pytest.fixture
+async def moved(home: Path) -> AsyncIterator[Shop]:
+    async with open_counters(home, 1, SHORT) as (moved,):
+        yield moved
+
+
+async def start_elsewhere(moved: Shop, address: str) -> None:
+    """Kill the daemon and start it again; the callbacks of what was open went to that address."""
+    await moved.daemon.kill()
+    with closing(sqlite3.connect(moved.daemon.database)) as db:
+        db.execute("UPDATE transactions SET callback_host = ? WHERE phase <> 'final'", (address,))
+        db.commit()
+    await moved.daemon.start()
+
+
+async def kinds(payment: Payment) -> list[str]:
+    return [item["kind"] for item in await payment.history()]
+
+
+@pytest.mark.slow
+async def test_it_is_marked_and_asked_for_again_and_again_until_the_outcome_is_known(moved: Shop) -> None:
+    payment = await waiting(moved)
+    moved.terminal.search = answering(200, b"[]")
+    await start_elsewhere(moved, BEFORE)
+    document = await payment.until(lambda it: "address_changed" in attention(it))
+    assert (document["phase"], document["status"], document["next_step"]) == ("active", "CARD_PRESENTED", "wait")
+    (marked,) = document["attention"]
+    assert BEFORE in marked["detail"]
+    assert "posd asks the terminal by itself" in marked["detail"]
+    await payment.searched(len(payment.searches) + 4)  # though each is answered, and nothing is overdue
+    await moved.daemon.restart()  # it is known by then
+    await payment.searched(len(payment.searches) + 4)
+    moved.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    outcome = await moved.daemon.outcome(payment.identity)
+    assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("approved", ["search"])
+    assert (await payment.get())["attention"] == []
+    assert (await kinds(payment)).count("address_changed") == 1
+    assert len(payment.requests) == 1
+    await nothing_to_correct(moved.daemon)
+
+
+async def test_new_payments_name_the_address_that_there_is(moved: Shop) -> None:
+    await (await waiting(moved)).end()
+    await start_elsewhere(moved, BEFORE)
+    payment = await waiting(moved)
+    assert payment.requests[0].callback.startswith(f"https://{NOW}:{moved.daemon.port}/")
+    assert (await payment.get())["attention"] == []
+    await payment.end()

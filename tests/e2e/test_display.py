@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from posd.calls.streams import HEARTBEAT_SECONDS
-from tests.e2e.test_finals import BY_ANA
+from tests.e2e.test_reconcile import BY_ANA
 from tests.support.events import APPROVED, event
 from tests.support.shop import Payment, Shop, answering, held, knowing, open_counters, open_shop
 from tests.support.streams import collect, stream

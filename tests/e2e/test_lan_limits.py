@@ -1,6 +1,7 @@
 """Limits of the webhook listener against any device on the LAN: real sockets and TLS, with short time-outs."""
 
 import asyncio
+import ctypes
 import os
 import resource
 import select
@@ -18,6 +19,7 @@ import pytest
 from posd.api import webhooks
 from posd.httpd import bodies, server
 from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate
+from tests.bench.processes import resident_bytes
 from tests.support import events
 from tests.support.daemon import Daemon
 from tests.support.lan import PATIENCE, SHORT, Lan, answers, head, listening, path_of, request, until_closed
@@ -39,6 +41,8 @@ async def lan(home: Path, short: None) -> AsyncIterator[Lan]:
         yield lan
 
 
+#: Memory that the C library keeps after it was freed, in bytes.
+FREED = 64 * 2**20
 #: What a silent or half client has sent before it falls silent.
 SILENT = {
     "nothing": b"",
@@ -140,6 +144,28 @@ async def test_connections_are_limited(home: Path, places: str) -> None:
         assert not await refused(lan, "127.0.0.1")
         await lan.empty()
         assert lan.noise.counts["too_many_connections"] >= 1
+
+
+async def test_memory_is_given_back_after_many_connections(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TRIM_SECONDS", SHORT)
+    gate = AdmissionGate(of_stranger=200, of_strangers=200, clock=lambda: 0.0)
+    async with listening(home, gate) as lan:
+        keep_freed(FREED)
+        kept = resident_bytes(os.getpid())
+        for _ in range(server.TRIM_CONNECTIONS):
+            socket.create_connection(("127.0.0.1", lan.port)).close()
+        async with asyncio.timeout(PATIENCE):
+            while resident_bytes(os.getpid()) > kept - FREED // 2:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+
+
+def keep_freed(size: int) -> None:
+    """Free memory that the C library keeps, because what was allocated after it is still in use."""
+    library, piece = ctypes.CDLL(None), 1000
+    library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    *blocks, _in_use = (library.malloc(piece) for _ in range(size // piece))
+    for block in blocks:
+        library.free(block)
 
 
 async def test_one_address_cannot_take_every_place_of_the_daemon(posd: Daemon) -> None:

@@ -1,4 +1,4 @@
-"""The CA that the terminals trust: its loss is told, and no other takes its place in silence (SECURITY.md)."""
+"""A lost CA or callback key is told, and no other takes its place in silence (SECURITY.md)."""
 
 import asyncio
 import json
@@ -15,10 +15,14 @@ from posd.storage.connection import connect_reader
 from posd.tls.files import fingerprint
 from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
 from tests.cli.processes import posd as posd_command
-from tests.e2e.test_backup import back_up
+from tests.e2e.conftest import some
+from tests.e2e.test_backup import approve, back_up
+from tests.e2e.test_backup import posd_command as command_of
 from tests.e2e.test_certificates import check, command, files, reloaded
 from tests.support.daemon import Daemon
+from tests.support.shop import Shop
 from tests.support.tables import there
+from tests.support.webhooks import key_file
 
 
 @pytest_asyncio.fixture
@@ -135,3 +139,58 @@ async def test_a_renewal_is_no_loss(seen: Daemon, running: bool) -> None:
 async def test_a_backup_knows_the_ca(posd: Daemon, home: Path) -> None:
     await back_up(posd, home / "b.db")
     assert in_database(home / "b.db") == KnownFingerprints(fingerprint(files(posd).ca_certificate) or "", None)
+
+
+COMMAND = "posd restore --new-callback-key --operator NAME"
+
+
+TROUBLES: dict[str, Callable[[Path], object]] = {
+    "missing": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "damaged": lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()[2:]),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("trouble", some(TROUBLES, "missing", "damaged"))
+async def test_posd_does_not_start_and_says_what_is_lost(own: Shop, trouble: str) -> None:
+    daemon, key = own.daemon, key_file(own.daemon)
+    waiting = await own.started()
+    await daemon.kill()
+    good = key.read_bytes()
+    TROUBLES[trouble](key)
+    for _ in range(2):
+        code, said = await daemon.cannot_start()
+        assert code == 1
+        assert str(key) in said
+        if trouble != "a directory":
+            assert "callbacks of payments that are under way are refused" in said
+            assert "posd restore BACKUP" in said
+            assert COMMAND in said
+    if key.is_dir():
+        key.rmdir()
+    key.write_bytes(good)
+    await daemon.start()
+    await approve(waiting)
+    assert (await waiting.get())["outcome"]["result"] == "approved"
+
+
+@pytest.mark.parametrize("trouble", some(("missing", "damaged"), "missing"))
+async def test_a_new_key_is_made_on_purpose(own: Shop, trouble: str) -> None:
+    daemon, key = own.daemon, key_file(own.daemon)
+    code, _, said = await command_of(daemon, "restore", "--new-callback-key", "--operator", "Ana", "--yes")
+    assert (code, "stop it first" in said) == (1, True)
+    waiting = await own.started()
+    await daemon.kill()
+    code, _, said = await command_of(daemon, "restore", "--new-callback-key", "--operator", "Ana", "--yes")
+    assert (code, "is a good callback key" in said) == (1, True)
+    TROUBLES[trouble](key)
+    code, shown, said = await command_of(daemon, "restore", "--new-callback-key", "--operator", "Ana", "--yes")
+    assert (code, "1 payment open" in shown, "are refused with a new key" in shown) == (0, True, True), said
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(list(key.parent.glob("callback.key.replaced-*"))) == (trouble == "damaged")
+    await daemon.start()
+    assert await waiting.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 403
+    later = await own.started()
+    await approve(later)
+    assert (await later.get())["outcome"]["result"] == "approved"

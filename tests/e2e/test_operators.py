@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.events import APPROVED, event
+from tests.support.events import APPROVED, body, event
 from tests.support.shop import ANOTHER, Payment, Shop, acknowledging, answering, held, knowing
-from tests.support.webhooks import attention
+from tests.support.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
@@ -171,6 +171,23 @@ async def test_what_the_terminal_says_later_supersedes_a_persons_word(shop: Shop
     assert (attention(document), document["next_step"]) == ({"outcome_corrected"}, "ask_person")
     line = await shop.daemon.log_line("payment.attention", seen, code="outcome_corrected")
     assert (line["level"], line["transaction"]) == ("error", payment.identity)
+
+
+async def test_what_only_events_tell_of_never_takes_a_terminal(shop: Shop) -> None:
+    orphan = shop.payment()
+
+    async def told(status: str) -> None:
+        content = body(orphan.identity, status, None, orphan.serial)
+        assert (await deliver(shop.daemon, address(shop.daemon, orphan.identity), content)).status == 200
+
+    await told("TERMINAL_ACKNOWLEDGED")
+    word = BY_ANA | {"result": "not_started"}
+    assert (await orphan.post("resolve", word, admin=True)).json["phase"] == "final"
+    await told("CARD_PRESENTED")
+    assert (await orphan.get())["phase"] == "active"
+    assert await holder(orphan) is None
+    assert (await orphan.post("abort")).json["code"] == "not_abortable"
+    assert (await (await next_on(orphan)).put()).status == 201
 
 
 async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> None:

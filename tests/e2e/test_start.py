@@ -3,19 +3,24 @@
 import asyncio
 import json
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from posd.payments import journal
 from posd.payments.entries import Attempted
 from posd.terminals.attempt import Replied
-from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, held
+from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, held, open_shop
 from tests.support.terminal import Request, Script, acknowledgement, http
 from tests.support.webhooks import disk
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 
 async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
@@ -318,3 +323,53 @@ async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
     assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
     assert OFFLINE in reply.json["detail"]
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
+
+
+PROFILE = """
+[profile.pre-auth]
+errors_in_2xx = true
+[profile.search]
+paged = true
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def profiled() -> AsyncIterator[Shop]:
+    """A shop with that profile."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with open_shop(Path(directory), PROFILE) as profiled:
+            yield profiled
+
+
+def error(type_: str, code: str, **more: object) -> dict[str, Any]:
+    return {"type": type_, "code": code, "message": "as the terminal says it"} | more
+
+
+async def test_a_busy_terminal_is_named_and_asked_once(profiled: Shop) -> None:
+    payment = profiled.payment()
+    profiled.terminal.start = answering(409, error("TERMINAL", "TER-003"))
+    document = (await payment.put()).json
+    outcome = document["outcome"]
+    assert (outcome["result"], document["next_step"]) == ("not_started", "new_id_ok")
+    assert outcome["failure_reason"]["message"].startswith(
+        "the terminal refused the request (HTTP 409, TERMINAL TER-003): it is busy"
+    )
+    own = {"type": "TERMINAL", "code": "TER-003", "message": "as the terminal says it"}
+    assert outcome["failure_reason"]["terminal"] == own
+    line = await profiled.daemon.log_line("payment.answered", transaction=payment.identity)
+    assert (line["judgement"], line["reason"]) == ("refused", "TERMINAL TER-003")
+    assert len(payment.requests) == 1
+
+
+async def test_an_abort_is_taken_by_an_empty_object_and_not_by_an_error(profiled: Shop) -> None:
+    for status, content, answer, told in (
+        (200, {}, "taken", 202),
+        (200, error("TERMINAL", "TER-004"), "unknown", 202),
+        (409, error("TERMINAL", "TER-002"), "nothing_running", 409),
+        (409, error("TERMINAL", "TER-003"), "unknown", 202),
+    ):
+        payment = await profiled.started()
+        profiled.terminal.abort = answering(status, content)
+        assert (await payment.post("abort")).status == told
+        assert [line["answer"] for line in await payment.history() if "answer" in line] == [answer]
+        await payment.end()

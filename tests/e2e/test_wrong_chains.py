@@ -1,17 +1,24 @@
-"""Wrong chains are refused with the reason, before anything is sent or recorded (local API, `unknown_original`)."""
+"""Chains: which reference goes to the terminal and which comes back; wrong ones are refused before anything is sent."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import FITS, KINDS, Operation, approved, operation
-from tests.support.shop import Shop, answering, nothing_to_correct
+from posd.simulator import Simulator
+from tests.e2e.conftest import some
+from tests.support.chains import FITS, KINDS, Operation, approved, operation, stored, taking
+from tests.support.daemon import Daemon
+from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.support.simulated import chain, play, simulated
 from tests.support.webhooks import everything
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 
 async def begun(item: Operation, **request: Any) -> None:
@@ -161,3 +168,117 @@ async def test_a_terminal_that_is_busy_hides_no_wrong_chain(shop: Shop) -> None:
     busy = await operation(shop, "charge").begin()
     await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
     await operation(shop, "charge", busy).refused("terminal_busy")
+
+
+#: Whose reference each step sends: see `chain`.
+CHAINS = (
+    "p=pre-auth, r=re-auth p, c=capture p:r, v=void c",
+    "p=pre-auth, r=re-auth p, s=re-auth p, c=capture p:s, v=void c",
+    "p=pre-auth, r=re-auth p, v=void p:r",
+    "p=pre-auth, c=capture p, v=void c",
+    "p=pre-auth, v=void p",
+    "c=charge, t=post-tip c, v=void c",
+    "c=charge, t=post-tip c, r=refund c",
+    "p=pre-auth, c=capture p, t=post-tip c, r=refund c",
+)
+
+
+#: How the till can name an original: see `play`.
+WAYS = ("original", "transaction_reference", "TRANSACTION_REFERENCE")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
+    """A daemon with one simulated terminal."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with simulated(Path(directory), {"SN-0001": ""}) as (daemon, simulators):
+            yield daemon, simulators["SN-0001"]
+            await nothing_to_correct(daemon)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("by", some(WAYS, "original"))
+@pytest.mark.parametrize("text", CHAINS)
+async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simulator], text: str, by: str) -> None:
+    daemon, simulator = simulation
+    await play(daemon, simulator, chain(text), by=by)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("kind", ["re-auth", "capture"])
+async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: Shop, kind: str) -> None:
+    """What the acknowledgement and the event echo of the request is told as sent; the outcome's is the answer's."""
+    for new in (str(uuid4()), str(uuid4()).upper()):
+        pre_auth = await approved(shop, "pre-auth")
+        item = await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
+        before = await item.get()
+        assert (before["transaction_reference"], before["outcome"]) == (pre_auth.reference, None)
+        assert stored(item)["given_reference"] is None, "the acknowledgement has echoed the other one"
+        item.reference = new
+        await item.finish()
+        outcome = (await item.get())["outcome"]
+        assert (outcome["transaction_reference"], outcome["ticket_number"]) == (new, f"T-{new[:8]}")
+        assert stored(item) == {
+            "transaction_reference": pre_auth.reference,
+            "given_reference": new.upper(),
+            "derives_from": pre_auth.identity,
+            "same_day_until": None,
+        }
+
+
+async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
+    """Its references are told and sent as it wrote them, and are the same in any case."""
+    pre_auth = operation(shop, "pre-auth")
+    pre_auth.reference = str(uuid4()).upper()
+    await pre_auth.begin()
+    upper = pre_auth.identity.upper()
+    for content in (
+        pre_auth.states("TERMINAL_ACKNOWLEDGED"),
+        pre_auth.states("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+        pre_auth.states("APPROVAL_REQUESTED", "CARD_PRESENTED"),
+        pre_auth.states("APPROVAL", "APPROVAL_REQUESTED"),
+    ):
+        assert await pre_auth.deliver(json.dumps(content | {"client_transaction_id": upper}).encode()) == 200
+    assert (await pre_auth.get())["outcome"]["transaction_reference"] == pre_auth.reference
+    re_auth = operation(shop, "re-auth", pre_auth)
+    re_auth.reference = str(uuid4()).upper()
+    await (await re_auth.begin(original=upper)).finish()
+    assert re_auth.sent["transaction_reference"] == pre_auth.reference
+    capture = await operation(shop, "capture", pre_auth).begin(transaction_reference=re_auth.reference)
+    assert capture.sent["transaction_reference"] == re_auth.reference.lower()  # the till's, in canonical lower case
+    await capture.finish()
+    document = await pre_auth.get()
+    assert document["derived"] == [re_auth.identity, capture.identity]
+    problem = await operation(shop, "capture", pre_auth).refused("already_derived", original=pre_auth.identity)
+    assert problem["transactions"] == [capture.identity]
+
+
+async def test_what_was_done_by_reference_is_shown_as_soon_as_its_original_is_known(shop: Shop) -> None:
+    charge = await shop_doubt(shop, "charge")
+    charge.reference = str(uuid4())
+    tip = await operation(shop, "post-tip").begin(transaction_reference=charge.reference)
+    assert (await tip.get())["original"] is None
+    await charge.finish()
+    assert (await charge.get())["derived"] == [tip.identity]
+    assert (await tip.get())["original"] == charge.identity
+
+
+@pytest.mark.parametrize("kind", ["capture", "void"])
+async def test_what_was_re_authorized_of_elsewhere_is_captured_or_voided_by_its_reference(
+    shop: Shop, kind: str
+) -> None:
+    """The pre-authorization was made on another machine: its reference is all that is known of it here."""
+    re_auth = await approved(shop, "re-auth")
+    item = operation(shop, kind, re_auth)
+    shop.terminal.start = taking
+    reply = await item.put(transaction_reference=re_auth.reference)
+    assert reply.status == 201, reply.json["detail"]
+    assert item.sent["transaction_reference"] == re_auth.reference
+
+
+async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:
+    """Return an operation whose terminal read the request and hung up."""
+    item = operation(shop, kind)
+    shop.terminal.start = hanging_up
+    assert (await item.put(**request)).json["phase"] == "in_doubt"
+    return item

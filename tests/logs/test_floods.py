@@ -1,13 +1,9 @@
 """What repeats without end is told a few times, then counted, and nothing is lost from the count."""
 
 import json
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 import structlog
@@ -19,9 +15,7 @@ from posd.cli.explain.events import EVENTS
 from posd.logs import output
 from posd.logs.output import LIMITS, MAX_KEYS, MINUTE, TROUBLE, LineCounter, LineLimit, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
-from tests.logs.test_secrets import AMOUNT
-from tests.support.daemon import Daemon, running
-from tests.support.events import body
+from tests.support.daemon import running
 from tests.support.https import deliver
 from tests.support.terminal import ScriptedTerminal
 
@@ -153,68 +147,6 @@ logs.floods.tell()
         ("log.collapsed", "warning", 2),
     ]
     assert lines[2]["kind"] == "a.flood"
-
-
-async def counted(posd: Daemon, event: str, **fields: object) -> tuple[int, int]:
-    """Stop the daemon; return how many lines of that event there are, and how many are counted as left out."""
-    await posd.stop()
-    wanted = fields.items()
-    lines = [line for line in posd.lines if line["event"] == event and wanted <= line.items()]
-    told = [line for line in posd.lines if line["event"] == "log.collapsed" and line["kind"] == event]
-    return len(lines), sum(line["count"] for line in told if wanted <= line.items())
-
-
-async def started(posd: Daemon, terminal: ScriptedTerminal) -> tuple[str, str]:  # noqa: F811
-    """Start a payment; return its id and the address of its callbacks."""
-    identity = str(uuid4())
-    assert (await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT})).status == 201
-    return identity, terminal.requests[-1].callback
-
-
-@pytest.mark.slow
-async def test_a_proven_terminal_that_sends_the_same_nonsense_for_ever(
-    home: Path,  # noqa: F811
-    terminal: ScriptedTerminal,  # noqa: F811
-) -> None:
-    async with running(home, terminal.toml) as posd:
-        identity, callback = await started(posd, terminal)
-        for number in range(FLOOD):
-            assert await deliver(callback, f'{{"n": {number}}}'.encode(), posd.ca) == 400
-        lines, left_out = await counted(posd, "webhook.quarantined", transaction=identity)
-    assert (lines, left_out) == (LIMITS["webhook.quarantined"].lines, FLOOD - LIMITS["webhook.quarantined"].lines)
-    assert len(posd.lines) < 40
-
-
-@contextmanager
-def full_disk(posd: Daemon) -> Iterator[None]:
-    """Let no file of the daemon grow for the block: each COMMIT fails."""
-    assert posd.process is not None
-    pid = posd.process.pid
-    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    size = posd.database.with_name("posd.db-wal").stat().st_size
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
-
-
-@pytest.mark.slow
-async def test_a_disk_that_takes_nothing(
-    home: Path,  # noqa: F811
-    terminal: ScriptedTerminal,  # noqa: F811
-) -> None:
-    async with running(home, terminal.toml) as posd:
-        identity, callback = await started(posd, terminal)
-        with full_disk(posd):
-            for number in range(FLOOD):
-                content = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", n=number)
-                assert await deliver(callback, content, posd.ca) == 503
-        content = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")
-        assert await deliver(callback, content, posd.ca) == 200
-        lines, left_out = await counted(posd, "webhook.not_stored")
-    assert (lines, left_out) == (TROUBLE.lines, FLOOD - TROUBLE.lines)
-    assert len(posd.lines) < 60
 
 
 async def test_strangers_are_one_line_and_at_the_end_a_number(

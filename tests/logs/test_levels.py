@@ -57,14 +57,6 @@ def test_elsewhere_a_line_is_json_and_nothing_else(journal: str | None) -> None:
     assert [json.loads(line)["level"] for line in lines] == LEVELS
 
 
-def test_a_file_that_is_the_journal_gets_levels_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with path.open("wb") as given:
-        environment = os.environ | {"JOURNAL_STREAM": stream(given.fileno())}
-        subprocess.run([sys.executable, "-c", SCRIPT], stdout=given, env=environment, check=True)
-    assert [line[:3] for line in path.read_bytes().splitlines()] == [b"<7>", b"<6>", b"<4>", b"<3>", b"<4>"]
-
-
 def test_what_is_wrong_with_the_configuration_is_an_error_of_the_journal(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[webhooks]\nlisten = 7\nwrong = "secret"\n')

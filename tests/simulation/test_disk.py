@@ -3,8 +3,6 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import count
@@ -14,7 +12,7 @@ from random import Random
 import pytest
 
 from posd.base import files
-from posd.storage.connection import connect_again, connect_reader, connect_writer, open_database
+from posd.storage.connection import connect_writer, open_database
 from posd.storage.errors import StoreError
 from tests.simulation import vfs
 from tests.simulation.disk import Disk
@@ -107,26 +105,6 @@ def kill_before(disk: Disk, number: int) -> None:
             disk.dead = True
 
     disk.on_operation = look
-
-
-def test_what_a_kill_leaves_unsynced_can_be_lost_later_unless_it_is_written_again_first(disk_of: MakeDisk) -> None:
-    lost = {False: 0, True: 0}
-    for synced in lost:
-        for seed in range(SEEDS):
-            disk = disk_of(seed)
-            path = database(disk)
-            with closing(connect_writer(path)) as db:
-                db.execute("PRAGMA synchronous = OFF")
-                add(db, 1)
-                disk.dead = True
-            disk.crash(power=False)
-            with closing(connect_again(path) if synced else connect_reader(path)) as db:
-                assert db.execute("SELECT a FROM t").fetchall() == [(1,)]
-                disk.dead = True
-            disk.crash(power=True)
-            lost[synced] += not rows(path)
-    assert lost[False]
-    assert not lost[True]
 
 
 def test_what_a_sync_that_failed_did_not_write_no_later_sync_writes(disk_of: MakeDisk) -> None:
@@ -293,65 +271,3 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
     assert after[".alive"].st_mode == before[".alive"].st_mode
     assert all(after[name].st_ino != before[name].st_ino for name in before)
     shutil.rmtree(held)
-
-
-@pytest.mark.parametrize("power", [False, True])
-def test_what_was_open_before_the_crash_reaches_nothing_of_after(disk_of: MakeDisk, power: bool) -> None:
-    for seed in range(SEEDS // 2):
-        disk = disk_of(seed)
-        path = database(disk)
-        lines = path.with_name("lines")
-        files.replace(lines, b"one")
-        with closing(connect_writer(path)) as db:
-            add(db, 1)
-            descriptor = os.open(lines, os.O_WRONLY | os.O_APPEND)
-            disk.crash(power)
-            assert disk.open_files() == ["a.db", "a.db-wal"]
-            add(db, 3)
-            os.write(descriptor, b"two")
-            os.close(descriptor)
-            disk.dead = True
-        disk.crash(power=True)
-        assert rows(path) == [1]
-        assert lines.read_bytes() == b"one"
-
-
-#: Does many things on a disk, and prints a digest of what is there after each crash.
-RUN = """
-import hashlib, os, pathlib, random, sqlite3, sys
-from tests.simulation.disk import Disk
-
-digest = hashlib.sha256()
-with Disk(pathlib.Path(sys.argv[1]).resolve(), random.Random(7), now=lambda: 1.8e9) as disk:
-    path = disk.directory / "a.db"
-    for life in range(8):
-        db = sqlite3.connect(path, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b TEXT, c TEXT DEFAULT current_timestamp)")
-        for number in range(5):
-            db.execute("INSERT INTO t (b) VALUES (hex(randomblob(400)))")
-            descriptor = os.open(disk.directory / "lines", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            os.write(descriptor, b"line")
-            os.close(descriptor)
-            path.with_name(f"file{number}").write_bytes(b"x" * 3000)
-        disk.dead = True
-        db.close()
-        disk.crash(power=life % 2 == 1)
-        for item in sorted(disk.directory.iterdir()):
-            digest.update(item.name.encode() + item.read_bytes())
-print(digest.hexdigest())
-"""
-
-
-def test_the_same_seed_gives_the_same_files_in_each_process(tmp_path: Path, disk_of: MakeDisk) -> None:
-    runs = []
-    for number in range(2):
-        directory = tmp_path / f"run{number}"
-        directory.mkdir()
-        environment = {**os.environ, "PYTHONHASHSEED": str(number), "PYTHONPATH": str(ROOT)}
-        runs.append(
-            subprocess.Popen([sys.executable, "-c", RUN, directory], env=environment, stdout=subprocess.PIPE, text=True)
-        )
-    digests = [done.communicate()[0] for done in runs]
-    assert len(digests[0]) == 65
-    assert digests[0] == digests[1]

@@ -5,12 +5,14 @@ reference.
 """
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.simulator.conftest import Till
+from posd.simulator import Settings, Simulator
+from tests.simulator.conftest import QUICK_SPEED, Till
 
 Event = dict[str, Any]
 
@@ -91,3 +93,16 @@ async def test_a_void_without_an_amount_has_that_of_its_original(quick_till: Til
     assert void["operation"]["amount"] == capture["operation"]["amount"]
     assert void["raw_response"]["authorized_amount"] == "11.6001"
     assert quick_till.terminal.ledger.of("final")[-1]["amount"] == quick_till.terminal.ledger.of("final")[-2]["amount"]
+
+
+async def test_a_chain_goes_on_after_a_restart(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> None:
+    references: dict[str, str] = {}
+    for done in ("p=pre-auth, r=re-auth p", "c=capture r", "v=void c"):
+        async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
+            chain = Chain(Till(terminal, client))
+            chain.references = references
+            await chain.run(done)
+    async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
+        chain = Chain(Till(terminal, client))
+        chain.references = references
+        assert (await chain.attempt("capture p")).json()["code"] == CAPTURED

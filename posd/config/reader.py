@@ -396,6 +396,27 @@ def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
             first[terminal.serial] = key
 
 
+def _unique_addresses(config: Config) -> Iterator[ConfigConflict]:
+    """Yield a problem for each terminal at the address of another: two payments would run on one device."""
+    first: dict[object, str] = {}
+    for at, terminal in _terminals(config):
+        if terminal.access_mode == "cloud" or not terminal.base_url:
+            continue  # the service tells terminals of the cloud apart by the serial in the path
+        parts = urlsplit(terminal.base_url)
+        place = ((parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme), parts.path.rstrip("/"))
+        other = first.setdefault((place, tuple(terminal.headers.items())), at)
+        if other != at:
+            yield ConfigConflict(
+                (f"{at}.base_url", f"{other}.base_url"),
+                f"is the address of {other} too: posd would start two payments on one terminal",
+                "give each terminal its own address",
+            )
+
+
+#: Default ports of the schemes of a base_url.
+_PORTS: Mapping[str, int] = {"https": 443, "http": 80}
+
+
 #: The keys that pin a terminal; the second stays right where its certificate is renewed.
 PINS = ("fingerprint_sha256", "public_key_sha256")
 
@@ -456,6 +477,28 @@ def _search_by_get(config: Config) -> Iterator[ConfigConflict]:
             )
 
 
+#: The only operations that may have one path: the acquirer makes a refund of a void of an earlier day.
+_GIVE_BACK = frozenset({"void", "refund"})
+
+
+def _paths_of_their_own(config: Config) -> Iterator[ConfigConflict]:
+    """Yield a problem for each row with the call of another: a void or a search would charge the customer."""
+    for access_mode in ACCESS_MODES:
+        section, told = PROFILE_SECTIONS[access_mode], set[str]()
+        for profile in config.profiles.values():
+            first: dict[tuple[str, str], str] = {}
+            for operation, row in profile.table(access_mode).items():
+                other = first.setdefault((row.method, row.path), operation)
+                if {other, operation} <= _GIVE_BACK or other == operation or operation in told:
+                    continue
+                told.add(operation)
+                yield ConfigConflict(
+                    (f"{section}.{operation}.path", f"{section}.{other}.path"),
+                    f"is the path of {other} too: a call for {operation} would be one for {other}",
+                    "give each its own path",
+                )
+
+
 def _confirmed_for_two_editions(config: Config) -> Iterator[ConfigConflict]:
     """Yield a problem for a confirmed row with two paths of two editions: one confirmation cannot cover both."""
     for access_mode in ACCESS_MODES:
@@ -514,9 +557,11 @@ CHECKS: tuple[Callable[[Config], Iterator[ConfigConflict]], ...] = (
     _cloud_address,
     _cloud_callback,
     _unique_serials,
+    _unique_addresses,
     _pins,
     _name_that_is_not_looked_at,
     _search_by_get,
+    _paths_of_their_own,
     _confirmed_for_two_editions,
     _authentication,
     _nats_login,

@@ -54,6 +54,7 @@ _LONG_NUMBER = (
 RESERVED = frozenset(
     {"client_transaction_id", "amount", "metadata", "events_webhook_url", "webhookUrl", "transaction_reference"}
 )
+_RESERVED_IN_ANY_CASE = frozenset(name.casefold() for name in RESERVED)
 
 #: The two ways to name what an operation is derived from.
 REFERENCES = ("transaction_reference", "original")
@@ -250,7 +251,9 @@ def _type(reader: FieldReader) -> OperationType:
 
 def _options(reader: _StartReader) -> bytes:
     given = reader.value("options")
-    for name in sorted(RESERVED.intersection(given if isinstance(given, Object) else ())):
+    for name in sorted(given if isinstance(given, Object) else ()):
+        if name.casefold() not in _RESERVED_IN_ANY_CASE:  # some JSON readers match names in any case, and the last wins
+            continue
         reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")
     return reader.object("options")
 

@@ -450,7 +450,7 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
         outcome = outcomes.stated(transaction, event, source, now)
         return outcomes.finish(outcomes.note_approval(transaction, event, now), outcome, now)
     if transaction.phase is Phase.FINAL:
-        return _disprove(transaction, event.status, now)
+        return _disprove(transaction, event.status, now, moved=True)
     if transaction.phase is not Phase.ACTIVE:
         transaction = _set(transaction, phase=Phase.ACTIVE)
     return clear(transaction, AttentionCode.IN_DOUBT)
@@ -460,17 +460,21 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
 _BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
 
 
-def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:
+def _disprove(transaction: Transaction, news: str, now: datetime, *, moved: bool = False) -> Transaction:
     """Withdraw what was inferred from the answer to the start, or of it, if a later input contradicts it.
 
-    A `not_started`: a terminal did get the request. A cancellation: it goes on, or did.
+    A `not_started`: a terminal did get the request. A cancellation: it goes on, or did. A person's `canceled` or
+    `rejected`: the acquirer was asked, after which neither can be (terminal API, Lifecycle). `moved`: the state is new,
+    so the person did not know it.
     """
     outcome = transaction.outcome
     if outcome is None:
         return transaction
     by_answer = outcome.result is Result.CANCELED and outcome.evidence[0].kind is EvidenceKind.REFUSAL
     canceled = by_answer and (news not in _BEFORE_CANCELED or transaction.trail.approval_requested)
-    if outcome.result is not Result.NOT_STARTED and not canceled:
+    by_word = outcome.by_operator and outcome.result in (Result.CANCELED, Result.REJECTED)
+    asked = by_word and moved and news == Status.APPROVAL_REQUESTED
+    if outcome.result is not Result.NOT_STARTED and not canceled and not asked:
         return transaction
     running = transaction.status is not None
     transaction = _set(transaction, phase=Phase.ACTIVE, outcome=None, withdrawn=outcome)

@@ -159,6 +159,17 @@ def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:
     assert "\n".join(line for line, _ in toml_lines(again)) == text
 
 
+def test_a_refund_may_be_a_void() -> None:
+    rows = read('[profile.refund]\npath = "/terminal/v1/async/void"').profiles["classic"].local
+    assert rows["refund"].path == rows["void"].path
+
+
+def test_terminals_of_one_service_share_its_address() -> None:
+    cloud = "".join(f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://a.example"\n' for serial in "AB")
+    text = f'[webhooks]\npublic_url = "https://b.example"\n[terminal_defaults]\naccess_mode = "cloud"\n{cloud}'
+    assert len(read(text).terminals) == 2
+
+
 def test_the_daemon_can_import_it_cheaply() -> None:
     heavy = {"click", "rich", "cryptography", "hypercorn", "starlette", "zeroconf", "httpx2"}
     code = f"import sys, posd.config, posd.config.show, posd.tls; print(sorted({heavy} & set(sys.modules)))"

@@ -21,6 +21,7 @@ def problems(text: str, directory: Path) -> list[ConfigProblem]:
     return list(caught.value.problems)
 
 
+AT_A = '[[terminals]]\nserial = "A"\nbase_url = "https://a.example"\n'
 PUBLIC = '[webhooks]\npublic_url = "https://a.example"\n'
 
 #: (key, what the file says, part of the reason, part of the cure)
@@ -139,6 +140,31 @@ WRONG = [
         '[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\n[[terminals]]\nserial = "A"',
         "is the serial of terminals[0] too",
         "own serial",
+    ),
+    *(
+        (
+            "terminals[1].base_url",
+            f'{AT_A}[[terminals]]\nserial = "B"\nbase_url = "{url}"',
+            "is the address of terminals[0] too: posd would start two payments on one terminal",
+            "its own address",
+        )
+        for url in ("https://a.example", "https://A.example.:443/")
+    ),
+    # a path of another operation: a void would charge, a search too
+    *(
+        (
+            f"profile.{operation}.path",
+            f'[profile.{operation}]\nmethod = "POST"\npath = "/terminal/v1/async/charge"',
+            f"is the path of charge too: a call for {operation} would be one for charge",
+            "its own path",
+        )
+        for operation in ("pre-auth", "capture", "re-auth", "post-tip", "void", "refund", "abort", "search", "print")
+    ),
+    (
+        "profile.cloud.void.path",
+        '[profile.cloud.charge]\npath = "/terminal/v1/{terminal_serial}/async/void"',
+        "is the path of charge too",
+        "its own path",
     ),
     (
         "terminals[0].fingerprint_sha256",

@@ -1,11 +1,22 @@
 """What posd and people conclude without a final of the terminal, and what a search's answer does to a transaction."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from posd.payments.answers import Answer, SearchFailed, SearchHit, SearchMiss
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, LastSearch, Result, SearchResult, Transaction
+from posd.payments.model import (
+    AttentionCode,
+    Evidence,
+    EvidenceKind,
+    LastSearch,
+    NextStep,
+    Result,
+    SearchResult,
+    Transaction,
+    next_step,
+)
 from posd.payments.transitions import (
     dismissed,
     doubt,
@@ -22,6 +33,7 @@ from posd.payments.transitions import (
 from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, REQUESTED, starting
+from tests.core.walks import Input
 from tests.support.tables import there
 
 LATER = NOW + timedelta(seconds=30)
@@ -236,3 +248,28 @@ def test_an_acknowledgement_takes_a_persons_not_started_back() -> None:
     after = REPLY["acknowledged"](closed)
     assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)
     assert "outcome_corrected" in codes(after)
+
+
+@pytest.mark.parametrize("result", [Result.CANCELED, Result.REJECTED])
+@pytest.mark.parametrize("tell", [event, found], ids=["event", "search"])
+def test_a_question_to_the_acquirer_takes_a_persons_cancellation_back(
+    result: Result, tell: Callable[[bytes], Input]
+) -> None:
+    closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
+    after = tell(content(REQUESTED, CARD)).apply(tell(content(CARD, ACK)).apply(closed))
+    assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)
+    assert "outcome_corrected" in codes(after)
+    assert next_step(after, NOW, timedelta(seconds=60)) is NextStep.ASK_PERSON
+
+
+def test_a_question_to_the_acquirer_that_the_person_knew_of_takes_no_word_back() -> None:
+    known = event(content(REQUESTED, CARD)).apply(in_doubt())
+    closed = resolved(known, Result.CANCELED, "Ana", "the terminal was off", None, NOW)
+    after = found(content(REQUESTED, CARD)).apply(closed)
+    assert (after.phase, after.outcome) == (Phase.FINAL, closed.outcome)
+
+
+def test_the_way_to_a_decline_takes_no_persons_decline_back() -> None:
+    closed = resolved(in_doubt(), Result.DECLINED, "Ana", "seen on the slip", None, NOW)
+    after = event(content(REQUESTED, CARD)).apply(closed)
+    assert (after.phase, after.outcome) == (Phase.FINAL, closed.outcome)

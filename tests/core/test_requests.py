@@ -90,6 +90,7 @@ def test_the_least_request() -> None:
         (b'{"amount": {"iva": 1}, "metadata": {"a": [9e999, 1e-1000, 1.5e308, 5e-324]}}', set()),
         (b'{"amount": {"iva": 1}, "metadata": {"a": "1e200000, [1e200000]", "1e200000": 1}}', set()),
         ({"amount": AMOUNT, "options": {"amount": 1, "webhookUrl": ""}}, {"/options/amount", "/options/webhookUrl"}),
+        ({"amount": AMOUNT, "options": {"Amount": 1, "WEBHOOKURL": ""}}, {"/options/Amount", "/options/WEBHOOKURL"}),
         ({"amount": AMOUNT, "repeat": "yes"}, {"/repeat"}),
         ({"amount": AMOUNT, "transaction_reference": "x"}, {"/transaction_reference"}),
         ({"amount": AMOUNT, "original": 7}, {"/original"}),

@@ -62,10 +62,13 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 def fleet_of(
     home: Path, terminal: ScriptedTerminal, *, configured: bool, serials: Collection[str] = ("SN-1",)
 ) -> Fleet:
-    base_url = f'base_url = "{terminal.base_url}"\n' if configured else ""
     trust = f'ca_file = "{terminal.ca_file}"\nconnect_timeout_seconds = 60\n'
-    entries = (f'[[terminals]]\nserial = "{serial}"\n{trust}{base_url}' for serial in serials)
-    (home / "config.toml").write_text(toml(home, "".join(entries)))
+    entries = ""
+    for serial in serials:
+        path = f"/{serial}" if len(serials) > 1 else ""
+        address = f'base_url = "{terminal.base_url}{path}"\n' if configured else ""
+        entries += f'[[terminals]]\nserial = "{serial}"\n{trust}{address}'
+    (home / "config.toml").write_text(toml(home, entries))
     return Fleet(load(home / "config.toml").terminals)
 
 

@@ -24,7 +24,7 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def words(text: bytes) -> list[str]:
-    """Return a word for each name of a JSON object, none for anything else. Of a repeated name the last counts."""
+    """Return one word for each member of a JSON object, else none. Of a repeated name the last member counts."""
     try:
         members = decode(text)
     except ValueError:

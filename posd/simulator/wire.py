@@ -16,7 +16,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class NotJson(ValueError):
-    """Bytes that are no JSON document."""
+    """Bytes that are not a JSON document."""
 
 
 def decode(raw: bytes | str) -> Any:

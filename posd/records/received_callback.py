@@ -13,7 +13,7 @@ log = structlog.get_logger("posd.webhooks")
 
 
 class ReceivedCallback(msgspec.Struct, frozen=True):
-    """A body at a callback address whose token is right: from where, when, and its headers (names in lower case)."""
+    """A body at a callback address with a valid token: its sender, time and headers (names in lower case)."""
 
     body: bytes
     peer: str
@@ -26,7 +26,7 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
 
 
 class UnreadableCallback(msgspec.Struct, frozen=True):
-    """A callback whose token is right and that could not be read: the answer, why, and from where.
+    """A callback with a valid token that could not be read: the reply, the reason, and the sender.
 
     `limit_bytes`: of its body, if that was too large. `detail`: the words of the HTTP parser.
     """

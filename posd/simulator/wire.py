@@ -72,7 +72,7 @@ class Processed:
     authorized: Number
 
     def told_in(self, unit: AmountUnit) -> "Processed":
-        """Return the amount, from the main unit, in another one."""
+        """Return this amount, which is in the main unit, in another unit."""
         return Processed(
             converted(self.reported, lambda value: from_main(value, unit)), from_main(self.authorized, unit)
         )

@@ -89,7 +89,7 @@ class Redactor:
                 began = monotonic()
 
     def _steps(self, body: bytes, subjects: Iterable[str]) -> Generator[None, None, bytes]:
-        """Redact a body piece by piece; yield after each, return the whole.
+        """Redact a body in pieces: yield after each piece, and return the redacted body.
 
         Pieces share little state, to save memory.
         """

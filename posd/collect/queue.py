@@ -32,7 +32,7 @@ KEPT_SECONDS = 14 * 86_400.0
 
 
 class StreamConsumer:
-    """The consumer, over one connection. Every method raises StreamAway."""
+    """Consumer of the stream, on one connection. Every method raises StreamAway."""
 
     def __init__(self, client: Client, config: CollectConfig, complaints: ServerErrors) -> None:
         url = client.connected_url

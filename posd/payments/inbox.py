@@ -1,7 +1,7 @@
 """The inbox of the transaction channel: what becomes of each authentic callback.
 
-The event's raw bytes and its effect are one commit, and the answer comes after it. What a retry can cure answers with
-a code that the terminal retries, what it cannot with one that it does not (terminal API, Delivery).
+The event's raw bytes and its effect are one commit, and the reply comes after it. A failure that a retry can cure gets
+a status that the terminal retries. Any other failure gets one that it does not retry (terminal API, Delivery).
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class BodyNotParsed(Exception):
 
 
 class EventReadings:
-    """What bodies say; what large ones say is remembered by their digest."""
+    """Reads events from bodies. The readings of large bodies are remembered by their digest."""
 
     def __init__(self) -> None:
         self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is no event
@@ -162,9 +162,9 @@ class Inbox(RecordService):
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Record that an authentic callback began and did not become whole: a terminal has the request.
+        """Record that an authentic callback began and stayed incomplete: a terminal has the request.
 
-        Only of what might otherwise be proved never to have started; the terminal sends the event again.
+        Only payments that might otherwise be proved never started need it. The terminal sends the event again.
         """
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
@@ -189,7 +189,7 @@ class Inbox(RecordService):
     ) -> CallbackReceipt:
         """Record an event and its effect (runs inside the commit). For `came_at` see `ApprovalChecks.about`.
 
-        `read` reads what it is compared with. Raise BodyNotParsed if that is large and `read` is None.
+        `read` reads the stored events to compare it with. Raise BodyNotParsed if one is large and `read` is None.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
@@ -242,8 +242,8 @@ class Inbox(RecordService):
     def _events_of(self, unit: WriteTransaction, transaction: Transaction) -> int:
         """Return how many events of a transaction are recorded. One without an applied event has none.
 
-        It is counted in memory: to count rows would make the thousandth event of a payment slow. Where a commit is
-        undone and run again, the number is too large by what it had; after a failed one it is forgotten.
+        The number is kept in memory: counting rows would make the thousandth event of a payment slow. If a commit is
+        undone and repeated, the number is too large by its events. After a failed commit it is forgotten.
         """
         identity = transaction.client_transaction_id
         known = self._recorded.get(identity)
@@ -326,7 +326,7 @@ class Inbox(RecordService):
     ) -> RefusedBody | None:
         """Return why an event of this merchant or terminal is refused, or None (terminal API, Events).
 
-        That either cannot be read is no reason: the token of the address was given to one terminal, for this payment.
+        An unreadable merchant or serial is no reason: the token was given to one terminal, for this payment.
         """
         if self._merchant_id and event.merchant_id not in (self._merchant_id, ""):
             reason = "it is of another merchant than the configured one (merchant.id)"
@@ -348,7 +348,7 @@ def _sender(transaction: Transaction) -> str:
 
 
 def _settled(transaction: Transaction) -> bool:
-    """Whether another callback that cannot be used changes no more than the reason: that is not written down again."""
+    """Return whether another unusable callback would change only the reason, which is not recorded again."""
     outcome, attended = transaction.outcome, transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
     return attended and transaction.heard and (outcome is None or outcome.stated_by_terminal)
 
@@ -360,7 +360,7 @@ def _refusal(error: NotAnEvent | RefusedBody) -> RefusedBody:
 
 
 def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:
-    """Return an event that is of this transaction. Raise Refusal."""
+    """Return the event if it is of this transaction. Raise RefusedBody."""
     if event.client_transaction_id not in (client_transaction_id, ""):  # empty: it cannot be read
         reason = "the body names another client_transaction_id than the callback address"
         raise RefusedBody(CallbackResult.OTHER_ID, reason)

@@ -88,13 +88,13 @@ WIRE_TYPES: Final[Mapping[str, OperationType]] = MappingProxyType(
 
 
 class NotDerivable(ValueError):
-    """Nothing can be derived so; the message says why and what to do."""
+    """The operation cannot be derived from this original; the message says why and what to do."""
 
 
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
     """Return why an operation of that type cannot be derived from this transaction, None if it can.
 
-    By its reference a re-authorization stands for what it re-authorized, which may not be known here.
+    `by_reference`: a re-authorization then stands for its pre-authorization, which may not be known here.
     """
     outcome, name = original.outcome, original.client_transaction_id
     stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
@@ -199,7 +199,7 @@ def in_the_way(
 
 
 def _derives(item: Transaction) -> bool:
-    """Whether it belongs to a chain as something that follows; of one without a type only its reference is known."""
+    """Return whether an operation derives from another. One without a type is known by its reference alone."""
     return item.type is None or bool(OPERATIONS[item.type].originals)
 
 
@@ -220,9 +220,9 @@ def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def reversal(same_day_until: str | None, occurred_at: str, received_at: datetime) -> Reversal | None:
-    """Return what a void is that was approved at a moment (ISO 8601, of the terminal; else when posd received it).
+    """Return whether an approved void is a cancellation or a refund, None if the day of its original is not known.
 
-    None if the day of its original is not known.
+    `occurred_at`: the terminal's time of the approval, in ISO 8601. If it cannot be read, `received_at` counts.
     """
     if same_day_until is None:
         return None

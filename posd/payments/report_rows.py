@@ -53,7 +53,7 @@ QUESTIONING = frozenset(
 
 
 class RowContext(msgspec.Struct, frozen=True):
-    """What rows are read with. `grace`: see `model.next_step`; `metadata` names the member to show, None for none."""
+    """Context for reading rows. `grace`: see `model.next_step`; `metadata` names the member to show, None for none."""
 
     now: datetime
     grace: timedelta

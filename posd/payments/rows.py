@@ -204,13 +204,13 @@ def by_word(word: str) -> IndexScan:
 
 
 def has_word(walk: IndexScan, words: Sequence[str]) -> Condition:
-    """Return the condition that what is walked has one of these words, too."""
+    """Return the condition that a transaction of the scan has one of these words, too."""
     same = f"o.word IN ({', '.join('?' * len(words))}) AND o.at = {walk.at} AND o.id = {walk.identity}"
     return f"EXISTS (SELECT 1 FROM transaction_words o WHERE {same})", tuple(words)  # noqa: S608 - names of this file
 
 
 def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
-    """Return how many entries a walk has, at most so many."""
+    """Return the number of entries of an index scan; `most`: where the count stops."""
     where, parameters = walk.own
     query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
     found: int = db.execute(query, (*parameters, most)).fetchone()[0]
@@ -218,7 +218,7 @@ def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
 
 
 def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int) -> Iterator[Transaction]:
-    """Yield the transactions of a walk that meet another condition, newest first."""
+    """Yield the transactions of an index scan that meet another condition, newest first."""
     source, parameters = _source(walk, also)
     query = f"SELECT {', '.join(COLUMNS)} {source} ORDER BY {walk.at} DESC, {walk.identity} DESC LIMIT ?"
     return map(_transaction, db.execute(query, (*parameters, limit)))

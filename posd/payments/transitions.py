@@ -341,7 +341,7 @@ def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: da
 
 
 def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise what the terminal API does not have: an unknown state, an illegal transition."""
+    """Raise an attention for what the terminal API does not define: an unknown state, an illegal transition."""
     if step.verdict is Verdict.UNKNOWN_STATUS:
         transaction = attend(
             transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports a state unknown here: {event.status}"

@@ -53,9 +53,9 @@ _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-    """Return the job of an id that is written in any case, None if not known.
+    """Return the job of an id, in upper or lower case; None if not known.
 
-    Of two that an earlier version took, it is the one that is written so.
+    Earlier versions accepted two ids that differ only in case: then the exact one counts.
     """
     if (found := get(db, print_job_id)) is not None:
         return found

@@ -1,7 +1,7 @@
-"""What the inboxes of payments and of print jobs do in one way with a callback whose token is right.
+"""Inbox of callbacks with a valid token: the part that payments and print jobs share.
 
-The answer comes after the commit. What cannot be used is kept in the quarantine (`records.replies`), and its terminal
-is asked instead.
+The reply comes after the commit. An unusable body is kept in the quarantine (`records.replies`), and its terminal is
+asked instead.
 """
 
 from collections.abc import Awaitable, Callable
@@ -59,7 +59,7 @@ class RefusedBody(Exception):
 
 
 class CallbackReceipt(msgspec.Struct, frozen=True):
-    """What became of one callback, and the facts for the log."""
+    """Result of one callback, and the facts for the log."""
 
     result: CallbackResult
     terminal: str | None = None  # its terminal, if known

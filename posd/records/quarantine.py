@@ -154,14 +154,14 @@ class ReprocessResult(msgspec.Struct):
 
 
 class Derivable(msgspec.Struct, Generic[R], frozen=True):
-    """One kind of record, to be derived again from its inputs.
+    """One kind of record that can be derived again from its inputs.
 
-    `differing` returns in what a record differs from what follows, and what stores that inside a commit.
+    `differing` returns the differences of a record from what its inputs give, and a function that stores them.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
     StillUnusable.
     `tell` logs how many were derived, and how many of them differed. `applied` (id in the quarantine, id of the record,
     verdict) and `difference` (id, fields, before, after) are documents of the local API. `first_complete_rowid`: the
-    rowid of the last record of before there was a journal, 0 where all have one.
+    rowid of the last record from before the journal, 0 if all have one.
     """
 
     kind: RecordKind[R]

@@ -1,4 +1,4 @@
-"""What a terminal is answered at a callback address whose token is right, by what became of the callback. Pure.
+"""Replies to callbacks with a valid token, by the result of the callback. No I/O.
 
 A wrong token is answered 403 before the body is read, and leaves nothing on disk. Terminals send events of payments
 again after 408, 429 and 5xx. They send a print webhook once, with any answer: posd asks for that job instead.

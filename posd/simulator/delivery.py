@@ -313,7 +313,7 @@ class Queue:
 
 
 def _moment(value: Any) -> float | None:
-    """Return a moment as a float: the journal has its digits."""
+    """Return a time that the journal stores as a float, None for none."""
     return None if value is None else float(value)
 
 

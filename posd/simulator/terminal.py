@@ -255,7 +255,7 @@ CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
 
 
 def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts) -> bytes | None:
-    """Return the event that a search finds, or None. `usual`: that of an ordinary search."""
+    """Return the event that a search finds, or None. `usual`: what an ordinary search finds."""
     match finds:
         case "usual":
             return usual

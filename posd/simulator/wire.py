@@ -20,7 +20,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class NotJson(ValueError):
-    """Bytes that are no JSON document."""
+    """Bytes that are not a JSON document."""
 
 
 def decode(raw: bytes | str) -> Any:
@@ -76,7 +76,7 @@ class Processed:
     authorized: Number
 
     def told_in(self, unit: AmountUnit) -> "Processed":
-        """Return the amount, from the main unit, in another one."""
+        """Return this amount, which is in the main unit, in another unit."""
         return Processed(
             converted(self.reported, lambda value: from_main(value, unit)), from_main(self.authorized, unit)
         )

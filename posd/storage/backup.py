@@ -504,9 +504,9 @@ def newest_backup(directory: Path) -> tuple[float, Path] | None:
 
 
 class BackupFolder:
-    """The folder of the backups, possibly on a share that hangs: the loop does not wait for it.
+    """The folder of the backups. It may be on a share that hangs, so the event loop does not wait for it.
 
-    One thread at a time reads it, and the stop of posd does not wait for that. `look`: `newest_backup`.
+    One thread at a time reads it, and the stop of posd does not wait for that thread. `look`: `newest_backup`.
     """
 
     def __init__(

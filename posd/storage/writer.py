@@ -589,7 +589,7 @@ def slice_seconds(sync_seconds: float) -> float:
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
-    """Open a connection on its own thread. Raise the connector's exception after that thread has ended.
+    """Open a connection on its own thread. If that fails, raise the connector's exception once the thread has ended.
 
     aiosqlite does not wait for the thread of a failed connection, which can outlive the loop (pinned, tested).
     """

@@ -101,7 +101,7 @@ class Liveness:
     sooner.
 
     `every`: seconds between two probes without a reason, 0 for none. `busy`: returns whether a terminal has an open
-    payment. `chance`: returns a number from 0 to 1, another each time.
+    payment. `chance`: returns a random number from 0 to 1.
     """
 
     def __init__(self, fleet: Fleet, every: float, busy: Callable[[str], bool], chance: Callable[[], float]) -> None:

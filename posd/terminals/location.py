@@ -311,7 +311,7 @@ class TerminalLocation:
         return "config" if self.configured is not None else "mdns"
 
     def find(self, base_url: str) -> list[Candidate]:
-        """Return the candidates with one of its addresses; none if it does not have that address."""
+        """Return the candidates at this address of the terminal; none if the terminal does not have that address."""
         if self.configured is not None:
             return [self.configured] if self.configured.base_url == base_url else []
         here = [self.place] if self.place is not None and self.place.base_url == base_url else []

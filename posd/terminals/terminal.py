@@ -156,7 +156,7 @@ class FleetTerminal(TerminalLocation):
         return Trusted(found.base_url, self.proof(found), at, operator, note, uid, (*others, *turned_down))
 
     def record_other_identity(self, base_url: str, other_serial: str | None) -> None:
-        """Record the serial that the device at an address reports: another terminal, or None for the expected one."""
+        """Record that the device at an address reports another serial, or None: that it reports the expected one."""
         trusted = self.trusted
         if self.in_fleet and trusted and trusted.base_url == base_url and trusted.other_serial != other_serial:
             self.trusted = msgspec.structs.replace(trusted, other_serial=other_serial)

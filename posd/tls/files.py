@@ -71,7 +71,7 @@ PUBLIC_CA = "ca.crt"
 
 
 def ca_for_terminals(made: TlsFiles) -> Path:
-    """Return the CA certificate that terminals need: the one that waits, else the present one. Raise TlsError."""
+    """Return the CA certificate that terminals need: the next CA if there is one, else the present. Raise TlsError."""
     return made.next_ca_certificate if there(made.next_ca_certificate) else made.ca_certificate
 
 

@@ -70,9 +70,9 @@ class MergedRows(msgspec.Struct, frozen=True):
 class MergedKind(msgspec.Struct, frozen=True):
     """Payments or print jobs: their table and its key, their record, and their lines of the feed.
 
-    `named_in`: tables that may name one without a row. `pruned`: table of those that retention removed. `begins_after`:
-    rowid up to which records are incomplete. `end`: column of the feed with the end of one; `ended`: the same of the
-    table (as `t`).
+    `named_in`: tables that may name one without a row. `pruned`: table of those that retention removed.
+    `first_complete_rowid`: returns the rowid up to which records are incomplete. `end`: column of the feed with the end
+    of one; `ended`: the same of the table (as `t`).
     """
 
     noun: str

@@ -79,14 +79,14 @@ def seconds_since(at: str) -> float:
 
 
 def roughly(seconds: float) -> str:
-    """Write how long that is in its largest unit: 7 days, 1 hour, 15 minutes."""
+    """Write a duration in its largest unit: 7 days, 1 hour, 15 minutes."""
     one, several, unit = next((row for row in _UNITS if seconds >= row[2]), _UNITS[-1])
     count = int(seconds // unit)
     return f"{count} {named(one if count == 1 else several)}"
 
 
 def age(seconds: float) -> str:
-    """Write how long it is, in one or two units: 40 s, 12 min, 3 h 5 min, 4 d 2 h."""
+    """Write a duration in one or two units: 40 s, 12 min, 3 h 5 min, 4 d 2 h."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
     if not minutes:
         return f"{int(seconds)} s"

@@ -82,7 +82,7 @@ class LineWords:
     _advised: set[str] = field(default_factory=set)
 
     def of(self, raw: bytes, line: Mapping[str, Any] | None) -> str:
-        """Return a line for people, with those that belong to it below."""
+        """Return a line of the log for people, with its exception and its advice below."""
         if line is None:
             return _cut(shown(raw.decode("utf-8", "replace")))
         level = str(line.get("level", ""))

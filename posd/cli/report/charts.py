@@ -208,7 +208,7 @@ def place(seconds: Decimal, columns: Sequence[Row]) -> float:
 
 
 def scale(low: float, high: float) -> list[float]:
-    """Return round numbers, zero among them, between which all from `low` (at most 0) to `high` lie."""
+    """Return round numbers from `low` or below it to `high` or above it, with 0. `low` is at most 0."""
     span = (high - low) or 1.0
     rough = span / LINES
     power = 10.0 ** (len(str(int(rough))) - 1) if rough >= 1 else 0.01

@@ -23,7 +23,7 @@ from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
-from posd.terminals.auth import webhooks
+from posd.terminals import webhook_signatures
 
 log = structlog.get_logger("posd.inbox")
 
@@ -116,7 +116,10 @@ class CallbackInbox(Generic[R]):
             if terminal and terminal not in self._known_headers:
                 self._known_headers.add(terminal)
                 log.info(
-                    "webhook.headers", terminal=terminal, kind=self.kind.channel, detail=webhooks.names(came.headers)
+                    "webhook.headers",
+                    terminal=terminal,
+                    kind=self.kind.channel,
+                    detail=webhook_signatures.names(came.headers),
                 )
         self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
         if receipt.reason is not None:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from posd.api import metrics
 from posd.base.times import parse_iso
-from posd.daemon import metrics, status
+from posd.daemon import status
 from posd.payments import chains, journal, lists, rows
 from posd.payments import rows as transactions
 from posd.payments.entries import Reapplied
@@ -142,7 +143,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "the first that is recent": lambda db: retention.first_recent(db, "transactions", "created_at", "2", "9"),
     "old refused bodies": lambda db: retention.quarantined(db, 0, OLD, 3),
     "newest number": changes.newest_seq,
-    "figures": metrics.read,
+    "figures": metrics.read_gauges,
     "status": lambda db: status.stored(db, ["SN-1"]),
     "an absence": lambda db: marks.newest_detail(db, marks.AWAY),
     "leases": rows.leases,
@@ -266,9 +267,9 @@ def steps(path: Path, read: Read) -> int:
 
 def test_figures_that_are_known_are_read_anew_after_a_change_alone(few: Path) -> None:
     with closing(sqlite3.connect(few, isolation_level=None)) as db:
-        fresh = metrics.read(db)
+        fresh = metrics.read_gauges(db)
         assert fresh.open["active"] == 4
         assert (fresh.attention, fresh.quarantined) == ({"quarantined_event": 4}, 4)
         stale = msgspec.structs.replace(fresh, attention={}, quarantined=0)
-        assert metrics.read(db, stale) == msgspec.structs.replace(fresh, attention={})
-        assert metrics.read(db, msgspec.structs.replace(stale, seq=fresh.seq - 1)) == fresh
+        assert metrics.read_gauges(db, stale) == msgspec.structs.replace(fresh, attention={})
+        assert metrics.read_gauges(db, msgspec.structs.replace(stale, seq=fresh.seq - 1)) == fresh

@@ -71,8 +71,8 @@ async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_whatever_
     await store.write(inserting(ahead))
     await store.write(partial(_move, before=ahead, after=conclude_start(ahead, StartRefused(409, "busy"), NOW)))
     await store.write(inserting(last))
-    found = await store.read(partial(stored, serials=["SN-TEST", "SN-OTHER"]))
-    assert {serial: item.client_transaction_id for serial, item in found.last.items()} == {"SN-TEST": LAST}
+    _, found, _ = await store.read(partial(stored, serials=["SN-TEST", "SN-OTHER"]))
+    assert {serial: item.client_transaction_id for serial, item in found.items()} == {"SN-TEST": LAST}
 
 
 async def test_each_change_has_its_history_in_the_same_commit_and_no_change_has_none(store: Store) -> None:

@@ -46,4 +46,4 @@ def test_one_module_of_the_server_knows_hypercorn_and_others_only_its_types() ->
         for line in path.read_text().splitlines()
         if line.startswith(("from hypercorn", "import hypercorn")) and not line.startswith("from hypercorn.typing ")
     }
-    assert found == {"connection", "listener"}
+    assert found == {"connection", "network"}

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from posd.payments.model import OperationType, Result, Transaction
-from posd.payments.operations import BESIDE, NotDerivable, in_the_way, misfit, reference
+from posd.payments.operations import BESIDE, OPERATIONS, NotDerivable, in_the_way, misfit, reference
 from posd.payments.transitions import RepeatedEvent, advance, conclude_start, resolved
 from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event
@@ -21,7 +21,7 @@ FITS = {
     *((PRE_AUTH, kind) for kind in (RE_AUTH, CAPTURE, VOID)),
     *((original, kind) for original in (CHARGE, CAPTURE) for kind in (POST_TIP, REFUND, VOID)),
 }
-DERIVED = (RE_AUTH, CAPTURE, POST_TIP, VOID, REFUND)
+DERIVED = tuple(kind for kind in OperationType if OPERATIONS[kind].originals)
 STATES = ("open", "in_doubt", "approved", "approved by a person", "declined", "rejected", "canceled", "not_started")
 
 

@@ -47,6 +47,11 @@ def number(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
+def test_each_type_of_operation_has_approved_ones_whose_effect_is_stated() -> None:
+    stated = {case["rows"][-1]["type"] for case in VECTORS if case["rows"][-1]["result"] == Result.APPROVED}
+    assert stated >= set(OperationType)
+
+
 @every("case", VECTORS, ids=lambda case: case["about"])
 def test_what_an_operation_came_to(case: dict[str, Any]) -> None:
     made = [

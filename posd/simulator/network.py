@@ -12,7 +12,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
@@ -389,26 +389,32 @@ class Certificates:
     def _make(self, which: Certificate) -> ssl.SSLContext:
         try:
             own = x509.load_pem_x509_certificate(self._certificate.read_bytes())
-            issuer = self._issuer()
+            issuer, signer = self._issuer()
         except (OSError, ValueError, TypeError) as error:
             raise SettingsError(f"no {which} certificate can be made: {error}") from error
         key = ec.generate_private_key(ec.SECP256R1())
         if which is Certificate.SELF_SIGNED:
-            issuer = own.subject, key
+            issuer, signer = (own.subject, key), None
         begin = datetime.now(UTC) - timedelta(days=1)
         if which is Certificate.EXPIRED:
             begin -= LIFETIME + EXPIRED_FOR
-        return _serving(_signed(own, key, issuer, begin, wrong_name=which is Certificate.WRONG_NAME), key)
+        made = _signed(own, key, issuer, begin, wrong_name=which is Certificate.WRONG_NAME)
+        return _serving([made, *([signer] if signer else [])], key)
 
-    def _issuer(self) -> _Issuer:
-        """Return the CA's name and key; generate one without a given CA."""
+    def _issuer(self) -> tuple[_Issuer, x509.Certificate | None]:
+        """Return the CA's name and key, and the certificate of an intermediate CA, whose file has its key too.
+
+        Generate a CA if none is given.
+        """
         if self._ca is None:
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Simulated terminals CA")])
-            return name, ec.generate_private_key(ec.SECP256R1())
+            return (name, ec.generate_private_key(ec.SECP256R1())), None
         certificate, private_key = self._ca
-        ca = x509.load_pem_x509_certificate(certificate.read_bytes())
-        key = load_pem_private_key(private_key.read_bytes(), password=None)
-        return ca.subject, key  # type: ignore[return-value]  # a key that cannot sign is refused when it should
+        pem = private_key.read_bytes()
+        key = load_pem_private_key(pem, password=None)
+        signer = x509.load_pem_x509_certificate(pem) if b"BEGIN CERTIFICATE" in pem else None
+        ca = signer or x509.load_pem_x509_certificate(certificate.read_bytes())
+        return (ca.subject, key), signer  # type: ignore[return-value]  # a key that cannot sign is refused when it should
 
 
 def _signed(
@@ -444,11 +450,11 @@ def _names(own: x509.Certificate) -> x509.SubjectAlternativeName | None:
         return None
 
 
-def _serving(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
-    """Return the context. `ssl` loads a key only from a file; the file is removed at once."""
+def _serving(certificates: Iterable[x509.Certificate], key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
+    """Return the context, which serves this chain. `ssl` loads a key only from a file; the file is removed at once."""
     with tempfile.TemporaryDirectory(prefix="posd-simulate-") as directory:
         chain, private_key = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
-        chain.write_bytes(certificate.public_bytes(Encoding.PEM))
+        chain.write_bytes(b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates))
         private_key.touch(mode=0o600)
         private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return server_context(chain, private_key)

@@ -1,0 +1,42 @@
+"""The certificates that no client should trust: each fails for its own reason under the CA that the simulator makes."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from posd import tls
+from posd.base import tls_contexts
+from posd.simulator.network import Certificates
+from posd.simulator.scenario import Certificate
+
+
+@pytest.mark.parametrize(
+    ("which", "reason"),
+    [
+        (Certificate.OWN, None),
+        (Certificate.CHANGED, None),
+        (Certificate.EXPIRED, "certificate has expired"),
+        (Certificate.WRONG_NAME, "IP address mismatch"),
+        (Certificate.SELF_SIGNED, "self-signed certificate"),
+    ],
+)
+async def test_a_client_with_the_ca_refuses_it_for_its_own_reason(
+    tmp_path: Path, which: Certificate, reason: str | None
+) -> None:
+    made = tls.init(tmp_path, names=["localhost"], addresses=["127.0.0.1"])
+    served = Certificates(made.certificate, made.private_key, (made.ca_certificate, made.ca_key)).context(which)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=served)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert await _refusal(port, made.ca_certificate) == reason
+
+
+async def _refusal(port: int, ca: Path) -> str | None:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls_contexts.client(ca))
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message.split(", certificate is not valid")[0]
+    writer.close()
+    return None

@@ -26,9 +26,9 @@ from posd.payments.record import Received, begin, move, record, with_unit
 from posd.payments.transitions import New, RepeatedEvent, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import quarantine
-from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody, UnreadableCallback
+from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
 from posd.records.model import Phase, Pruned
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback, StillUnusable
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback, RefusedBody
 from posd.records.quotas import sender as sender_of
 from posd.records.replies import CallbackResult
 from posd.records.service import RecordService, ServiceParts
@@ -289,24 +289,24 @@ class Inbox(RecordService):
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
         """Apply a body of the quarantine (runs inside a commit); return its verdict, None if it was recorded.
 
-        Raise StillUnusable where it still cannot be used.
+        Raise RefusedBody where it still cannot be used.
         """
         try:
             event = _usable(read_event(item.body), item.subject)
-        except (NotAnEvent, RefusedBody) as refusal:
-            raise StillUnusable from refusal
+        except NotAnEvent as error:
+            raise _refusal(error) from error
         came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
         removed = PRUNED_PAYMENTS.find(unit.db, item.subject) if known is None else None
-        if self._unsigned(event, known or removed, came) is not None:
-            raise StillUnusable
+        if (refusal := self._unsigned(event, known or removed, came)) is not None:
+            raise refusal
         if removed is not None and contradicts(removed, event.status):
-            raise StillUnusable  # it is there to be looked at
-        if removed is None and self._unwelcome(unit, event, known) is not None:
-            raise StillUnusable
+            raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # it is there to be looked at
+        if removed is None and (refusal := self._unwelcome(unit, event, known)) is not None:
+            raise refusal
         receipt = self._apply(unit, item.subject, event, came, None, read_event)
         if receipt.limit is not None:
-            raise StillUnusable
+            raise RefusedBody(receipt.result, item.reason)
         self.callbacks.take_out(unit, item, self._now())
         return receipt.verdict
 

@@ -24,8 +24,8 @@ from posd.printing.entries import Called, repeats
 from posd.printing.model import JobReport, PrintJob, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import quarantine
-from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody, UnreadableCallback
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback, StillUnusable
+from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback, RefusedBody
 from posd.records.replies import CallbackResult
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PRINT_JOBS
@@ -49,8 +49,7 @@ class PrintInbox(RecordService):
         try:
             report = await read_apart(read_webhook, body, peer)
         except NotAPrintEvent as error:
-            refusal = RefusedBody(CallbackResult.UNREADABLE, f"the body is not a print webhook: {error}")
-            work = partial(self.callbacks.refuse, identity=print_job_id, refusal=refusal, came=came)
+            work = partial(self.callbacks.refuse, identity=print_job_id, refusal=_unreadable(error), came=came)
         else:
             work = partial(self._apply, identity=print_job_id, report=report, came=came)
         receipt = await self.callbacks.commit(print_job_id, came, "print_event", self._store.write(work))
@@ -75,26 +74,31 @@ class PrintInbox(RecordService):
         return await self.callbacks.lose(print_job_id, lost, self._now())
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise StillUnusable."""
+        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise RefusedBody."""
         try:
             report = read_webhook(item.body)
         except NotAPrintEvent as error:
-            raise StillUnusable from error
+            raise _unreadable(error) from error
         known, came = rows.get(unit.db, item.subject), quarantine.again(unit.db, item, self._now())
-        if known is not None and (self._unsigned(known, came) or not _belongs(known, report)):
-            raise StillUnusable
+        if known is not None and (refusal := self._refusal(known, report, came)) is not None:
+            raise refusal
         receipt = self._apply(unit, item.subject, report, came)
         self.callbacks.take_out(unit, item, self._now())
         return receipt.verdict
 
-    def _unsigned(self, known: PrintJob | None, came: ReceivedCallback) -> str:
-        """Return why a webhook is refused by its signature, empty if it is not.
+    def _refusal(self, known: PrintJob, report: JobReport, came: ReceivedCallback) -> RefusedBody | None:
+        """Return why a webhook of a known job is refused, or None.
 
-        The terminal that was asked decides. A webhook names none: one of a job that is not known is accepted by its
-        address.
+        The signature is that of the terminal that was asked. A webhook names none: one of a job that is not known is
+        accepted by its address. One whose id is damaged is of the job of its address, by the token.
         """
-        terminal = known.terminal if known is not None else None
-        return self._fleet.webhook_fault(terminal, came.headers, came.body) if terminal is not None else ""
+        if known.terminal is not None:
+            reason = self._fleet.webhook_fault(known.terminal, came.headers, came.body)
+            if reason:
+                return RefusedBody(CallbackResult.UNSIGNED, reason)
+        if report.job_id is not None and not belongs(known, report.job_id):
+            return RefusedBody(CallbackResult.OTHER_ID, "the body names another print job than the callback address")
+        return None
 
     def _apply(
         self, unit: WriteTransaction, identity: str, report: JobReport, came: ReceivedCallback
@@ -103,12 +107,9 @@ class PrintInbox(RecordService):
         before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and PRUNED_PRINT_JOBS.find(unit.db, identity) is not None:
             return CallbackReceipt(CallbackResult.REMOVED)  # no word of a printer is worth more than that
-        if reason := self._unsigned(before, came):
-            return self.callbacks.refuse(unit, identity, RefusedBody(CallbackResult.UNSIGNED, reason), came)
-        stored = before or rebuild(report, identity, at)
-        if not _belongs(stored, report):
-            refusal = RefusedBody(CallbackResult.OTHER_ID, "the body names another print job than the callback address")
+        if before is not None and (refusal := self._refusal(before, report, came)) is not None:
             return self.callbacks.refuse(unit, identity, refusal, came)
+        stored = before or rebuild(report, identity, at)
         result, job = CallbackResult.APPLIED, stored
         if before is None:
             record.begin(unit, stored, "orphan")
@@ -122,6 +123,5 @@ class PrintInbox(RecordService):
         )
 
 
-def _belongs(job: PrintJob, report: JobReport) -> bool:
-    """Return whether a webhook is of the job of its address; one whose id is damaged is, by the token."""
-    return report.job_id is None or belongs(job, report.job_id)
+def _unreadable(error: NotAPrintEvent) -> RefusedBody:
+    return RefusedBody(CallbackResult.UNREADABLE, f"the body is not a print webhook: {error}")

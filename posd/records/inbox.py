@@ -16,7 +16,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.limits import Limit
 from posd.records import quarantine
 from posd.records.model import Phase, Quarantined, Reapplied
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback, RefusedBody
 from posd.records.quotas import sender as sender_of
 from posd.records.replies import CallbackResult
 from posd.records.service import ServiceParts
@@ -46,16 +46,6 @@ class UnreadableCallback(msgspec.Struct, frozen=True):
             log.warning("webhook.too_large", **subject, limit_bytes=self.limit_bytes, peer=self.peer)
         else:
             log.warning("webhook.unreadable", **subject, reason=self.reason, detail=self.detail, peer=self.peer)
-
-
-class RefusedBody(Exception):
-    """An authentic body that cannot be used, and why. `serial`: of the terminal that sent it, if not of the fleet."""
-
-    def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
-        super().__init__(reason)
-        self.result = result
-        self.reason = reason
-        self.serial = serial
 
 
 class CallbackReceipt(msgspec.Struct, frozen=True):

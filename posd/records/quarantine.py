@@ -14,6 +14,7 @@ from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.times import iso
 from posd.records.pages import fill
+from posd.records.replies import CallbackResult
 from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
@@ -38,6 +39,16 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
     peer: str
     at: datetime
     headers: webhook_signatures.Headers = ()
+
+
+class RefusedBody(Exception):
+    """An authentic body that cannot be used, and why. `serial`: of the terminal that sent it, if not of the fleet."""
+
+    def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
+        super().__init__(reason)
+        self.result = result
+        self.reason = reason
+        self.serial = serial
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
@@ -158,7 +169,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
 
     `differing` returns the differences of a record from what its inputs give, and a function that stores them.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
-    StillUnusable.
+    RefusedBody.
     `tell` logs how many were derived, and how many of them differed. `applied` (id in the quarantine, id of the record,
     verdict) and `difference` (id, fields, before, after) are documents of the local API. `first_complete_rowid`: the
     rowid of the last record from before the journal, 0 if all have one.
@@ -185,10 +196,6 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
             return None
         store(unit)
         return differing
-
-
-class StillUnusable(Exception):
-    """A body of the quarantine still cannot be used."""
 
 
 class Reprocessing:
@@ -218,7 +225,7 @@ class Reprocessing:
                 kind = self._kinds[channel]
                 try:
                     verdict = await self._store.write(partial(kind.reapply, item=item))
-                except StillUnusable:
+                except RefusedBody:
                     continue
                 done[channel].applied.append(kind.applied(item.id, item.subject, verdict))
 

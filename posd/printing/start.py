@@ -71,24 +71,6 @@ class _TerminalCalls:
         self.failure = ""
 
 
-class Ticket:
-    """A place in the line of a terminal."""
-
-    def __init__(self, line: _TerminalCalls) -> None:
-        self._line = line
-        self._failures = line.failures
-
-    @property
-    def failure(self) -> str | None:
-        """Why the terminal could not be reached for a job before this one in line, None if it was not so."""
-        return self._line.failure if self._line.failures != self._failures else None
-
-    def failed(self, reason: str) -> None:
-        """Record that the terminal is unreachable: the jobs behind it in line would fail as well."""
-        self._line.failures += 1
-        self._line.failure = reason
-
-
 class PrintTurns:
     """Gives the turns."""
 
@@ -106,17 +88,28 @@ class PrintTurns:
         """Return how many jobs wait for that terminal, the one that is being sent among them."""
         return self._line(terminal).waiting
 
-    def join(self, terminal: str) -> Ticket:
-        """Enter the line; `leave` releases the place."""
+    def join(self, terminal: str) -> int:
+        """Enter the line; return how many failures it has had. `leave` releases the place."""
         line = self._line(terminal)
         line.waiting += 1
         self.waiting += 1
-        return Ticket(line)
+        return line.failures
 
     def leave(self, terminal: str) -> None:
         """Release a place in line."""
         self._line(terminal).waiting -= 1
         self.waiting -= 1
+
+    def failed(self, terminal: str, reason: str) -> None:
+        """Record that the terminal is unreachable: the jobs behind this one in line would fail as well."""
+        line = self._line(terminal)
+        line.failures += 1
+        line.failure = reason
+
+    def failure_since(self, terminal: str, failures: int) -> str | None:
+        """Return why the terminal could not be reached for a job before one that joined then, None if it could."""
+        line = self._line(terminal)
+        return line.failure if line.failures != failures else None
 
     @asynccontextmanager
     async def send(self, terminal: str) -> AsyncIterator[None]:
@@ -299,7 +292,7 @@ class Printing(RecordService):
         """Record the intent and let it run; return what is recorded, and whether this recorded it. Raise Problem."""
         draft, problem = planned
         assert draft.terminal is not None  # noqa: S101 - `_plan` has resolved it
-        ticket = self._turns.join(draft.terminal)
+        failures = self._turns.join(draft.terminal)
         try:
             url = await self._callback_url(draft) if problem is None else ""
             crash_point("print.before_intent")
@@ -319,7 +312,7 @@ class Printing(RecordService):
         crash_point("print.intended")
         identity, terminal = draft.print_job_id, draft.terminal
         job = None if draft.queued else recorded
-        delivery = self._starts.running.keep(self._deliver(identity, terminal, job, url, ticket))
+        delivery = self._starts.running.keep(self._deliver(identity, terminal, job, url, failures))
         self._deliveries[identity] = delivery
 
         def delivered(_delivery: object) -> None:
@@ -353,16 +346,16 @@ class Printing(RecordService):
         return concluded
 
     async def _deliver(
-        self, identity: str, terminal: str, job: PrintJob | None, url: str, ticket: Ticket
+        self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> PrintJob | None:
         """Send it when its turn comes, and commit what the answer proves; return it as it then stands.
 
-        `job` is None if it had to wait: it is read again when its turn comes.
+        `job` is None if it had to wait: it is read again when its turn comes. `failures`: of `PrintTurns.join`.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):
             try:
-                attempt = await self._attempt(identity, terminal, job, url, ticket)
+                attempt = await self._attempt(identity, terminal, job, url, failures)
             except Exception as error:  # noqa: BLE001 - the job needs a judgement
                 self._starts.log_failure(identity, error)
                 attempt = ReplyLost("posd failed in a way that it should not while it sent the request")
@@ -376,13 +369,13 @@ class Printing(RecordService):
             return None
 
     async def _attempt(
-        self, identity: str, terminal: str, job: PrintJob | None, url: str, ticket: Ticket
+        self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> Attempt | None:
         """Send it, in its turn; return None if it is not to be sent any more."""
         if self._starts.draining:
             return NotSent(STOPPING)
-        if ticket.failure is not None:
-            return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
+        if (failure := self._turns.failure_since(terminal, failures)) is not None:
+            return NotSent(f"the terminal could not be reached for a print job before it in line: {failure}")
         known = self._fleet.of(terminal)
         if job is None:
             sent_to = await known.choose()  # it may have moved while the job waited
@@ -404,7 +397,7 @@ class Printing(RecordService):
         attempt = await known.call(request, written=partial(crash_point, "print.written"))
         crash_point("print.replied")
         if isinstance(attempt, NotSent):
-            ticket.failed(attempt.reason)
+            self._turns.failed(terminal, attempt.reason)
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:

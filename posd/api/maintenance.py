@@ -100,7 +100,7 @@ class PruneRequest(msgspec.Struct, frozen=True):
 def read_backup(body: bytes) -> BackupRequest:
     """Read the body of `POST /backup`. Raise Problem."""
     reader = read_body(BackupRequest, body, "no backup was made")
-    path, into, keep, send = (reader.value(name) for name in BackupRequest.__struct_fields__)
+    path, into, keep, send = (reader.members.get(name) for name in BackupRequest.__struct_fields__)
     for name, value in (("path", path), ("into", into)):
         if value is not None and (not isinstance(value, str) or not value):
             reader.fault(f"/{name}", "must be a string: an absolute path")
@@ -125,7 +125,7 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
     `configured`: days for which records are kept, 0: without limit.
     """
     reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
-    days, dry_run = reader.value("older_than_days"), reader.members.get("dry_run", False)
+    days, dry_run = reader.members.get("older_than_days"), reader.members.get("dry_run", False)
     if days is None:
         days = configured
         if not days and not reader.faults:

@@ -125,13 +125,14 @@ def read_close(body: bytes) -> ShiftRequest:
     if reader.readable:
         operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
         note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
-        begin, after = reader.value("begin"), reader.value("after")
+        begin, after = reader.members.get("begin"), reader.members.get("after")
         if not isinstance(begin, bool | None):
             reader.fault("/begin", "must be true or false")
         if after is not None and not (isinstance(after, Decimal) and 0 <= after < MAX_SEQ and after % 1 == 0):
             reader.fault("/after", "must be a whole number: `up_to` of the last shift")
             after = None
-        asked = ShiftRequest(operator.strip(), (note or "").strip(), begin is True, after and int(after))
+        up_to = None if after is None else int(after)
+        asked = ShiftRequest(operator.strip(), (note or "").strip(), begin is True, up_to)
     faults = [
         replace(item, message=f"is not taken: posd counts the shift itself. {_OLD_CALLER}")
         if item.path in _COUNTED_BY_CALLER

@@ -84,7 +84,7 @@ def _read_seen(reader: FieldReader, operator: str, note: str, uid: int | None) -
 
 def _parts(reader: FieldReader) -> tuple[Part, ...]:
     """Return the named parts, each once, in the order of `Part`."""
-    given = reader.value("proven")
+    given = reader.members.get("proven")
     if not isinstance(given, list) or len(given) > len(Part):
         reader.fault("/proven", f"is required: a list of at most {len(Part)} of {', '.join(Part)}")
         return ()

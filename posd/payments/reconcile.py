@@ -239,7 +239,7 @@ class Reconciler(RecordService):
             return
         called = isinstance(cause, Received)
         if item is None:
-            watch = TransactionWatch(after.terminal, after.phase, after.status, now, called_back=called)
+            watch = TransactionWatch(after.terminal, after.phase, change.status, now, called_back=called)
             self._keep(change.id, watch, change.attention)
             return
         opened = item.watch.phase is Phase.FINAL
@@ -247,7 +247,7 @@ class Reconciler(RecordService):
             item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
         gap = called and AttentionCode.GAP in change.attention
         changed = partial(schedule.after_change, event=called, gap=gap, aborting=after.trail.aborting)
-        item.watch = changed(item.watch, after.phase, after.status, now)
+        item.watch = changed(item.watch, after.phase, change.status, now)
         item.attention = frozenset(change.attention)
         if opened:
             self._fleet.state.tell(after.terminal, AddressChange.OPENED)

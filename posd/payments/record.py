@@ -31,7 +31,7 @@ from posd.payments.entries import (
     feed_word,
 )
 from posd.payments.journal import StoredEvent
-from posd.payments.lifecycle import Verdict
+from posd.payments.lifecycle import Status, Verdict
 from posd.payments.model import AttentionCode, Transaction, approved
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.payments.wire import TransactionEvent, read_event
@@ -79,6 +79,7 @@ class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
     before: Transaction | None
     after: Transaction
     cause: Cause
+    status: Status | None
     approval_came: bool  # it is approved since this change; what a restore takes over was read, or not, before
 
 

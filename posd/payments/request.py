@@ -157,7 +157,7 @@ class _StartReader(FieldReader):
 
     def flag(self, name: str) -> bool | None:
         """Return true or false, None if there is none."""
-        value = self.value(name)
+        value = self.members.get(name)
         if value is None or isinstance(value, bool):
             return value
         self.fault(f"/{name}", "must be true or false")
@@ -165,7 +165,7 @@ class _StartReader(FieldReader):
 
     def moment(self, name: str) -> datetime | None:
         """Return a moment, None if there is none."""
-        value = self.value(name)
+        value = self.members.get(name)
         try:
             return None if value is None else read_moment(value)
         except ValueError as error:
@@ -174,7 +174,7 @@ class _StartReader(FieldReader):
 
     def object(self, name: str) -> bytes:
         """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
-        value = self.value(name)
+        value = self.members.get(name)
         if value is None:
             return b"{}"
         if not isinstance(value, Object):
@@ -239,7 +239,7 @@ def _check_reference(reader: _StartReader, request: StartRequest) -> None:
 
 
 def _type(reader: FieldReader) -> OperationType:
-    value = reader.value("type")
+    value = reader.members.get("type")
     if value is None:
         return OperationType.CHARGE
     try:
@@ -250,7 +250,7 @@ def _type(reader: FieldReader) -> OperationType:
 
 
 def _options(reader: _StartReader) -> bytes:
-    given = reader.value("options")
+    given = reader.members.get("options")
     for name in sorted(given if isinstance(given, Object) else ()):
         if name.casefold() not in _RESERVED_IN_ANY_CASE:  # some JSON readers match names in any case, and the last wins
             continue
@@ -260,7 +260,7 @@ def _options(reader: _StartReader) -> bytes:
 
 def _amount(reader: FieldReader, kind: OperationType, rules: AmountRules) -> bytes:
     before = len(reader.faults)
-    value = reader.value("amount")
+    value = reader.members.get("amount")
     if value is None:
         if OPERATIONS[kind].needs_amount and len(reader.faults) == before:
             reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED)}")
@@ -399,8 +399,8 @@ def read_facts(body: bytes) -> PaymentFacts:
 def _facts(reader: FieldReader) -> PaymentFacts:
     return PaymentFacts(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
-        type=None if reader.value("type") is None else _type(reader),
-        amount=b"{}" if reader.value("amount") is None else _amount(reader, OperationType.CHARGE, NOTHING_MORE),
+        type=None if reader.members.get("type") is None else _type(reader),
+        amount=b"{}" if reader.members.get("amount") is None else _amount(reader, OperationType.CHARGE, NOTHING_MORE),
         sale=composed(reader.text("sale", MAX_SALE_CHARACTERS) or "") or None,
         original=reader.uuid("original"),
     )

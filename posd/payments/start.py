@@ -304,12 +304,10 @@ class Payments(RecordService):
                     return transaction, False
                 attempted = Attempted(await self._send(transaction, request, way.until), way.errors_in_2xx)
         try:
-            concluded = await self._conclude(draft, attempted)
+            # If this has to be tried again, a later call may have started the id meanwhile, where the intent of this
+            # one had not come to disk: then what this attempt proves is of no account any more.
+            concluded = await self._starts.conclude(identity, partial(self._conclude, draft, attempted))
         except Exception as error:
-            self._starts.log_failure(identity, error)
-            # A later call may have started the id meanwhile, where the intent of this one had not come to disk: then
-            # what this attempt proves is of no account any more.
-            self._starts.running.keep(self._starts.conclude_later(partial(self._conclude, draft, attempted)))
             if not certain:
                 raise self._starts.not_known(identity, error) from error
             return transaction, True

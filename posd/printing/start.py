@@ -336,10 +336,8 @@ class Printing(RecordService):
         attempt = NotSent("its intent could not be committed for certain, so it was not sent")
         self._uncertain.add(identity.lower())
         try:
-            concluded = await self._conclude(identity, attempt)
+            concluded = await self._starts.conclude(identity, partial(self._conclude, identity, attempt))
         except Exception as failure:
-            self._starts.log_failure(identity, failure)
-            self._starts.running.keep(self._starts.conclude_later(partial(self._conclude, identity, attempt)))
             raise self._starts.not_known(identity, failure) from failure
         if concluded is None:
             raise unavailable(StorageUnavailable("the commit failed")) from error
@@ -362,10 +360,8 @@ class Printing(RecordService):
         if attempt is None:
             return None
         try:
-            return await self._conclude(identity, attempt)
-        except Exception as error:  # noqa: BLE001 - it is logged, and tried again
-            self._starts.log_failure(identity, error)
-            self._starts.running.keep(self._starts.conclude_later(partial(self._conclude, identity, attempt)))
+            return await self._starts.conclude(identity, partial(self._conclude, identity, attempt))
+        except Exception:  # noqa: BLE001 - it is logged, and tried again
             return None
 
     async def _attempt(

@@ -139,6 +139,7 @@ class FieldReader:
 
     def __init__(self, body: bytes, fields: Sequence[str]) -> None:
         """Raise MalformedJson where the body is not JSON."""
+        #: One that is absent is as if it were null.
         self.members: Mapping[str, Any] = {}
         self.faults: list[RequestFault] = []
         #: Whether it is an object, so that its fields can be looked at.
@@ -182,13 +183,9 @@ class FieldReader:
         """Record an error."""
         self.faults.append(RequestFault(path, message, missing))
 
-    def value(self, name: str) -> Any:
-        """Return a member, None if it is absent or null."""
-        return self.members.get(name)
-
     def text(self, name: str, most: int, *, least: int = 1) -> str | None:
         """Return a text of `least` to `most` characters, None if there is none."""
-        value = self.value(name)
+        value = self.members.get(name)
         if value is None:
             return None
         if not isinstance(value, str) or not least <= len(value) <= most:
@@ -198,7 +195,7 @@ class FieldReader:
 
     def required_text(self, name: str, most: int) -> str:
         """Return a text of 1 to `most` characters that are not all space, "" if it is not right."""
-        value = self.value(name)
+        value = self.members.get(name)
         if not isinstance(value, str) or not value.strip(BLANKS) or len(value) > most:
             self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
             return ""
@@ -206,7 +203,7 @@ class FieldReader:
 
     def choice(self, name: str, words: Sequence[Word]) -> Word:
         """Return the word that is chosen, the first where none is."""
-        given = str(self.value(name))
+        given = str(self.members.get(name))
         for word in words:
             if word == given:
                 return word
@@ -215,7 +212,7 @@ class FieldReader:
 
     def uuid(self, name: str) -> str | None:
         """Return a UUID in its canonical form, None if there is none."""
-        value = self.value(name)
+        value = self.members.get(name)
         try:
             return None if value is None else chosen_uuid(value)
         except ValueError as error:

@@ -177,7 +177,16 @@ class Starts(Generic[R, Q, D]):
         except StorageUnavailable as error:
             raise self.not_known(identity, error) from error
 
-    async def conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
+    async def conclude(self, identity: str, conclude: Callable[[], Awaitable[T]]) -> T:
+        """Commit what an attempt proves. Where the store does not take it, try again later, and raise why."""
+        try:
+            return await conclude()
+        except Exception as error:
+            self.log_failure(identity, error)
+            self.running.keep(self._conclude_later(conclude))
+            raise
+
+    async def _conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
         """Try to commit what an attempt proves until the store takes it, or posd stops.
 
         The next start of posd then takes it up.

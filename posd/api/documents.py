@@ -11,7 +11,7 @@ from posd.base.ids import Channel
 from posd.base.json_types import OPEN, Moment, Uuid, WireFormat
 from posd.calls.streams import Notice
 from posd.payments import reprocess
-from posd.payments.feed_outcomes import FeedOutcome
+from posd.payments.accounting import FeedOutcome
 from posd.printing.reprocess import PrintReport
 from posd.records.model import Phase
 from posd.storage.marks import GoneBack, Restored

@@ -127,7 +127,7 @@ class ReportCalls:
         return closed
 
     def _row_context(self, metadata: str | None) -> Any:
-        from posd.payments.report_rows import RowContext
+        from posd.payments.accounting import RowContext
 
         return RowContext(self._context.now(), self._grace, metadata)
 

@@ -21,7 +21,7 @@ from posd.calls.app import json_response, page_response
 from posd.calls.context import CallContext
 from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, MessageBatch, Notice, message, wants_stream
-from posd.payments.feed_outcomes import FeedOutcomes
+from posd.payments.accounting import FeedOutcomes
 from posd.payments.model import Result
 from posd.records import feed_cursor
 from posd.records.feed_cursor import FeedPosition

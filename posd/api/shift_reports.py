@@ -24,6 +24,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
 from posd.clock.clock import Stretch
 from posd.payments import report, rows
+from posd.payments.accounting import CORRECTION, RowContext, as_counted, read_row
 from posd.payments.counting import Of, Section
 from posd.payments.model import OperationType, Result, Transaction
 from posd.payments.report import ReportSpan, ReportSums
@@ -37,7 +38,6 @@ from posd.payments.report_documents import (
     ShiftState,
     TimeSource,
 )
-from posd.payments.report_rows import CORRECTION, RowContext, as_counted, read_row
 from posd.records.model import Phase
 from posd.records.request import (
     RequestFault,

@@ -21,6 +21,7 @@ from posd.base.money import ZERO, total
 from posd.base.times import iso, parse_iso
 from posd.clock.clock import Stretch
 from posd.payments import rows
+from posd.payments.accounting import CLOCKS_DIFFER, LONGEST_PAYMENT, RowContext, read_row
 from posd.payments.counting import REVERSING, Of, Section
 from posd.payments.report_documents import (
     ADDED,
@@ -39,7 +40,6 @@ from posd.payments.report_documents import (
     ShiftState,
     TerminalResults,
 )
-from posd.payments.report_rows import CLOCKS_DIFFER, LONGEST_PAYMENT, RowContext, read_row
 from posd.storage import database_id
 
 #: Payments that are read at one time: a few milliseconds, which others wait for at most.

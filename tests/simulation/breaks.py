@@ -21,10 +21,10 @@ from posd.httpd import connection as http_connection
 from posd.logs.writer import LogWriter
 from posd.payments import (
     abort,
+    accounting,
     answers,
     chains,
     decide,
-    feed_outcomes,
     inbox,
     lifecycle,
     operations,
@@ -556,7 +556,7 @@ _ALL: Final = (
         "withdrawn-not-told",
         "feed",
         "The feed has no outcome for the changes of a payment that had one, and is open again.",
-        Change(feed_outcomes._by_then, "transaction.outcome or transaction.withdrawn", "transaction.outcome"),
+        Change(accounting._by_then, "transaction.outcome or transaction.withdrawn", "transaction.outcome"),
     ),
     # Printing.
     Break(

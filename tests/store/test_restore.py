@@ -16,8 +16,8 @@ import pytest
 
 from posd.base.times import iso
 from posd.payments import journal, reprocess, rows
+from posd.payments.accounting import FeedOutcomes
 from posd.payments.entries import Released
-from posd.payments.feed_outcomes import FeedOutcomes
 from posd.payments.model import AttentionCode, Result
 from posd.payments.record import record
 from posd.records import quarantine

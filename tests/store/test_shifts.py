@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from posd.api import shift_reports, shifts
 from posd.api.shift_reports import ReportOptions
 from posd.api.shifts import Shift, ShiftRequest
+from posd.payments.accounting import read_row
 from posd.payments.counting import Section
 from posd.payments.report_documents import PaymentReport
-from posd.payments.report_rows import read_row
 from posd.payments.rows import by_rowid
 from posd.records.model import Phase, Pruned
 from posd.records.table import PRUNED_PAYMENTS

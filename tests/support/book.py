@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from posd.base.json_types import encode
 from posd.base.times import iso
 from posd.payments import journal, record, report, rows
+from posd.payments.accounting import RowContext
 from posd.payments.lifecycle import Status, Trail, Verdict
 from posd.payments.model import (
     Attention,
@@ -32,7 +33,6 @@ from posd.payments.model import (
 )
 from posd.payments.outcomes import inferred
 from posd.payments.report_documents import PaymentReport
-from posd.payments.report_rows import RowContext
 from posd.payments.wire import read_element
 from posd.records.model import Phase
 from posd.storage import changes, database_id

@@ -35,7 +35,7 @@ from posd.payments.model import OperationType, Transaction, amount_total, may_be
 from posd.payments.record import begin, record
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.records import terminals
-from posd.records.callback_urls import Callback, CallbackUrls
+from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
 from posd.records.service import CallsInFlight, RecordService, ServiceParts
@@ -99,7 +99,8 @@ class StartRoute(msgspec.Struct, frozen=True):
 
     terminal: FleetTerminal
     to: Destination
-    callback: Callback
+    callback_url: str
+    callback_host: str | None  # address of this machine in it; None if it was configured
     until: SendDeadline | None = None
     errors_in_2xx: bool = False
     amount_unit: AmountUnit = "main"
@@ -194,7 +195,7 @@ class Payments(RecordService):
             repeat=request.additional,
             sent_to=way.to.base_url,
             answer_unit=answer_unit,
-            callback_host=way.callback.host,
+            callback_host=way.callback_host,
         )
         return draft, way
 
@@ -277,14 +278,16 @@ class Payments(RecordService):
     ) -> StartRoute:
         """Return where its request would go, and where its events would come to."""
         to = await destination(terminal, "cannot start")
-        callback = Callback("", None)
+        callback_url, callback_host = "", None
         if to.base_url is not None:
             mode = terminal.access_mode
             try:
-                callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
+                callback_url, callback_host = await self._callback_urls.url_and_host(
+                    Channel.TRANSACTION, identity, to.base_url, mode
+                )
             except Problem as problem:
                 to = Destination(None, problem=problem)
-        return StartRoute(terminal, to, callback, until, row.errors_in_2xx, unit)
+        return StartRoute(terminal, to, callback_url, callback_host, until, row.errors_in_2xx, unit)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
         """Do steps 3 to 5; return the transaction as recorded, and whether this call started it. Raise Problem."""
@@ -369,7 +372,7 @@ class Payments(RecordService):
     def _request(self, transaction: Transaction, way: StartRoute) -> TerminalRequest:
         """Return the one request that starts it."""
         operation = transaction.type or OperationType.CHARGE
-        body = start_body(transaction, way.callback.url, way.amount_unit)
+        body = start_body(transaction, way.callback_url, way.amount_unit)
         return way.terminal.request(operation, transaction.sent_to or "", body)
 
     # 4. The request is sent, once.

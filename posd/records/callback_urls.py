@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from posd.base import files, ids
 from posd.base.ids import Channel
 from posd.base.problems import Problem
@@ -94,13 +92,6 @@ async def facing(terminal_url: str) -> str:
     return host
 
 
-class Callback(msgspec.Struct, frozen=True):
-    """A callback URL, and the address of this machine in it; None if the configuration says what stands there."""
-
-    url: str
-    host: str | None
-
-
 class CallbackUrls:
     """Makes callback URLs and checks their tokens."""
 
@@ -136,28 +127,29 @@ class CallbackUrls:
         return ids.path(channel, subject, ids.token(self._keys[0], channel, subject))
 
     async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
-        """Return the URL for one subject; see `give`."""
-        return (await self.give(channel, subject, terminal_url, access_mode)).url
+        """Return the URL for one subject; see `url_and_host`."""
+        return (await self.url_and_host(channel, subject, terminal_url, access_mode))[0]
 
-    async def give(
+    async def url_and_host(
         self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local"
-    ) -> Callback:
-        """Return the URL for one subject: with the address that faces the terminal unless one is configured or only
-        one is listened on, or for a terminal in the cloud below the public URL.
+    ) -> tuple[str, str | None]:
+        """Return the URL for one subject, and the address of this machine in it, None if that is configured.
 
-        Raise Problem terminal_offline where this machine has no way to that terminal.
+        It has the address that faces the terminal unless one is configured or only one is listened on; for a terminal
+        in the cloud it is below the public URL. Raise Problem terminal_offline where this machine has no way to that
+        terminal.
         """
         path = self.path(channel, subject)
         if access_mode == "cloud":
             assert self._public_url  # noqa: S101 - the configuration has no cloud terminal without it
-            return Callback(f"{self._public_url}{path}", None)
+            return f"{self._public_url}{path}", None
         own = None
         if not self._advertise_host:
             facing = await self._facing(terminal_url)
             own = self._bound or facing
         host = own or self._advertise_host
         bracketed = f"[{host}]" if ":" in host else host
-        return Callback(f"https://{bracketed}:{self._port}{path}", own)
+        return f"https://{bracketed}:{self._port}{path}", own
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
         """Return whether the token belongs to that subject."""

@@ -76,10 +76,10 @@ from posd.base.problems import Problem
 from posd.records.callback_urls import CallbackUrls
 async def told(url):
     try:
-        callback = await CallbackUrls((bytes(32),), "", 8443).give(Channel.TRANSACTION, "id", url)
+        callback, host = await CallbackUrls((bytes(32),), "", 8443).url_and_host(Channel.TRANSACTION, "id", url)
     except Problem as problem:
         return problem.code
-    return f"{urlsplit(callback.url).netloc} {callback.host}"
+    return f"{urlsplit(callback).netloc} {host}"
 for url in sys.argv[1:]:
     print(asyncio.run(told(url)))
 """

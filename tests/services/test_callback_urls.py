@@ -50,18 +50,18 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
 )
 async def test_where_one_address_is_listened_on_the_terminal_is_told_that_one(listen_host: str, host: str) -> None:
     urls = CallbackUrls((NEW,), "", 8443, listen_host=listen_host)
-    callback = await urls.give(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
+    url, host_in_it = await urls.url_and_host(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     written = f"[{host}]" if ":" in host else host
-    assert (urlsplit(callback.url).netloc, callback.host) == (f"{written}:8443", host)
+    assert (urlsplit(url).netloc, host_in_it) == (f"{written}:8443", host)
 
 
 async def test_what_the_configuration_names_is_no_address_of_this_machine_to_look_after() -> None:
     advertised = CallbackUrls((NEW,), "pos.shop.example", 8443, listen_host="127.0.0.2")
-    callback = await advertised.give(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
-    assert (urlsplit(callback.url).netloc, callback.host) == ("pos.shop.example:8443", None)
+    url, host_in_it = await advertised.url_and_host(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
+    assert (urlsplit(url).netloc, host_in_it) == ("pos.shop.example:8443", None)
     public = CallbackUrls((NEW,), "", 8443, "https://pos.example/posd/")
-    callback = await public.give(Channel.TRANSACTION, IDENTITY, "https://service.example", "cloud")
-    assert (callback.url.startswith("https://pos.example/posd/webhooks/"), callback.host) == (True, None)
+    url, host_in_it = await public.url_and_host(Channel.TRANSACTION, IDENTITY, "https://service.example", "cloud")
+    assert (url.startswith("https://pos.example/posd/webhooks/"), host_in_it) == (True, None)
 
 
 def test_the_key_is_made_once_on_the_disk_and_is_private_under_any_umask(
@@ -123,6 +123,6 @@ async def test_an_address_needs_no_resolver_and_a_name_does(monkeypatch: pytest.
 
     monkeypatch.setattr(loop, "getaddrinfo", noted)
     for host in (address, "localhost"):
-        callback = await urls.give(Channel.TRANSACTION, IDENTITY, f"https://{host}:1")
-        assert callback.host in ("127.0.0.1", "::1")
+        _, host_in_it = await urls.url_and_host(Channel.TRANSACTION, IDENTITY, f"https://{host}:1")
+        assert host_in_it in ("127.0.0.1", "::1")
     assert asked == ["localhost"]

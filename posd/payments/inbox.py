@@ -93,9 +93,6 @@ def _event(reading: TransactionEvent | str) -> TransactionEvent:
     return reading
 
 
-#: Transactions whose events are counted in memory: those with events now, one of each terminal.
-MAX_COUNTED = 256
-
 log = structlog.get_logger("posd.inbox")
 
 
@@ -113,7 +110,6 @@ class Inbox(RecordService):
         super().__init__(parts)
         self._merchant_id = merchant_id
         self._checks = approval_checks
-        self._recorded: dict[str, int] = {}
         self._readings = EventReadings()
         write_down = partial(record, outstanding=parts.outstanding)
         self.callbacks = CallbackInbox(rows.PAYMENT, parts, write_down, on_unusable, comes_once=False)
@@ -137,9 +133,8 @@ class Inbox(RecordService):
                 came_at=self._checks.believed(event, came.at),  # by the clock as it is now, not when it is committed
             )
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
-        if receipt.result is CallbackResult.NOT_STORED:
-            self._recorded.pop(client_transaction_id, None)
-        elif receipt.updates_terminal and event is not None and receipt.reason is None:
+        stored = receipt.result is not CallbackResult.NOT_STORED
+        if stored and receipt.updates_terminal and event is not None and receipt.reason is None:
             terminal = event.terminal
             self._fleet.heard_from(terminal.serial_number, iso(came.at), brand=terminal.brand, model=terminal.model)
         if receipt.verdict is not None:
@@ -207,14 +202,12 @@ class Inbox(RecordService):
             return self.callbacks.refuse(unit, identity, refusal, came)
         known = self._known(unit, before, event)
         stored = known or self._rebuilt(event, identity, at)
-        recorded = self._events_of(unit, stored)
-        if (limit := self._limit(stored, event, seen, recorded, len(came.body))) is not None:
+        if (limit := self._limit(unit, stored, event, seen, len(came.body))) is not None:
             return self._keep_out(unit, known, limit, at)
         if before is None:
             begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = journal.append_event(unit, identity, event, verdict, iso(at), came.body, newest)
-        self._recorded[identity] = recorded + 1
         doubt = self._checks.about(unit.db, stored, after, event, came_at)
         if doubt is not None:
             journal.append(unit, identity, doubt, iso(at))
@@ -239,28 +232,15 @@ class Inbox(RecordService):
         rebuilt = rebuild(event, identity, at)
         return msgspec.structs.replace(rebuilt, answer_unit=self._fleet.answer_unit(rebuilt.terminal))
 
-    def _events_of(self, unit: WriteTransaction, transaction: Transaction) -> int:
-        """Return how many events of a transaction are recorded. One without an applied event has none.
-
-        The number is kept in memory: counting rows would make the thousandth event of a payment slow. If a commit is
-        undone and repeated, the number is too large by its events. After a failed commit it is forgotten.
-        """
-        identity = transaction.client_transaction_id
-        known = self._recorded.get(identity)
-        if known is None:
-            known = journal.count_events(unit.db, identity) if transaction.trail.edges else 0
-            if len(self._recorded) >= MAX_COUNTED:
-                del self._recorded[next(iter(self._recorded))]
-        return known
-
     def _limit(
-        self, transaction: Transaction, event: TransactionEvent, seen: New, recorded: int, size: int
+        self, unit: WriteTransaction, transaction: Transaction, event: TransactionEvent, seen: New, size: int
     ) -> Limit | None:
         """Return the limit that keeps an event out, None if it gets in (`posd.base.limits`)."""
+        if urgent(transaction.trail, event, seen=seen):
+            return None
+        recorded = journal.count_events(unit.db, transaction.client_transaction_id)
         limit = limit_of_events(transaction.trail, event, seen=seen, recorded=recorded)
-        if limit is not None or urgent(transaction.trail, event, seen=seen):
-            return limit
-        return self._quotas.limit_of_event(_sender(transaction), size)
+        return limit if limit is not None else self._quotas.limit_of_event(_sender(transaction), size)
 
     def _keep_out(
         self, unit: WriteTransaction, before: Transaction | None, limit: Limit, at: datetime

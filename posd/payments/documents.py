@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union
 
@@ -31,16 +31,15 @@ from posd.payments.model import (
     SearchResult,
 )
 from posd.records.model import (
+    QUARANTINED_LINE,
     REAPPLIED_LINE,
     TAKEN_OVER_LINE,
     AttemptLine,
     IntentLine,
     Line,
     Phase,
-    Quarantined,
-    QuarantinedLine,
     line_of,
-    tag,
+    own_line,
 )
 from posd.terminals.attempt import Attempt, Replied
 
@@ -210,7 +209,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     SearchLine,
     line_of("AbortRequestedLine", "An abort is about to be sent.", entries.AbortRequested),
     AbortAnsweredLine,
-    QuarantinedLine,
+    QUARANTINED_LINE,
     SilentLine,
     line_of("ProofLine", "It was proved that it never started.", entries.ProvedNotStarted),
     line_of("ReleaseLine", "A person freed its terminal.", entries.Released),
@@ -366,12 +365,6 @@ def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> 
     return History([*([] if transaction.orphan else [first]), *(item for _, item in lines)])
 
 
-#: Lines that have the fields of their entry.
-LINES: Mapping[type[msgspec.Struct], Callable[..., Line]] = {
-    entry: kind for kind in HISTORY_LINES for entry in kind.ENTRIES
-}
-
-
 def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
     """Return the line of the history for an entry of the journal."""
     match entry:
@@ -383,14 +376,12 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
         case Searched(answer=answer):
             reason, status = (answer.reason, answer.status) if isinstance(answer, SearchFailed) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
-        case Quarantined(reason=reason):
-            return QuarantinedLine(at=at, reason=reason)
         case NothingHeard(code=AttentionCode.NO_CALLBACK, seconds=seconds):
             return SilentLine(at=at, kind="no_callback", seconds=seconds)
         case NothingHeard(seconds=seconds):
             return SilentLine(at=at, kind="stalled", seconds=seconds)
         case _:
-            return LINES[type(entry)](at=at, kind=tag(entry), **msgspec.structs.asdict(entry))
+            return own_line(HISTORY_LINES, at, entry)
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import msgspec
@@ -17,16 +16,15 @@ from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintStatus
 from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
 from posd.records.model import (
+    QUARANTINED_LINE,
     REAPPLIED_LINE,
     TAKEN_OVER_LINE,
     AttemptLine,
     IntentLine,
     Line,
     Phase,
-    Quarantined,
-    QuarantinedLine,
     line_of,
-    tag,
+    own_line,
 )
 from posd.records.pages import Filters, encode_cursor, joined
 from posd.terminals.attempt import Replied
@@ -120,7 +118,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     PollLine,
     UnansweredPollLine,
     line_of("StuckLine", "The terminal has had it for long without an end.", entries.Stuck),
-    QuarantinedLine,
+    QUARANTINED_LINE,
     REAPPLIED_LINE,
     line_of("PrintResolveLine", "A person said what was printed.", entries.Resolved),
     line_of("PrintAcknowledgeLine", "A person closed an attention.", entries.Dismissed),
@@ -169,17 +167,9 @@ def history_document(db: sqlite3.Connection, job: model.PrintJob) -> PrintHistor
     return PrintHistory(lines if job.orphan else [first, *lines])
 
 
-#: Lines that have the fields of their entry.
-LINES: Mapping[type[msgspec.Struct], Callable[..., Line]] = {
-    entry: kind for kind in HISTORY_LINES for entry in kind.ENTRIES
-}
-
-
 def line(at: str, entry: Entry) -> Line:
     """Return the line of the history for an entry of the journal."""
     match entry:
-        case Quarantined(reason=reason):
-            return QuarantinedLine(at=at, reason=reason)
         case Turn(sent_to=sent_to):
             return TurnLine(at=at, sent_to=sent_to or msgspec.UNSET)
         case Called(body=body):
@@ -203,7 +193,7 @@ def line(at: str, entry: Entry) -> Line:
         case Polled(answer=NoAnswer() as answer):
             return UnansweredPollLine(at=at, answer=answer)
         case _:
-            return LINES[type(entry)](at=at, kind=tag(entry), **msgspec.structs.asdict(entry))
+            return own_line(HISTORY_LINES, at, entry)
 
 
 # The list of print jobs (local API, GET /print-jobs).

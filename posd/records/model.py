@@ -1,7 +1,8 @@
 """What payments and print jobs have in common: state, entries, lines of the history, and what retention leaves."""
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -86,7 +87,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
     """An authentic callback was refused; `serial_number`: of the terminal that sent it, if that was the reason."""
 
-    reason: str
+    reason: Annotated[str, Meta(description="why")]
     serial_number: str | None = None
 
 
@@ -117,16 +118,21 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return the type of the lines of these entries: the kind of each, and their fields with their descriptions."""
+    """Return the type of the lines of these entries: the kind of each, and those of their fields with a description."""
     literal: Any = Literal
     hints = get_type_hints(entries[0], include_extras=True)
-    fields = [
-        ("kind", literal[tuple(map(tag, entries))]),
-        *((field, hints[field]) for field in entries[0].__struct_fields__),
-    ]
+    described = [name for name in entries[0].__struct_fields__ if get_origin(hints[name]) is Annotated]
+    fields = [("kind", literal[tuple(map(tag, entries))]), *((name, hints[name]) for name in described)]
     namespace = {"__doc__": words, "ENTRIES": entries}
     made = msgspec.defstruct(name, fields, bases=(Line,), namespace=namespace, frozen=True, kw_only=True)
     return cast("type[Line]", made)
+
+
+def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
+    """Return the line of an entry that has a type of lines of its own, made by `line_of`."""
+    kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
+    values = {name: getattr(entry, name) for name in kind.__struct_fields__ if name not in ("at", "kind")}
+    return cast("Line", kind(at=at, kind=tag(entry), **values))
 
 
 class IntentLine(Line, frozen=True, kw_only=True):
@@ -148,17 +154,13 @@ class AttemptLine(Line, frozen=True, kw_only=True):
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
-class QuarantinedLine(Line, frozen=True, kw_only=True):
-    """An authentic callback was refused, and is kept in quarantine."""
-
-    kind: Literal["quarantined"] = "quarantined"
-    reason: Annotated[str, Meta(description="why")]
-
-
 TAKEN_OVER_LINE = line_of(
     "TakenOverLine",
     "It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids.",
     TakenOver,
+)
+QUARANTINED_LINE = line_of(
+    "QuarantinedLine", "An authentic callback was refused, and is kept in quarantine.", Quarantined
 )
 REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks of the quarantine were applied after all.", Reapplied)
 

@@ -43,7 +43,7 @@ from posd.payments.entries import (
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.transitions import New, RepeatedEvent, recognise
 from posd.payments.wire import TransactionEvent
-from posd.records.model import Phase
+from posd.records.model import QUARANTINED_LINE, TAKEN_OVER_LINE, Phase, own_line
 from posd.terminals.attempt import Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
@@ -289,3 +289,8 @@ def test_an_abort_is_judged_as_when_it_was_recorded(status: int, document: objec
     entry = written_before("abort_answered", status, document)
     assert word_of(entry) == word
     assert apply(starting(), entry, NOW).heard is heard
+
+
+def test_a_line_of_the_history_has_the_fields_of_its_entry_that_are_described() -> None:
+    line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-01-01T00:00:00.000Z", Quarantined("why", "SN-9"))
+    assert msgspec.to_builtins(line) == {"at": "2026-01-01T00:00:00.000Z", "kind": "quarantined", "reason": "why"}

@@ -188,10 +188,10 @@ class _FeedReader(msgspec.Struct, eq=False):
         """Return the next messages. Raise Problem."""
         notices = b""
         if self.after is None:
-            standing = await self.context.read(partial(feed_cursor.stand, place=self.place))
-            self.after = standing.after
-            if not standing.known:
-                notices = message(NOTICE, _unknown(self.place, standing.after))
+            known, after = await self.context.read(partial(feed_cursor.stand, place=self.place))
+            self.after = after
+            if not known:
+                notices = message(NOTICE, _unknown(self.place, after))
         await self.feed.give_way(self.after)
         found = await self.feed.stretch(_StreamQuery(self.after, self.place.checked, self.rows, self.adds))
         if found.removed > max(self.after, self.told):
@@ -202,14 +202,14 @@ class _FeedReader(msgspec.Struct, eq=False):
 
 
 def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWith | None) -> FeedPage:
-    standing, removed = feed_cursor.stand(db, place), feed_cursor.removed_up_to(db)
-    notices = [] if standing.known else [_unknown(place, standing.after)]
-    if removed > standing.after:
+    (known, after), removed = feed_cursor.stand(db, place), feed_cursor.removed_up_to(db)
+    notices = [] if known else [_unknown(place, after)]
+    if removed > after:
         notices.append(_removed(removed))
     # A number beyond the feed has no changes after it: the next page begins where the feed continues.
-    back = standing.after < place.seq
-    found = [] if back else changes.after(db, standing.after, limit)
-    last = found[-1].seq if found else standing.after
+    back = after < place.seq
+    found = [] if back else changes.after(db, after, limit)
+    last = found[-1].seq if found else after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
     databases = database_id.ranges(db)
     present = databases[-1]

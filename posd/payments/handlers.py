@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime, timedelta
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -218,14 +217,8 @@ ROUTES = (
 # The events of one payment as a stream, which ends with the outcome (local API, Transactions).
 
 
-class TransactionStanding(msgspec.Struct, frozen=True):
-    """How a payment stands, and its outcome, if it has one; `again`: after so many seconds it may stand otherwise."""
-
-    state: State
-    outcome: TransactionOutcome | None
-    again: float | None
-
-
+#: How a payment stands, its outcome, if it has one, and after how many seconds it may stand otherwise.
+TransactionStanding = tuple[State, TransactionOutcome | None, float | None]
 #: Reads how a payment stands as the API shows it. May raise Problem.
 StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
@@ -261,24 +254,22 @@ class _EventReader:
         if not self._looked and not journal.holds_event(db, self._identity, after):
             data += message(NOTICE, _unknown(after))
             after = 0
-        standing = self._standing_of(db, self._identity)
+        state, outcome, again = self._standing_of(db, self._identity)
         told = self._told
         if told is None:
-            told = standing.state
+            told = state
             data += message(STATE, told)
         for item in journal.each_event(db, self._identity, after):
             data += message(name(item.status), documents.event_document(item), str(item.seq))
             after = item.seq
             if len(data) >= BATCH_BYTES:
                 return MessageBatch(bytes(data), more=True), after, told
-        if standing.state != told:
-            data += message(STATE, standing.state)
-        if standing.outcome is not None:
-            data += message(OUTCOME, standing.outcome)
-        batch = MessageBatch(
-            bytes(data), last=standing.outcome is not None, again=standing.again, approvals=approvals(standing.outcome)
-        )
-        return batch, after, standing.state
+        if state != told:
+            data += message(STATE, state)
+        if outcome is not None:
+            data += message(OUTCOME, outcome)
+        batch = MessageBatch(bytes(data), last=outcome is not None, again=again, approvals=approvals(outcome))
+        return batch, after, state
 
 
 def name(status: str) -> str:
@@ -522,7 +513,7 @@ class TransactionCalls:
         transaction, now = self._known(db, identity), self._context.now()
         step = self._step(transaction, now)
         lacks = self._reconciler.missing_proof(db, transaction)
-        return TransactionStanding(
+        return (
             documents.state_document(transaction, step, language, lacks),
             documents.transaction_outcome(db, transaction, step, language),
             self._again(transaction, now),

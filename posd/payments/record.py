@@ -49,12 +49,6 @@ KIND = "transaction"
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """It is recorded for the first time. `word`: `intent`, `orphan` or `taken_over`."""
-
-    word: str
-
-
 class Received(msgspec.Struct, frozen=True):
     """An event of the terminal, and the `seq` under which it is recorded."""
 
@@ -62,15 +56,19 @@ class Received(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Rederived(msgspec.Struct, frozen=True):
-    """It follows again from its record. `word`: `reprocessed` or `taken_over`."""
+class Recorded(msgspec.Struct, frozen=True):
+    """It is recorded, and not for an input of its own.
+
+    `word`: `intent`, `orphan` or `taken_over`; `reprocessed` or `taken_over` where it follows again from its record,
+    with its events and their verdicts.
+    """
 
     word: str
-    events: Sequence[StoredEvent]
-    verdicts: Sequence[Verdict]
+    events: Sequence[StoredEvent] = ()
+    verdicts: Sequence[Verdict] = ()
 
 
-Cause = Recorded | Received | Rederived | JudgedStart | Entry
+Cause = Recorded | Received | JudgedStart | Entry
 
 
 class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
@@ -141,7 +139,7 @@ def move(
 
 def _approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
     """Whether an approval is new here: what a restore takes over was read, or not, in the file that it replaces."""
-    taken_over = isinstance(cause, Rederived) and cause.word == "taken_over"
+    taken_over = isinstance(cause, Recorded) and cause.word == "taken_over"
     return approved(after) and not (before is not None and approved(before)) and not taken_over
 
 
@@ -161,7 +159,7 @@ def _note_events(unit: WriteTransaction, after: Transaction, cause: Cause) -> No
     match cause:
         case Received(event=event, seq=seq):
             _note_final(unit, after, event, seq)
-        case Rederived(events=events, verdicts=verdicts):
+        case Recorded(events=events, verdicts=verdicts):
             for stored, verdict in zip(events, verdicts, strict=True):
                 journal.set_verdict(unit, stored.seq, verdict)
                 _note_final(unit, after, read_event(stored.body), stored.seq)
@@ -245,7 +243,7 @@ def _publish(
 def _word(cause: Cause) -> str:
     """Return the feed's word for a cause. posd never reads it back."""
     match cause:
-        case Recorded(word=word) | Rederived(word=word):
+        case Recorded(word=word):
             return word
         case Received(event=event):
             return f"event:{event.status}"

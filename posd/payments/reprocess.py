@@ -18,7 +18,7 @@ from posd.payments.inbox import Inbox
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Outcome, Result, Transaction
-from posd.payments.record import Rederived, move
+from posd.payments.record import Recorded, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase, TakenOver
@@ -90,7 +90,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
     ) -> tuple[Differing, Callable[[WriteTransaction], object]]:
         item = derive(db, stored)
         after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        cause = Rederived("reprocessed", item.events, item.verdicts)
+        cause = Recorded("reprocessed", item.events, item.verdicts)
         return difference(item), partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
 
     def tell(derived: int, differ: int) -> None:

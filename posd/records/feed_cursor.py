@@ -41,13 +41,6 @@ class FeedPosition(msgspec.Struct, frozen=True):
         return f"{self.seq}-{self.check}" if self.check else str(self.seq)
 
 
-class PositionCheck(msgspec.Struct, frozen=True):
-    """Whether the feed knows a place (else a reader may have missed something), and the number to go on after."""
-
-    known: bool
-    after: int
-
-
 def parse(text: str) -> FeedPosition:
     """Read a place. Raise ValueError."""
     if text == START:
@@ -71,17 +64,20 @@ def behind(db: sqlite3.Connection, seq: int) -> FeedPosition:
     return of(found, checked=True) if found is not None else FeedPosition(seq, NO_CHECK if seq else "", checked=True)
 
 
-def stand(db: sqlite3.Connection, place: FeedPosition) -> PositionCheck:
-    """Return whether a reader can continue from a place, and from where if it cannot."""
+def stand(db: sqlite3.Connection, place: FeedPosition) -> tuple[bool, int]:
+    """Return whether the feed knows a place, and the number to go on after.
+
+    If it does not know it, the reader may have missed something.
+    """
     if place.seq == 0:
-        return PositionCheck(known=True, after=0)
+        return True, 0
     found = _at(db, place.seq)
     if found is not None:
         same = place.check in ("", _check(found))
-        return PositionCheck(same, place.seq if same else 0)
+        return same, place.seq if same else 0
     if place.seq > database_id.last_seq(db):
-        return PositionCheck(known=False, after=0)  # given by a database that was ahead of this one
-    return PositionCheck(place.seq <= removed_up_to(db), place.seq)  # else it is between the numbers of two databases
+        return False, 0  # given by a database that was ahead of this one
+    return place.seq <= removed_up_to(db), place.seq  # else it is between the numbers of two databases
 
 
 def removed_up_to(db: sqlite3.Connection) -> int:

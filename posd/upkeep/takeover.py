@@ -27,7 +27,7 @@ from posd.base.times import iso, parse_iso
 from posd.payments import journal, reprocess
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
-from posd.payments.record import Rederived, begin, move, note, record
+from posd.payments.record import Recorded, begin, move, note, record
 from posd.payments.wire import read_event
 from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
@@ -388,7 +388,7 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     def store(self, item: reprocess.Derived) -> None:
         stored = item.stored
         after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        move(self.unit, stored, after, Rederived(REASON, item.events, item.verdicts), CallsInFlight())
+        move(self.unit, stored, after, Recorded(REASON, item.events, item.verdicts), CallsInFlight())
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         terminal = self._terminal(identity, terminals)

@@ -20,12 +20,16 @@ two rounds of 4 and 5.
 """
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, assert_never
 
 import msgspec
 from msgspec import Meta
 
+from posd.base.times import iso
+from posd.payments.answers import NOTHING_RUNNING_STATUS
+from posd.payments.model import Evidence, EvidenceKind, SearchResult
 from posd.payments.schedule import NotStartedProof
 
 
@@ -81,6 +85,23 @@ def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
 def concluded(facts: DoubtFacts, rounds: NotStartedProof) -> bool:
     """Whether it is proved that the transaction never started."""
     return rounds.complete and not missing(facts)
+
+
+def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Evidence, ...]:
+    """Return the proof piece by piece, in order, by the wall clock; `passed`: the monotonic clock at that time (s)."""
+    asked = [
+        *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
+        *((at, EvidenceKind.SEARCH) for at in (rounds.first_none, rounds.second_none)),
+    ]
+    return tuple(
+        Evidence(
+            kind=kind,
+            at=iso(wall - timedelta(seconds=passed - at)),
+            status=NOTHING_RUNNING_STATUS if kind is EvidenceKind.ABORT else None,
+            result=SearchResult.NONE if kind is EvidenceKind.SEARCH else None,
+        )
+        for at, kind in sorted((at, kind) for at, kind in asked if at is not None)
+    )
 
 
 class ProofContext(msgspec.Struct, frozen=True):

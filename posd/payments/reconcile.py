@@ -13,7 +13,6 @@ import secrets
 import sqlite3
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -22,10 +21,9 @@ import structlog
 from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
-from posd.base.times import iso
 from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
-from posd.payments.answers import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer
+from posd.payments.answers import RESULTS, AbortAnswer, Answer
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -36,8 +34,8 @@ from posd.payments.entries import (
     Resolved,
 )
 from posd.payments.lifecycle import STATUSES, Status
-from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, concluded, explained
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
+from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, concluded, evidence, explained
+from posd.payments.model import AttentionCode, SearchResult, Transaction
 from posd.payments.record import Received, TransactionChanged, record
 from posd.payments.schedule import NotStartedProof, ReconcileSettings, TransactionWatch
 from posd.payments.search import AskedDevice, CallTurns, Searching, always
@@ -450,7 +448,7 @@ class Reconciler(RecordService):
             return
         proven = await self._searching.known_to_work(terminal, identity)
         if concluded(self._facts(transaction, proven=proven, reachable=True), item.rounds):
-            await self._record(identity, ProvedNotStarted(self._evidence(item.rounds)))
+            await self._record(identity, ProvedNotStarted(evidence(item.rounds, monotonic(), self._now())))
 
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
         """Return what a transaction in doubt lacks of the proof that it never started; nothing of any other.
@@ -483,23 +481,6 @@ class Reconciler(RecordService):
             conflict=self._fleet.conflict(terminal) is not None,
             reachable=reachable,
             idle=item is not None and item.rounds.second_abort is not None,
-        )
-
-    def _evidence(self, rounds: NotStartedProof) -> tuple[Evidence, ...]:
-        """Return the proof piece by piece, in order, by the wall clock."""
-        passed, wall = monotonic(), self._now()
-        asked = [
-            *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
-            *((at, EvidenceKind.SEARCH) for at in (rounds.first_none, rounds.second_none)),
-        ]
-        return tuple(
-            Evidence(
-                kind=kind,
-                at=iso(wall - timedelta(seconds=passed - at)),
-                status=NOTHING_RUNNING_STATUS if kind is EvidenceKind.ABORT else None,
-                result=SearchResult.NONE if kind is EvidenceKind.SEARCH else None,
-            )
-            for at, kind in sorted((at, kind) for at, kind in asked if at is not None)
         )
 
     async def _record(self, identity: str, entry: NothingHeard | ProvedNotStarted) -> None:

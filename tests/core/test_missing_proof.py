@@ -1,11 +1,12 @@
 """What the proof of `not_started` lacks: the same rule concludes it and tells a person what is missing."""
 
+from datetime import UTC, datetime
 from itertools import product
 
 import msgspec
 import pytest
 
-from posd.payments.missing_proof import DoubtFacts, ProofCode, ProofContext, concluded, explained, missing
+from posd.payments.missing_proof import DoubtFacts, ProofCode, ProofContext, concluded, evidence, explained, missing
 from posd.payments.schedule import NotStartedProof
 
 NAMES = DoubtFacts.__struct_fields__
@@ -49,6 +50,16 @@ def test_it_is_concluded_exactly_where_nothing_is_missing_and_both_rounds_are_co
         assert concluded(facts, rounds) == (missing(facts) == () and rounds.complete)
         assert [item.code for item in explained(facts, TOLD)] == list(missing(facts))
     assert [facts for facts in EVERY if not missing(facts)] == [ALL_THERE]
+
+
+def test_its_evidence_is_both_rounds_in_order_by_the_wall_clock() -> None:
+    pieces = evidence(COMPLETE, 100.0, datetime(2026, 1, 1, 12, 0, 40, tzinfo=UTC))
+    assert [(item.kind, item.at[14:19], item.status, item.result) for item in pieces] == [
+        ("abort", "59:00", 409, None),
+        ("search", "59:01", None, "none"),
+        ("abort", "00:02", 409, None),
+        ("search", "00:03", None, "none"),
+    ]
 
 
 def test_once_something_was_heard_of_it_nothing_else_is_asked_of_a_person() -> None:

@@ -4,7 +4,7 @@ Each looks again after a change, and when the disk can be written again.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -16,15 +16,23 @@ from posd.payments.record import TransactionChanged, record, said_it_is
 from posd.records import terminals
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
+from posd.records.start import RETRY_STORING_SECONDS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.identity import AddressConflict
 from posd.terminals.interfaces import Interfaces, addresses_of
 
-#: While the disk is full, how often it is tried again, in seconds.
-RETRY_STORING_SECONDS = 1.0
-
 log = structlog.get_logger("posd.payments")
+
+
+async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> None:
+    """Do what writes, and again while the store does not take it; `about` is what the log names."""
+    while True:
+        try:
+            return await work()
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("payment.not_recorded", **about, error=str(error), retry_s=RETRY_STORING_SECONDS)
+            await asyncio.sleep(RETRY_STORING_SECONDS)
 
 
 # Addresses of this machine that come and go under payments that are running.
@@ -60,12 +68,7 @@ class AddressChanges(RecordService):
         """Check now, and again after each change, until cancelled."""
         while True:
             self._wake.clear()
-            try:
-                await self._look()
-            except (StorageUnavailable, CommitUncertain) as error:
-                log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
-                await asyncio.sleep(RETRY_STORING_SECONDS)
-                continue
+            await _until_stored(self._look)
             await self._wake.wait()
 
     async def _look(self) -> None:
@@ -118,13 +121,8 @@ class IdentityConflicts(RecordService):
         found = await self._store.read(rows.open_ones)
         self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
         while True:
-            try:
-                await self._record_right()
-                await self._mark()
-            except (StorageUnavailable, CommitUncertain) as error:
-                log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
-                await asyncio.sleep(RETRY_STORING_SECONDS)
-                continue
+            await _until_stored(self._record_right)
+            await _until_stored(self._mark)
             await self._wake.wait()
             self._wake.clear()
 
@@ -267,13 +265,8 @@ class UnreadApprovals(RecordService):
         """Raise and clear attentions."""
         while True:
             identity = await self._changing.get()
-            try:
-                await self._store.write(partial(self._settle, identity=identity))
-            except (StorageUnavailable, CommitUncertain) as error:
-                seconds = RETRY_STORING_SECONDS
-                log.warning("payment.not_recorded", transaction=identity, error=str(error), retry_s=seconds)
-                self._changing.put_nowait(identity)
-                await asyncio.sleep(seconds)
+            write = partial(self._store.write, partial(self._settle, identity=identity))
+            await _until_stored(write, transaction=identity)
 
     def _settle(self, unit: WriteTransaction, identity: str) -> None:
         """Record whether it is unread, as it is known now."""

@@ -63,13 +63,6 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class _Signed(msgspec.Struct, frozen=True):
-    """What a signature is verified by: the headers of the body with that digest, as Latin-1."""
-
-    of: str
-    headers: tuple[tuple[str, str], ...]
-
-
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
     """Store a refused body of an authentic callback, the same bytes once; return whether the limit allows it."""
     kept, there = unit.db.execute(
@@ -83,8 +76,10 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
     if carried := webhook_signatures.carried(came.headers):
-        headers = tuple((name.decode(), value.decode("latin-1")) for name, value in carried)
-        marks.add(unit.db, iso(came.at), marks.SIGNED, _Signed(_digest(channel, subject, came.body), headers))
+        # What a signature is verified by: the headers of the body with that digest, as Latin-1.
+        headers = [(name.decode(), value.decode("latin-1")) for name, value in carried]
+        signed = {"of": _digest(channel, subject, came.body), "headers": headers}
+        marks.add(unit.db, iso(came.at), marks.SIGNED, signed)
     return True
 
 
@@ -92,7 +87,7 @@ def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> Receiv
     """Return a body of the quarantine as if it arrived now, with those of its headers that a signature needs."""
     query = "SELECT detail FROM marks WHERE kind = ? AND detail ->> 'of' = ?"
     found = db.execute(query, (marks.SIGNED, _digest(item.channel, item.subject, item.body))).fetchone()
-    headers = msgspec.json.decode(found[0], type=_Signed).headers if found else ()
+    headers = msgspec.json.decode(found[0])["headers"] if found else ()
     return ReceivedCallback(
         item.body, item.peer, at, [(name.encode(), value.encode("latin-1")) for name, value in headers]
     )

@@ -28,8 +28,7 @@ from posd.httpd.server import HttpListener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.amounts import AmountRules
-from posd.payments.approval_checks import ApprovalChecks
-from posd.payments.attentions import AddressChanges, IdentityConflicts, UnreadApprovals
+from posd.payments.attentions import AddressChanges, ApprovalChecks, IdentityConflicts, UnreadApprovals
 from posd.payments.decide import Operators
 from posd.payments.inbox import Inbox
 from posd.payments.reconcile import Reconciler

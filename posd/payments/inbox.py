@@ -18,7 +18,7 @@ from posd.base.ids import Channel
 from posd.base.limits import Limit
 from posd.base.times import iso
 from posd.payments import journal, rows
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import CallbackBrokeOff, Overrun, apply
 from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import contradicts

@@ -15,7 +15,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.payments import rows
 from posd.payments.answers import FINAL_WORDS, RESULTS, Answer, SearchFailed, SearchHit, read_reply, request_body
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import record, with_unit

@@ -29,7 +29,7 @@ from posd.config.profile import OperationRow
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
 from posd.payments.answers import NAMES
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
 from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
 from posd.payments.record import begin, record

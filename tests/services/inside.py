@@ -15,7 +15,7 @@ from structlog.typing import EventDict
 from posd.config import load
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.model import Transaction
 from posd.payments.start import Payments
 from posd.printing import rows

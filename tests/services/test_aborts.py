@@ -14,7 +14,7 @@ from posd.base.problems import Problem
 from posd.config import load
 from posd.payments import rows
 from posd.payments.abort import Aborts
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.inbox import Inbox
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls

@@ -13,7 +13,7 @@ import pytest
 
 from posd.base import limits
 from posd.config import load
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.inbox import Inbox
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from posd.config import load
 from posd.payments import journal
 from posd.payments.abort import Aborts
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import NothingHeard
 from posd.payments.model import AttentionCode
 from posd.payments.reconcile import Reconciler

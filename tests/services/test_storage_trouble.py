@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from posd.base.problems import Problem
 from posd.payments import transitions
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.model import Transaction
 from posd.payments.record import begin
 from posd.payments.start import Payments

@@ -10,7 +10,7 @@ from posd.base.times import iso
 from posd.config import load
 from posd.payments import rows
 from posd.payments.abort import Aborts
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
 from posd.payments.schedule import ReconcileSettings

@@ -20,7 +20,7 @@ from posd.config import load
 from posd.daemon import sockets
 from posd.httpd.admission import AdmissionGate, RejectedTraffic
 from posd.httpd.server import HttpListener
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.inbox import Inbox
 from posd.records.callback_urls import CallbackUrls
 from posd.records.service import ServiceParts

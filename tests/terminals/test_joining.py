@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from posd.config import load
-from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.attentions import ApprovalChecks
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase

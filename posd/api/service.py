@@ -23,8 +23,7 @@ from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, MessageBatch, Notice, message, wants_stream
 from posd.payments.accounting import FeedOutcomes
 from posd.payments.model import Result
-from posd.records import feed_cursor
-from posd.records.feed_cursor import FeedPosition
+from posd.records.pages import FeedPosition, removed_up_to
 from posd.storage import changes, database_id, writer
 
 NO_METADATA = (
@@ -188,7 +187,7 @@ class _FeedReader(msgspec.Struct, eq=False):
         """Return the next messages. Raise Problem."""
         notices = b""
         if self.after is None:
-            known, after = await self.context.read(partial(feed_cursor.stand, place=self.place))
+            known, after = await self.context.read(self.place.stand)
             self.after = after
             if not known:
                 notices = message(NOTICE, _unknown(self.place, after))
@@ -202,7 +201,7 @@ class _FeedReader(msgspec.Struct, eq=False):
 
 
 def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWith | None) -> FeedPage:
-    (known, after), removed = feed_cursor.stand(db, place), feed_cursor.removed_up_to(db)
+    (known, after), removed = place.stand(db), removed_up_to(db)
     notices = [] if known else [_unknown(place, after)]
     if removed > after:
         notices.append(_removed(removed))
@@ -210,7 +209,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     back = after < place.seq
     found = [] if back else changes.after(db, after, limit)
     last = found[-1].seq if found else after
-    behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
+    behind = FeedPosition.of(found[-1], checked=True) if found else FeedPosition.behind(db, last)
     databases = database_id.ranges(db)
     present = databases[-1]
     numbers = metrics.read_gauges(db) if adds is not None and len(found) < limit else None
@@ -229,11 +228,11 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
 
 
 def _stretch(db: sqlite3.Connection, asked: _StreamQuery) -> FeedChunk:
-    removed = feed_cursor.removed_up_to(db)
+    removed = removed_up_to(db)
     found = changes.after(db, asked.after, asked.rows)
     data, after, more = bytearray(), asked.after, False
     for number, (change, document) in enumerate(zip(found, _documents(db, found, asked.adds), strict=True), 1):
-        data += message(change.kind, document, str(feed_cursor.of(change, checked=asked.checked)))
+        data += message(change.kind, document, str(FeedPosition.of(change, checked=asked.checked)))
         after, more = change.seq, len(data) >= BATCH_BYTES or number == asked.rows
         if more:
             break

@@ -15,8 +15,9 @@ from posd.base.ids import ID_PATTERN, ID_RULE, NIL_AND_MAX, NIL_OR_MAX, canonica
 from posd.base.problems import Problem
 from posd.base.text import composed, did_you_mean
 from posd.base.times import iso, read_moment
-from posd.records import feed_cursor, pages
+from posd.records import pages
 from posd.records.model import Phase
+from posd.records.pages import FeedPosition
 
 #: Prefix of query parameters that name a key of the metadata.
 METADATA = "metadata."
@@ -220,7 +221,7 @@ UUID = ParameterKind(
 JOB_ID = ParameterKind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
 CURSOR = ParameterKind(pages.decode_cursor, {"type": "string"})
 SEQ = whole(0, MAX_SEQ)
-PLACE = ParameterKind(feed_cursor.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
+PLACE = ParameterKind(FeedPosition.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
 
 #: Parameter of every call.
 AMOUNTS = Parameter(
@@ -291,7 +292,7 @@ FEED_AFTER = Parameter(
     PLACE,
     "only what comes after this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
     "`start` is the beginning too, and asks for ids with a check",
-    default=feed_cursor.FeedPosition(),
+    default=FeedPosition(),
     example="17",
 )
 FEED_WITH = Parameter(

@@ -1,10 +1,13 @@
-"""What lists share: the filters that rows of either kind have, their order, and a cursor that survives inserts.
+"""Where a reader goes on: in a list, by filters, an order and a cursor that survives inserts; and in the feed.
 
 A list is walked in the index of its own filter, newest first, until the page is full. Which one is said here, and not
 left to SQLite: it does not know how few are open, and would look for them among all.
 """
 
 import binascii
+import re
+import sqlite3
+import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -12,6 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from posd.records.model import Phase
+from posd.storage import changes, database_id
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: A page ends with the row that reaches this size in bytes. It bounds what is read for one answer.
 PAGE_BYTES = 1024 * 1024
@@ -111,3 +116,100 @@ def decode_cursor(text: str) -> tuple[str, str]:
     except (binascii.Error, UnicodeError, ValueError) as error:
         raise ValueError("is not a cursor that this list gave out") from error
     return created_at, identity
+
+
+# Places in the feed, and whether a reader can go on from one without missing anything.
+#
+# A place is the number of the last change that a reader has. Numbers go back where an operator puts an older copy of
+# the database in place (`posd restore` goes on above all numbers that were given out): then 9000 is another change than
+# it was, and nothing in the number says so. So a place can have a check with it, made of the change that it stands for:
+# `9000-5f3a9c01`. And changes go where retention removes what they are about: up to which number is kept as a mark.
+
+#: Where a reader begins who wants places with a check.
+START = "start"
+#: The check of a change that is not there any more.
+NO_CHECK = "00000000"
+#: Kind of the mark that says up to which number retention has removed changes.
+REMOVED = "feed_removed"
+#: SQLite's largest integer: no change has a higher number.
+MAX_SEQ = 2**63 - 1
+
+_TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
+
+
+class FeedPosition(msgspec.Struct, frozen=True):
+    """The number of a change, 0 before the first. `check` is empty if the number alone is known."""
+
+    seq: int = 0
+    check: str = ""
+    #: Whether the reader wants checks with the places that it is given.
+    checked: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "FeedPosition":
+        """Read a place. Raise ValueError."""
+        if text == START:
+            return cls(checked=True)
+        found = _TEXT.fullmatch(text)
+        if found is None or int(found[1]) > MAX_SEQ:
+            raise ValueError(
+                f"must be a whole number from 0 to {MAX_SEQ}, or a place as this feed gave it (`12-5f3a9c01`), "
+                "or `start`"
+            )
+        return cls(int(found[1]), found[2] or "", checked=found[2] is not None)
+
+    @classmethod
+    def of(cls, change: RecordedChange, *, checked: bool) -> "FeedPosition":
+        """Return the place behind a change."""
+        return cls(change.seq, _check(change) if checked else "", checked)
+
+    @classmethod
+    def behind(cls, db: sqlite3.Connection, seq: int) -> "FeedPosition":
+        """Return the place behind the change of a number, with a check."""
+        found = _at(db, seq) if seq else None
+        return cls.of(found, checked=True) if found is not None else cls(seq, NO_CHECK if seq else "", checked=True)
+
+    def stand(self, db: sqlite3.Connection) -> tuple[bool, int]:
+        """Return whether the feed knows a place, and the number to go on after.
+
+        If it does not know it, the reader may have missed something.
+        """
+        if self.seq == 0:
+            return True, 0
+        found = _at(db, self.seq)
+        if found is not None:
+            same = self.check in ("", _check(found))
+            return same, self.seq if same else 0
+        if self.seq > database_id.last_seq(db):
+            return False, 0  # given by a database that was ahead of this one
+        return self.seq <= removed_up_to(db), self.seq  # else it is between the numbers of two databases
+
+    def __str__(self) -> str:
+        if self.checked and not self.seq:
+            return START
+        return f"{self.seq}-{self.check}" if self.check else str(self.seq)
+
+
+def removed_up_to(db: sqlite3.Connection) -> int:
+    """Return the highest number of a change that retention has removed, 0 where it removed none."""
+    row = db.execute("SELECT max(CAST(detail AS INTEGER)) FROM marks WHERE kind = ?", (REMOVED,)).fetchone()
+    return row[0] or 0
+
+
+def note_removed(unit: WriteTransaction, seq: int) -> None:
+    """Record that changes up to this number were removed, in the commit that removes them."""
+    if seq > removed_up_to(unit.db):
+        unit.db.execute("DELETE FROM marks WHERE kind = ?", (REMOVED,)).close()
+        unit.db.execute(
+            "INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?, ?)",
+            (REMOVED, str(seq)),
+        ).close()
+
+
+def _at(db: sqlite3.Connection, seq: int) -> RecordedChange | None:
+    found = changes.after(db, seq - 1, 1)
+    return found[0] if found and found[0].seq == seq else None
+
+
+def _check(change: RecordedChange) -> str:
+    return f"{zlib.crc32(f'{change.seq} {change.at} {change.kind} {change.id} {change.reason}'.encode()):08x}"

@@ -19,7 +19,7 @@ from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
-from posd.records import feed_cursor
+from posd.records import pages
 from posd.records.model import Pruned, PrunedJob
 from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage.writer import WriteTransaction
@@ -256,7 +256,7 @@ def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSp
 def remove_lines(unit: WriteTransaction, numbers: Sequence[int]) -> None:
     """Remove lines of the feed, and record the highest removed number."""
     if numbers:
-        feed_cursor.note_removed(unit, max(numbers))
+        pages.note_removed(unit, max(numbers))
     unit.db.executemany("DELETE FROM changes WHERE seq = ?", ((number,) for number in numbers)).close()
 
 

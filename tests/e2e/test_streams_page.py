@@ -12,7 +12,7 @@ from posd.calls import streams
 from posd.calls.parameters import DEFAULT_LIMIT, MAX_LIMIT
 from posd.httpd import connection
 from posd.httpd.server import WRITE_AHEAD_BYTES
-from posd.records import feed_cursor
+from posd.records import pages
 from tests.support.events import APPROVED
 from tests.support.shop import Shop, open_shop
 
@@ -56,7 +56,7 @@ def test_the_numbers_of_the_page() -> None:
         f"**nothing for {connection.TAKE_SECONDS:g} s**",
         f"nothing for another {connection.LINGER_SECONDS:g} s is aborted",
         f"`limit` is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most",
-        f"`?after={feed_cursor.START}`",
+        f"`?after={pages.START}`",
     ):
         assert words in PAGE, words
 

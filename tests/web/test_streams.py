@@ -28,7 +28,7 @@ from posd.httpd import connection
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import WRITE_AHEAD_BYTES, HttpListener
 from posd.payments.handlers import name
-from posd.records import feed_cursor
+from posd.records.pages import FeedPosition
 from posd.storage import changes
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
@@ -566,7 +566,7 @@ async def test_the_place_of_a_change_that_was_removed_is_good(house: House) -> N
 
 @pytest.mark.parametrize("text", ["0", "12", "12-5f3a9c01", "start"])
 def test_a_place_is_written_as_it_is_read(text: str) -> None:
-    assert str(feed_cursor.parse(text)) == text
+    assert str(FeedPosition.parse(text)) == text
 
 
 # Many

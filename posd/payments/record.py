@@ -1,7 +1,7 @@
 """The one way by which a payment is recorded and changes: its row, its lease, its final event, its line of the feed.
 
-Each function runs inside a commit. A listener of the hub gets a `TransactionChanged` after the COMMIT, with the payment
-before and after it and its cause; `tell`, which logs, is one of them.
+Each function but `recover` runs inside a commit. A listener of the hub gets a `TransactionChanged` after the COMMIT,
+with the payment before and after it and its cause; `tell`, which logs, is one of them.
 """
 
 import sqlite3

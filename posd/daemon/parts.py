@@ -44,7 +44,7 @@ from posd.printing.record import PrintJobChanged
 from posd.printing.schedule import PollLimits
 from posd.printing.start import Printing, PrintTurns
 from posd.records.callback_urls import CallbackUrls
-from posd.records.quotas import LimitCounters, Quotas, tell
+from posd.records.quotas import Quotas
 from posd.records.service import ServiceParts
 from posd.records.witness_file import WitnessFile
 from posd.storage.backup import BackupFolder
@@ -112,8 +112,7 @@ class Daemon:
             self.discovery = surroundings.discovery(config.discovery, self.fleet, self.interfaces, self.now)
         else:
             self.fleet.state.no_address = "discovery is switched off, and the configuration gives it no base_url"
-        disk = FreeSpace(config.database.path.parent, monotonic)
-        self.quotas = Quotas(LimitCounters(tell, monotonic), disk)
+        self.quotas = Quotas(FreeSpace(config.database.path.parent, monotonic))
 
     def build(self, listening: socket, callback_urls: CallbackUrls) -> None:
         """Build the parts behind the listener of the terminals, and connect them."""

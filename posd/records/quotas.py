@@ -34,11 +34,7 @@ def tell(limit: Limit, **about: int | None) -> None:
 class LimitCounters:
     """Counts how often each limit was reached; calls `tell` once an hour. `clock`: monotonic seconds."""
 
-    def __init__(
-        self,
-        tell: Callable[..., None] = lambda *_about, **_more: None,
-        clock: Callable[[], float] = lambda: 0.0,
-    ) -> None:
+    def __init__(self, tell: Callable[..., None] = tell, clock: Callable[[], float] = monotonic) -> None:
         self.counts = Counter({limit.name: 0 for limit in ALL})
         self._tell = tell
         self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # of each limit and user
@@ -60,13 +56,8 @@ class LimitCounters:
 class Quotas:
     """What may still be kept. `free` is the disk of the database, None if unchecked."""
 
-    def __init__(
-        self,
-        reached: LimitCounters | None = None,
-        free: FreeSpace | None = None,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self.reached = reached or LimitCounters()
+    def __init__(self, free: FreeSpace | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.reached = LimitCounters()
         self._free = free
         self._events = of_a_day(limits.EVENTS_OF_TERMINAL, clock)
         self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)

@@ -13,7 +13,8 @@ from posd.calls.app import ClientGone
 from posd.calls.streams import Streams, T
 from posd.httpd.connection import BodyChannel
 from posd.records.quotas import Quotas
-from posd.records.start import Missing, not_here
+from posd.records.service import Missing
+from posd.records.start import not_here
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

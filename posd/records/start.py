@@ -20,8 +20,7 @@ from posd.httpd.admission import SocketPeer
 from posd.records.model import Phase
 from posd.records.quotas import SenderQuotas
 from posd.records.request import MalformedJson, RequestFault, malformed
-from posd.records.service import Missing as Missing
-from posd.records.service import ServiceParts
+from posd.records.service import Missing, ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.marks import MissingRecords

@@ -77,14 +77,6 @@ def _root(original: Transaction) -> str:
     return above or original.client_transaction_id
 
 
-def members(db: sqlite3.Connection, original: Transaction | None, reference: str | None = None) -> list[Transaction]:
-    """Return what derives from an original and from its re-authorizations, oldest first.
-
-    Of an original that is not known: what was sent under the same reference, and what derives from that.
-    """
-    return list(ChainLinks(db).members(original, reference).values())
-
-
 def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
     """Return the payment that a void, a refund or a tip changes, None for other types and if not known."""
     identity = None if transaction.type in STANDALONE else original_of(db, transaction)
@@ -141,7 +133,10 @@ class ChainLinks:
         return found | sent
 
     def members(self, original: Transaction | None, reference: str | None = None) -> dict[int, Transaction]:
-        """Return rowid -> transaction of what `chains.members` returns, oldest first."""
+        """Return rowid -> transaction of what derives from an original and from its re-authorizations, oldest first.
+
+        Of an original that is not known: what was sent under the same reference, and what derives from that.
+        """
         found: dict[int, str] = {}
         if original is None:
             found |= self._sent_under(reference.upper()) if reference else {}

@@ -192,13 +192,13 @@ def final_body(db: sqlite3.Connection, client_transaction_id: str) -> bytes | No
     return row[0] if row else None
 
 
-def events(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -> list[StoredEvent]:
-    """Return the recorded events of a transaction after a seq, in the order of arrival."""
-    return list(each_event(db, client_transaction_id, after))
+def events(db: sqlite3.Connection, client_transaction_id: str) -> list[StoredEvent]:
+    """Return the recorded events of a transaction, in the order of arrival."""
+    return list(each_event(db, client_transaction_id, 0))
 
 
-def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -> Iterator[StoredEvent]:
-    """Yield them one by one, as they are read."""
+def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int) -> Iterator[StoredEvent]:
+    """Yield those after a seq one by one, as they are read."""
     rows = db.execute(
         "SELECT seq, received_at, verdict, status, body FROM payment_events"
         " WHERE client_transaction_id = ? AND seq > ? ORDER BY seq",

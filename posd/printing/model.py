@@ -28,7 +28,7 @@ from msgspec import Meta
 
 from posd.base.times import iso
 from posd.records.model import Phase, RecordAttention, RecordState, attended, clear
-from posd.terminals.attempt import Attempt, Doubtful, NeverSent, StartRefused, judge_start, with_remark
+from posd.terminals.attempt import Doubtful, NeverSent, StartRefused, with_remark
 
 
 class JobReport(msgspec.Struct, frozen=True):
@@ -62,15 +62,6 @@ NAMES: Mapping[type[Judgement], str] = {
     NeverSent: "unsent",
     Doubtful: "in_doubt",
 }
-
-
-def judge_reply(attempt: Attempt, said: JobAccepted | Doubtful, *, reads_errors: bool = True) -> Judgement:
-    """Judge the one attempt to create a job; `said` is what its reply says, in case it is a 2xx.
-
-    The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job,
-    but for one with an error: it may have it, and is asked. `reads_errors` as of `judge_start`.
-    """
-    return judge_start(attempt, lambda _reply: said, reads_errors=reads_errors)
 
 
 _set = msgspec.structs.replace

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from posd.base.damaged_json import UNREADABLE, decoded
 from posd.base.json_types import Object, as_text, decode
-from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus, judge_reply
-from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, with_remark
+from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus
+from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, judge_start, with_remark
 
 #: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 512
@@ -81,11 +81,15 @@ def read_status(body: bytes) -> str:
 
 
 def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
-    """Judge the one attempt to create a job; `reads_errors` as of `judge_start`."""
+    """Judge the one attempt to create a job; `reads_errors` as of `judge_start`.
+
+    The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job,
+    but for one with an error: it may have it, and is asked.
+    """
     said: JobAccepted | Doubtful = JobAccepted()
     if isinstance(attempt, Replied) and attempt.complete:
         said = _read_acceptance(attempt, reads_errors)
-    return judge_reply(attempt, said, reads_errors=reads_errors)
+    return judge_start(attempt, lambda _reply: said, reads_errors=reads_errors)
 
 
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:

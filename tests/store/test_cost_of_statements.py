@@ -114,7 +114,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "with a reference": lambda db: chains.with_reference(db, "r", "SN-1"),
     "another with the reference": lambda db: chains.another_with_reference(db, payment(db)),
     "derived": lambda db: chains.derived_ids(db, payment(db)),
-    "members": lambda db: chains.members(db, payment(db), "R"),
+    "members": lambda db: chains.ChainLinks(db).members(payment(db), "R"),
     "original": lambda db: chains.original_of(db, payment(db)),
     "whole": lambda db: chains.ChainLinks(db, 300).whole(payment(db)),
     "a search's control": lambda db: rows.search_control(db, "SN-2"),

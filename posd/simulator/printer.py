@@ -18,7 +18,7 @@ from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
-from posd.simulator.record import Job, PrintRecord, Taken
+from posd.simulator.record import Job, PrintRecord
 from posd.simulator.scenario import CHOICE, ENDS, Call, Reply, ScenarioPrintStatus, draw, prints
 from posd.simulator.settings import Settings
 from posd.simulator.wire import AccessMode
@@ -75,7 +75,7 @@ class Printer:
     def catch_up(self) -> None:
         """Record printed jobs that a killed process did not record; called once in a process."""
         for job in self._record:
-            if job.status in ENDS and self._ledger.lacks(job.taken.slip):
+            if job.status in ENDS and self._ledger.lacks(job.slip):
                 _add_printed(self._ledger, job)
 
     def start(self) -> None:
@@ -104,16 +104,16 @@ class Printer:
         except Refused as refused:
             self._ledger.add("print", **asked, http_status=int(refused.status), code=refused.code, scenario=None)
             return self._envelope.answer(refused)
-        scenario = prints()[request.scenario]
+        scenario = request.scenario
         creation = scenario.creation
-        taken = replace(request, print_job_id=f"terminal-{request.slip}") if scenario.own_id else request
-        answer = self._answer(creation, "create", request.print_job_id, (HTTPStatus.ACCEPTED, Job(taken).told()))
-        self._ledger.add(
-            "print", **asked, http_status=answer.http_status, code=_code(answer), scenario=request.scenario
-        )
-        job = self._take(taken)
-        if job is not None and creation.after_webhook:
-            return replace(answer, awaited=self._tasks.begin(job.called.wait()))
+        job = replace(request, print_job_id=f"terminal-{request.slip}") if scenario.own_id else request
+        answer = self._answer(creation, "create", request.print_job_id, (HTTPStatus.ACCEPTED, job.told()))
+        self._ledger.add("print", **asked, http_status=answer.http_status, code=_code(answer), scenario=request.name)
+        if creation.taken and scenario.memory != "none":
+            self._record.take(job)
+            self._waiting.put_nowait(job)
+            if creation.after_webhook:
+                return replace(answer, awaited=self._tasks.begin(job.called.wait()))
         return answer
 
     def status(self, print_job_id: str | None) -> Answer:
@@ -141,11 +141,11 @@ class Printer:
         """Return the printed jobs, oldest first: ids, time, the document as received and as text."""
         return [
             {
-                "print_job_id": job.taken.print_job_id,
-                "external_reference": job.taken.external_reference,
+                "print_job_id": job.print_job_id,
+                "external_reference": job.external_reference,
                 "printed_at": job.ended_at,
-                "document": job.taken.document,
-                "text": on_paper(job.taken.document),
+                "document": job.document,
+                "text": on_paper(job.document),
             }
             for job in sorted(self._record, key=lambda job: job.ended_at or "")
             if job.status in ENDS and job.scenario.prints
@@ -161,26 +161,18 @@ class Printer:
         """Add paper: a job that waits for it continues, and with it the printer."""
         self._paper.set()
 
-    def _admit(self, body: bytes) -> Taken:
+    def _admit(self, body: bytes) -> Job:
         request = read_print(body, self._scenario)
         if self._waiting.qsize() >= MAX_WAITING:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "SPOOL_FULL", f"{MAX_WAITING} print jobs wait already")
         armed, self.armed = self.armed, None
-        return request if armed is None else replace(request, scenario=armed)
+        return request if armed is None else replace(request, name=armed)
 
     def _answer(self, reply: Reply, call: str, print_job_id: str, usual: messages.Usual) -> Answer:
         """Return the reply to a call as the job's scenario changes it, for the configured number of calls."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
         return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._envelope)
-
-    def _take(self, taken: Taken) -> Job | None:
-        scenario = prints()[taken.scenario]
-        if not scenario.creation.taken or scenario.memory == "none":
-            return None
-        job = self._record.take(taken)
-        self._waiting.put_nowait(job)
-        return job
 
     def _random(self, print_job_id: str, what: str) -> Random:
         return Random(f"{self._seed}/{print_job_id}/{what}")  # noqa: S311 - reproducible, not secret
@@ -191,11 +183,11 @@ class Printer:
             try:
                 await self._print(job)
             except Exception:  # noqa: BLE001 - a fault of the simulator: the next job can still be printed
-                _log.exception("the simulated print job %s broke off", job.taken.print_job_id)
+                _log.exception("the simulated print job %s broke off", job.print_job_id)
 
     async def _print(self, job: Job) -> None:
         scenario = job.scenario
-        rng = self._random(job.taken.print_job_id, "print")
+        rng = self._random(job.print_job_id, "print")
         await self._clock.sleep(draw(PICK_UP, rng))
         self._enter(job, ScenarioPrintStatus.IN_PROGRESS)
         match scenario.jam:
@@ -212,7 +204,7 @@ class Printer:
         """Enter a state: recorded first, so that a query finds what the webhook reports."""
         self._record.enter(job, status)
         if status is ScenarioPrintStatus.IN_PROGRESS:
-            self._ledger.add("printing", print_job_id=job.taken.print_job_id)
+            self._ledger.add("printing", print_job_id=job.print_job_id)
         else:
             _add_printed(self._ledger, job)
 
@@ -221,8 +213,8 @@ class Printer:
 
         Source: terminal API, Printing.
         """
-        rng = self._random(job.taken.print_job_id, "webhook")
-        url = job.taken.webhook_url
+        rng = self._random(job.print_job_id, "webhook")
+        url = job.webhook_url
         for number, call in enumerate(job.scenario.webhooks if url else (), start=1):
             await self._clock.sleep(draw(call.after, rng))
             await self._call(job, url or "", number, call)
@@ -235,7 +227,7 @@ class Printer:
             outcome = await self.poster.post(url, body, distrusted=call.distrusted)
         self._ledger.add(
             "print_webhook",
-            print_job_id=job.taken.print_job_id,
+            print_job_id=job.print_job_id,
             named=said.get("printJobId"),
             status=job.status,
             call=number,
@@ -243,7 +235,7 @@ class Printer:
         )
 
 
-def read_print(raw: bytes, default_scenario: str) -> Taken:
+def read_print(raw: bytes, default_scenario: str) -> Job:
     """Read and check the request that creates a job; `document` is the printed part.
 
     Of the body only its ids and `webhookUrl` are published; the member `document` is an assumption. Without it, the
@@ -268,7 +260,7 @@ def read_print(raw: bytes, default_scenario: str) -> Taken:
     scenario = reference.removeprefix(CHOICE) if reference.startswith(CHOICE) else default_scenario
     if scenario not in prints():
         raise invalid("externalReference", f"must name a scenario after {CHOICE} (posd simulate --list shows them)")
-    return Taken(str(uuid.uuid4()), print_job_id, reference, url, scenario, document)
+    return Job(str(uuid.uuid4()), print_job_id, reference, url, scenario, document)
 
 
 def _code(answer: Answer) -> str | None:
@@ -287,11 +279,11 @@ def _add_printed(ledger: Ledger, job: Job) -> None:
     fault = job.scenario.fault
     ledger.add(
         "printed",
-        print_job_id=job.taken.print_job_id,
-        slip=job.taken.slip,
+        print_job_id=job.print_job_id,
+        slip=job.slip,
         status=job.status,
         error_code=None if fault is None else fault.code,
-        text=on_paper(job.taken.document) if job.scenario.prints else None,
+        text=on_paper(job.document) if job.scenario.prints else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -155,22 +155,15 @@ def _refused(code: str, message: str) -> Refused:
 
 
 @dataclass(slots=True)
-class Taken:
-    """Accepted job. `print_job_id` is the terminal's id, `slip` is unique."""
+class Job:
+    """Accepted job, and its state. `print_job_id` is the terminal's id, `slip` is unique, `name` its scenario's."""
 
     slip: str
     print_job_id: str
     external_reference: str
     webhook_url: str | None
-    scenario: str
+    name: str
     document: Any
-
-
-@dataclass(slots=True)
-class Job:
-    """A job and its state."""
-
-    taken: Taken
     status: ScenarioPrintStatus = ScenarioPrintStatus.PENDING
     #: Time of its end, in the ledger's format.
     ended_at: str | None = None
@@ -180,19 +173,26 @@ class Job:
     @property
     def scenario(self) -> PrintScenario:
         """The scenario of the job."""
-        return prints()[self.taken.scenario]
+        return prints()[self.name]
 
     def told(self) -> dict[str, str]:
         """Return the fields of a webhook or a query (terminal API, Printing)."""
         said = {
-            "printJobId": self.taken.print_job_id,
+            "printJobId": self.print_job_id,
             "status": self.status.value,
-            "externalReference": self.taken.external_reference,
+            "externalReference": self.external_reference,
         }
         fault = self.scenario.fault
         if self.status is ScenarioPrintStatus.FAILED and fault is not None:
             said |= {"errorCode": fault.code, "errorMessage": fault.message}
         return said
+
+
+#: Member of a line `taken` -> field of the job.
+_REQUEST = {
+    **{name: name for name in ("slip", "print_job_id", "external_reference", "webhook_url", "document")},
+    "scenario": "name",
+}
 
 
 class PrintRecord:
@@ -216,31 +216,34 @@ class PrintRecord:
         """Return the job with this id of the terminal, or None."""
         return self._newest.get(print_job_id)
 
-    def take(self, taken: Taken) -> Job:
+    def take(self, job: Job) -> None:
         """Record a job; it is in the file on return if its scenario stores it there."""
-        self._write(taken, {"op": "taken", **asdict(taken)})
-        return self._jobs[taken.slip]
+        request = {member: getattr(job, name) for member, name in _REQUEST.items()}
+        self._write(job, {"op": "taken", **request})
+        self._add(job)
 
     def enter(self, job: Job, status: ScenarioPrintStatus) -> None:
         """Set the state of a job."""
         at = wire.timestamp() if status in ENDS else None
-        self._write(job.taken, {"op": "state", "slip": job.taken.slip, "status": status, "at": at})
+        self._write(job, {"op": "state", "slip": job.slip, "status": status, "at": at})
+        job.status, job.ended_at = status, at
 
     def close(self) -> None:
         """Close the file."""
         self._journal.close()
 
-    def _write(self, taken: Taken, change: dict[str, Any]) -> None:
-        if prints()[taken.scenario].memory == "on-file":
+    def _write(self, job: Job, change: dict[str, Any]) -> None:
+        if job.scenario.memory == "on-file":
             self._journal.append(change)
-        self._apply(change)
+
+    def _add(self, job: Job) -> None:
+        self._jobs[job.slip] = self._newest[job.print_job_id] = job
 
     def _apply(self, change: dict[str, Any]) -> None:
-        fields = {name: value for name, value in change.items() if name != "op"}
         if change["op"] == "taken":
-            job = Job(Taken(**fields))
+            job = Job(**{name: change[member] for member, name in _REQUEST.items()})
             job.scenario  # noqa: B018 - raises KeyError if a file names one that is gone
-            self._jobs[job.taken.slip] = self._newest[job.taken.print_job_id] = job
+            self._add(job)
         else:
-            job = self._jobs[fields["slip"]]
-            job.status, job.ended_at = ScenarioPrintStatus(fields["status"]), fields["at"]
+            job = self._jobs[change["slip"]]
+            job.status, job.ended_at = ScenarioPrintStatus(change["status"]), change["at"]

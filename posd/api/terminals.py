@@ -45,15 +45,12 @@ class IdentityDecision(Signed, frozen=True):
     ]
 
 
-class _Decision(msgspec.Struct, frozen=True):
-    operator: str
-    note: str
-    uid: int | None
-    base_url: str
+#: Base URL, operator, note, user id.
+_Decision = tuple[str, str, str, int | None]
 
 
 def _read_decision(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Decision:
-    return _Decision(operator, note, uid, reader.required_text("base_url", MAX_URL))
+    return reader.required_text("base_url", MAX_URL), operator, note, uid
 
 
 IDENTITY_ROW: DecisionRow[_Decision] = (_read_decision, IdentityDecision)
@@ -71,15 +68,12 @@ class CommissionRequest(Signed, frozen=True):
     ]
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    operator: str
-    note: str
-    uid: int | None
-    proven: tuple[Part, ...]
+#: Operator, note, user id, and what was seen working.
+_Seen = tuple[str, str, int | None, tuple[Part, ...]]
 
 
 def _read_seen(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Seen:
-    return _Seen(operator, note, uid, _parts(reader))
+    return operator, note, uid, _parts(reader)
 
 
 def _parts(reader: FieldReader) -> tuple[Part, ...]:
@@ -148,9 +142,9 @@ class TerminalCalls:
     async def decide_identity(self, request: Request) -> Response:
         """`POST /terminals/{serial}/identity`: trust the device at that address to be the terminal."""
         serial = parameters.path(request, parameters.SERIAL)
-        said = decided(IDENTITY_ROW, request.state.body, request.state.uid, "nothing was decided")
+        decision = decided(IDENTITY_ROW, request.state.body, request.state.uid, "nothing was decided")
         terminal = self._fleet.known(serial)
-        trusted = terminal.decision(said.base_url, said.operator, said.note, said.uid)
+        trusted = terminal.decision(*decision)
         await terminals.decide_identity(self._store, terminal, trusted)
         return await self._document(serial)
 
@@ -167,10 +161,9 @@ class TerminalCalls:
     async def commission_terminal(self, request: Request) -> Response:
         """`POST /terminals/{serial}/commission`: record the functions that were seen working."""
         serial = parameters.path(request, parameters.SERIAL)
-        said = decided(COMMISSION_ROW, request.state.body, request.state.uid, "nothing was recorded")
+        seen = decided(COMMISSION_ROW, request.state.body, request.state.uid, "nothing was recorded")
         profile, at = self._fleet.known(serial).profile_version, iso(self._context.now())
-        seen = Commission(serial, at, said.operator, said.note, said.uid, said.proven, profile)
-        await terminals.record_commission(self._store, self._fleet, seen)
+        await terminals.record_commission(self._store, self._fleet, Commission(serial, at, *seen, profile))
         return await self._document(serial)
 
     async def _document(self, serial: str) -> Response:

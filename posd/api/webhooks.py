@@ -10,8 +10,8 @@ Source: terminal API, Events, Printing, Delivery.
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import structlog
@@ -103,38 +103,36 @@ class BodyBudget:
         self.of_subject = Allowance(of_subject)
         self.bodies = Allowance(FREE_BODIES_OF_SUBJECT)
 
+    @contextmanager
+    def reserve(self, subject: str) -> Iterator[Callable[[int], None]]:
+        """Reserve the share of one body for the block.
 
-class BodyReservation:
-    """Share of one body in the room. A context manager that returns it at the end."""
+        Yield what reserves room for one more piece, of so many bytes. It raises BodyBudgetFull.
+        """
+        free = 0 if self.bodies.seconds_until(subject) else SMALL_BYTES
+        taken = 0
 
-    def __init__(self, room: BodyBudget, subject: str) -> None:
-        self._room = room
-        self._subject = subject
-        self._free = 0 if room.bodies.seconds_until(subject) else SMALL_BYTES
-        self._count = 0
+        def take(count: int) -> None:
+            nonlocal free, taken
+            rest = count - min(count, free)
+            free -= count - rest
+            if not rest:
+                return
+            size, own = self.size, self.of_subject
+            if size.used() + rest > size.room or own.used(subject) + rest > own.room:
+                raise BodyBudgetFull
+            size.take(amount=rest)
+            own.take(subject, rest)
+            taken += rest
 
-    def take(self, count: int) -> None:
-        """Reserve room for one more piece. Raise BodyBudgetFull."""
-        free = min(count, self._free)
-        self._free -= free
-        rest, size, subject = count - free, self._room.size, self._room.of_subject
-        if not rest:
-            return
-        if size.used() + rest > size.room or subject.used(self._subject) + rest > subject.room:
-            raise BodyBudgetFull
-        size.take(amount=rest)
-        subject.take(self._subject, rest)
-        self._count += rest
-
-    def __enter__(self) -> Self:
-        self._room.bodies.take(self._subject)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._room.bodies.give_back(self._subject)
-        if self._count:
-            self._room.size.give_back(amount=self._count)
-            self._room.of_subject.give_back(self._subject, self._count)
+        self.bodies.take(subject)
+        try:
+            yield take
+        finally:
+            self.bodies.give_back(subject)
+            if taken:
+                self.size.give_back(amount=taken)
+                self.of_subject.give_back(subject, taken)
 
 
 class WebhookApp:
@@ -208,10 +206,10 @@ class WebhookApp:
     async def _answer(self, call: _Callback) -> int:
         """Handle a callback with a valid token; return the status, 0 if the client is gone."""
         try:
-            with BodyReservation(self._room, call.identity) as held:
+            with self._room.reserve(call.identity) as take:
                 if (place := call.scope["state"]["place"]) is not None:
                     place.keep()
-                return await self._take(call, held)
+                return await self._take(call, take)
         except BodyBudgetFull:
             self._noise.note("no_room", call.peer)
             await call.row.inbox.broke_off(call.identity)
@@ -219,14 +217,14 @@ class WebhookApp:
             await bodies.refuse(call.receive, call.send, reply.status, _retry(reply))
             return reply.status
 
-    async def _take(self, call: _Callback, held: BodyReservation) -> int:
+    async def _take(self, call: _Callback, take: Callable[[int], None]) -> int:
         """Read the body of an authentic callback, respond, and return the status; 0 if the client is gone.
 
         Raise BodyBudgetFull before any response.
         """
         row, identity, scope = call.row, call.identity, call.scope
         try:
-            body = await bodies.read(call.receive, scope, row.max_body_bytes, BODY_SECONDS, held.take)
+            body = await bodies.read(call.receive, scope, row.max_body_bytes, BODY_SECONDS, take)
         except bodies.BodyAborted:
             await row.inbox.broke_off(identity)
             return 0

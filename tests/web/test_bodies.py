@@ -118,44 +118,45 @@ async def test_an_early_answer_does_not_wait_for_ever(monkeypatch: pytest.Monkey
 def test_room_is_limited_in_total_and_for_each_subject() -> None:
     room, free = webhooks.BodyBudget(100, 60), webhooks.SMALL_BYTES
     with ExitStack() as stack:
-        first, again, b, c = (stack.enter_context(webhooks.BodyReservation(room, subject)) for subject in "aabc")
-        first.take(free + 60)
+        of_first, of_again = ExitStack(), ExitStack()
+        first, again = of_first.enter_context(room.reserve("a")), of_again.enter_context(room.reserve("a"))
+        b, c = (stack.enter_context(room.reserve(subject)) for subject in "bc")
+        first(free + 60)
         with pytest.raises(webhooks.BodyBudgetFull):
-            again.take(free + 1)
-        b.take(free + 40)
-        c.take(free)
+            again(free + 1)
+        b(free + 40)
+        c(free)
         with pytest.raises(webhooks.BodyBudgetFull):
-            c.take(1)
-        again.__exit__()
+            c(1)
+        of_again.close()
         with pytest.raises(webhooks.BodyBudgetFull):
-            c.take(1)
-        first.__exit__()
-        c.take(60)
-        stack.pop_all()
+            c(1)
+        of_first.close()
+        c(60)
 
 
 def test_a_small_body_has_room_where_there_is_none_and_a_large_one_gives_its_own_back() -> None:
     room = webhooks.BodyBudget(100, 100)
-    with webhooks.BodyReservation(room, "large") as large:
-        large.take(webhooks.SMALL_BYTES + 100)
-        with webhooks.BodyReservation(room, "small") as small:
-            small.take(webhooks.SMALL_BYTES // 2)
-            small.take(webhooks.SMALL_BYTES // 2)
+    with room.reserve("large") as large:
+        large(webhooks.SMALL_BYTES + 100)
+        with room.reserve("small") as small:
+            small(webhooks.SMALL_BYTES // 2)
+            small(webhooks.SMALL_BYTES // 2)
             with pytest.raises(webhooks.BodyBudgetFull):
-                small.take(1)
-    with webhooks.BodyReservation(room, "another") as another:
-        another.take(webhooks.SMALL_BYTES + 100)
+                small(1)
+    with room.reserve("another") as another:
+        another(webhooks.SMALL_BYTES + 100)
 
 
 def test_more_bodies_of_one_subject_than_have_a_share_need_room_for_all_of_them() -> None:
     room = webhooks.BodyBudget(100, 50)
     with ExitStack() as stack:
         for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):
-            stack.enter_context(webhooks.BodyReservation(room, "a")).take(webhooks.SMALL_BYTES)
-        one_more = stack.enter_context(webhooks.BodyReservation(room, "a"))
-        one_more.take(50)
+            stack.enter_context(room.reserve("a"))(webhooks.SMALL_BYTES)
+        one_more = stack.enter_context(room.reserve("a"))
+        one_more(50)
         with pytest.raises(webhooks.BodyBudgetFull):
-            one_more.take(1)
-        stack.enter_context(webhooks.BodyReservation(room, "b")).take(webhooks.SMALL_BYTES)
-    with webhooks.BodyReservation(room, "a") as again:
-        again.take(webhooks.SMALL_BYTES)
+            one_more(1)
+        stack.enter_context(room.reserve("b"))(webhooks.SMALL_BYTES)
+    with room.reserve("a") as again:
+        again(webhooks.SMALL_BYTES)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from posd.client import calls, documents
 from posd.client.calls import Call, Reply, StreamItem
 from posd.client.documents import (
     SAME_CALL,
-    Document,
     ForeignAnswer,
+    FromDocument,
     OutcomeUnknown,
     PosdError,
     Problem,
@@ -98,15 +98,8 @@ def is_awaited(error: PosdError) -> bool:
     return error.passes or (error.next_step == SAME_CALL and error.retry_after_seconds is not None)
 
 
-class Readable(Protocol):
-    """Type that is read from a document."""
-
-    @classmethod
-    def read(cls, source: Document) -> Self:
-        """Read it. Raise ValueError."""
-
-
-R = TypeVar("R", bound=Readable)
+#: Type that is read from a document.
+R = TypeVar("R", bound=FromDocument)
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from posd.cli.app.connection import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
 from posd.client import calls, plans
-from posd.client.documents import PosdError, encode
+from posd.client.documents import FromDocument, PosdError, encode
 from posd.client.plans import Place
 
 #: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.
@@ -41,15 +41,10 @@ class CurrentState:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """An event of the terminal: `{seq, received_at, verdict, event}`."""
+class Arrived(FromDocument):
+    """An event of the terminal, an item of the event stream: `{seq, received_at, verdict, event}`."""
 
-    item: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, source: Mapping[str, Any]) -> Self:
-        """Process an item of the event stream."""
-        return cls(source)
+    document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,6 @@ class CertificatePair(msgspec.Struct, frozen=True):
         return f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"
 
 
-class NotRenewed(Exception):
-    """Failed renewal; the message has the reason and the cure."""
-
-
 class ServedCertificate(msgspec.Struct, eq=False):
     """The served certificate, and the one on disk. Run `run` as a task; cancel it to stop."""
 
@@ -237,11 +233,9 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if not reasons or not self.sure():
             return
         self._renewal_after = monotonic() + RENEWAL_PAUSE_SECONDS
-        try:
-            await renew(self.pair.renewable)
-        except NotRenewed as error:
-            if self._due(str(error)):
-                log.warning("certificate.not_renewed", error=str(error), detail="; ".join(reasons))
+        if failure := await renew(self.pair.renewable):
+            if self._due(failure):
+                log.warning("certificate.not_renewed", error=failure, detail="; ".join(reasons))
             return
         log.info("certificate.renewed", detail="; ".join(reasons))
         state, wanted = await self._look()
@@ -286,18 +280,16 @@ async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
         if ended:
             raise error
         return
-    try:
-        await renew(pair.renewable)
-    except NotRenewed as failure:
+    if failure := await renew(pair.renewable):
         if ended:
-            raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from failure
-        log.warning("certificate.not_renewed", error=str(failure), detail=str(error))
+            raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from error
+        log.warning("certificate.not_renewed", error=failure, detail=str(error))
         return
     log.info("certificate.renewed", detail="it had ended" if ended else "it was from the future")
 
 
-async def renew(config_file: Path) -> None:
-    """Run `posd tls renew --if-needed`. Raise NotRenewed."""
+async def renew(config_file: Path) -> str:
+    """Run `posd tls renew --if-needed`. Return the reason of a failure and the cure; empty if there was none."""
     command = ("-P", "-m", "posd", "--config", str(config_file), "tls", "renew", "--if-needed", "--no-reload")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -310,14 +302,15 @@ async def renew(config_file: Path) -> None:
         async with asyncio.timeout(RENEWAL_SECONDS):
             _, said = await process.communicate()
     except TimeoutError:
-        raise NotRenewed(f"posd tls renew did not end within {RENEWAL_SECONDS:g} s; run it by hand") from None
+        return f"posd tls renew did not end within {RENEWAL_SECONDS:g} s; run it by hand"
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode != 0:
-        words = said.decode("utf-8", "replace").strip().removeprefix("posd: ")[:MAX_WORDS]
-        raise NotRenewed(words or f"posd tls renew ended with code {process.returncode}; run it by hand")
+    if process.returncode == 0:
+        return ""
+    words = said.decode("utf-8", "replace").strip().removeprefix("posd: ")[:MAX_WORDS]
+    return words or f"posd tls renew ended with code {process.returncode}; run it by hand"
 
 
 def _new_ca_from(pair: CertificatePair) -> datetime | None:

@@ -28,7 +28,8 @@ from msgspec.structs import replace
 
 from posd import tls
 from posd.base import files as base_files
-from posd.tls import TlsError, TlsFiles, authority, issue, served
+from posd.tls import TlsError, TlsFiles, authority, issue
+from posd.tls.files import _time
 from tests.support.needs import needs
 
 NAMES = ["pos.shop.example", "localhost"]
@@ -426,7 +427,7 @@ def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, 
 @pytest.mark.parametrize("month", range(1, 13))
 def test_a_time_is_read_as_openssl_prints_it(month: int) -> None:
     text = datetime(2028, month, month + 2, 9, 4, 3, tzinfo=UTC).strftime("%b %e %H:%M:%S %Y GMT")
-    assert served._time(text).timestamp() == ssl.cert_time_to_seconds(text)
+    assert _time(text).timestamp() == ssl.cert_time_to_seconds(text)
 
 
 def test_what_a_certificate_lacks(made: TlsFiles) -> None:

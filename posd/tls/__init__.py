@@ -21,12 +21,18 @@ from posd.tls.check import (
     renewal_reasons,
     server_hostname,
 )
-from posd.tls.files import PUBLIC_CA, SubjectError, TlsError, TlsFiles, ca_for_terminals, files, publish_ca
-from posd.tls.served import (
+from posd.tls.files import (
+    PUBLIC_CA,
     OutsideDates,
     ServingContext,
+    SubjectError,
+    TlsError,
+    TlsFiles,
+    ca_for_terminals,
+    files,
     load,
     new_ca_signs_from,
+    publish_ca,
 )
 
 if TYPE_CHECKING:

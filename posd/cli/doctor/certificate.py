@@ -24,7 +24,7 @@ from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
 from posd.tls import authority, issue
-from posd.tls.served import CertificateNotShown, shown_certificate
+from posd.tls.files import CertificateNotShown, shown_certificate
 
 CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
 _BEGIN = "-----BEGIN CERTIFICATE-----"

@@ -29,7 +29,7 @@ from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
 from posd.config.values import ReaderContext, UnusableValueError
 from posd.terminals.trust import digest
-from posd.tls.served import CertificateNotShown, shown_certificate
+from posd.tls.files import CertificateNotShown, shown_certificate
 
 #: Where terminals listen unless something says otherwise.
 DEFAULT_PORT = 6869

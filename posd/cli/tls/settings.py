@@ -20,7 +20,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.client.connection import probe
 from posd.config import Config
-from posd.tls.served import CertificateNotShown, shown_certificate
+from posd.tls.files import CertificateNotShown, shown_certificate
 
 #: bytes of a fingerprint in one line, when people compare it with another screen.
 BYTES_A_LINE = 16

@@ -16,12 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posd.simulator.app import answer_refusal, json_response, read_body, response
 from posd.simulator.clock import Tasks
-from posd.simulator.ledger import SettingsError
 from posd.simulator.messages import Refused
 from posd.simulator.network import Listener, NotPossible, bind, url
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, Strict, payments, prints
 from posd.simulator.simulator import Simulator, TerminalGroup
+from posd.simulator.wire import SettingsError
 
 #: Default terminal seconds of a power cycle.
 POWER_CYCLE_SECONDS = 5.0

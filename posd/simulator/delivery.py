@@ -29,7 +29,8 @@ import httpx2
 
 from posd.simulator import wire
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.ledger import Journal, Ledger, SettingsError
+from posd.simulator.ledger import Journal, Ledger
+from posd.simulator.wire import SettingsError
 
 
 class AttemptLost(StrEnum):

@@ -37,9 +37,10 @@ from zeroconf import Error, InterfaceChoice, NonUniqueNameException, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from posd.simulator.clock import cancel
-from posd.simulator.ledger import Ledger, SettingsError
+from posd.simulator.ledger import Ledger
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
+from posd.simulator.wire import SettingsError
 
 #: Seconds that aborted connections have to end; they need milliseconds.
 STOP_SECONDS = 0.5

@@ -15,10 +15,9 @@ import msgspec
 from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import QueuedEvent
-from posd.simulator.ledger import Ledger
+from posd.simulator.ledger import Final, Ledger, Record
 from posd.simulator.messages import Device, Envelope, EventData, ReceivedStart, changed
 from posd.simulator.network import NotPossible
-from posd.simulator.record import Final, Record
 from posd.simulator.scenario import (
     Abort,
     Certificate,

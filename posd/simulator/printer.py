@@ -8,18 +8,18 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
-from posd.simulator.ledger import Ledger
+from posd.simulator.ledger import Journal, Ledger
 from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
-from posd.simulator.record import Job, PrintRecord
-from posd.simulator.scenario import CHOICE, ENDS, Call, Reply, ScenarioPrintStatus, draw, prints
+from posd.simulator.scenario import CHOICE, ENDS, Call, PrintScenario, Reply, ScenarioPrintStatus, draw, prints
 from posd.simulator.settings import Settings
 from posd.simulator.wire import AccessMode
 
@@ -47,6 +47,101 @@ MAX_FEED = 20
 PRINT_IDS = {"print_job_id": "printJobId", "external_reference": "externalReference"}
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Job:
+    """Accepted job, and its state. `print_job_id` is the terminal's id, `slip` is unique, `name` its scenario's."""
+
+    slip: str
+    print_job_id: str
+    external_reference: str
+    webhook_url: str | None
+    name: str
+    document: Any
+    status: ScenarioPrintStatus = ScenarioPrintStatus.PENDING
+    #: Time of its end, in the ledger's format.
+    ended_at: str | None = None
+    #: Set after the last call of its webhook.
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def scenario(self) -> PrintScenario:
+        """The scenario of the job."""
+        return prints()[self.name]
+
+    def told(self) -> dict[str, str]:
+        """Return the fields of a webhook or a query (terminal API, Printing)."""
+        said = {
+            "printJobId": self.print_job_id,
+            "status": self.status.value,
+            "externalReference": self.external_reference,
+        }
+        fault = self.scenario.fault
+        if self.status is ScenarioPrintStatus.FAILED and fault is not None:
+            said |= {"errorCode": fault.code, "errorMessage": fault.message}
+        return said
+
+
+#: Member of a line `taken` -> field of the job.
+_REQUEST = {
+    **{name: name for name in ("slip", "print_job_id", "external_reference", "webhook_url", "document")},
+    "scenario": "name",
+}
+
+
+class PrintRecord:
+    """The accepted jobs, oldest first, with their states.
+
+    Each line of the file is one change: a job `taken`, or a new `state`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no such file."""
+        self._jobs: dict[str, Job] = {}
+        #: By the terminal's id; the newest of a repeated id.
+        self._newest: dict[str, Job] = {}
+        self._journal = Journal(path)
+        self._journal.replay(lambda line: self._apply(wire.decode(line)))
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(list(self._jobs.values()))
+
+    def newest(self, print_job_id: str) -> Job | None:
+        """Return the job with this id of the terminal, or None."""
+        return self._newest.get(print_job_id)
+
+    def take(self, job: Job) -> None:
+        """Record a job; it is in the file on return if its scenario stores it there."""
+        request = {member: getattr(job, name) for member, name in _REQUEST.items()}
+        self._write(job, {"op": "taken", **request})
+        self._add(job)
+
+    def enter(self, job: Job, status: ScenarioPrintStatus) -> None:
+        """Set the state of a job."""
+        at = wire.timestamp() if status in ENDS else None
+        self._write(job, {"op": "state", "slip": job.slip, "status": status, "at": at})
+        job.status, job.ended_at = status, at
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
+
+    def _write(self, job: Job, change: dict[str, Any]) -> None:
+        if job.scenario.memory == "on-file":
+            self._journal.append(change)
+
+    def _add(self, job: Job) -> None:
+        self._jobs[job.slip] = self._newest[job.print_job_id] = job
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        if change["op"] == "taken":
+            job = Job(**{name: change[member] for member, name in _REQUEST.items()})
+            job.scenario  # noqa: B018 - raises KeyError if a file names one that is gone
+            self._add(job)
+        else:
+            job = self._jobs[change["slip"]]
+            job.status, job.ended_at = ScenarioPrintStatus(change["status"]), change["at"]
 
 
 class Printer:

@@ -17,8 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from posd.simulator.ledger import SettingsError
-from posd.simulator.wire import Number, PaymentStatus
+from posd.simulator.wire import Number, PaymentStatus, SettingsError
 
 #: Terminal seconds: one number, or the shortest and the longest.
 Span = float | tuple[float, float]

@@ -8,10 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from posd.simulator.authentication import Auth, KeyPosition, Scheme, TimestampUnit
-from posd.simulator.ledger import SettingsError
 from posd.simulator.messages import Edition
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
-from posd.simulator.wire import AmountUnit, number_fault
+from posd.simulator.wire import AmountUnit, SettingsError, number_fault
 
 #: Most bytes of a DNS label; the serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63

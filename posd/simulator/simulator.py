@@ -11,15 +11,15 @@ from typing import Any, Self
 
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
-from posd.simulator.ledger import Ledger, SettingsError
+from posd.simulator.ledger import Ledger, Record
 from posd.simulator.messages import Device, Envelope
 from posd.simulator.network import Network, NotPossible
 from posd.simulator.payment import Parts
-from posd.simulator.record import Record
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard, Workings
 from posd.simulator.terminal import PaymentTerminal
+from posd.simulator.wire import SettingsError
 
 
 class Simulator:

@@ -8,12 +8,13 @@ from starlette.applications import Starlette
 
 from posd.simulator.clock import Clock
 from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
-from posd.simulator.ledger import Ledger, SettingsError
+from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Envelope
 from posd.simulator.network import Network, client_context
 from posd.simulator.printer import WEBHOOK_SECONDS, Printer
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
+from posd.simulator.wire import SettingsError
 
 
 class Workings:

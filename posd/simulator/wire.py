@@ -19,6 +19,10 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(float_hook=Decimal)
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
+class SettingsError(ValueError):
+    """Invalid setting; the message has the fault, the reason and the cure."""
+
+
 class NotJson(ValueError):
     """Bytes that are not a JSON document."""
 

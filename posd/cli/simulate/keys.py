@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS
-from posd.simulator.ledger import SettingsError
 from posd.simulator.network import NotPossible
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.simulator import Simulator, TerminalGroup
+from posd.simulator.wire import SettingsError
 
 #: The most bytes that are read at once: a key, or a line that was typed.
 _CHUNK = 1024

@@ -70,7 +70,7 @@ TRIM_SECONDS = 2.0
 sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
-def _no_refusal(_peer: str, _error: BaseException | None) -> bool:
+def _no_refusal(_peer: str, _error: BaseException) -> bool:
     """Return False: without TLS no client refuses our certificate."""
     return False
 
@@ -105,7 +105,7 @@ class HttpListener:
     gate: AdmissionGate | None = None
     senders: PeerQuotas | None = None
     tls: ssl.SSLContext | None = None
-    refused: Callable[[str, BaseException | None], bool] = _no_refusal
+    refused: Callable[[str, BaseException], bool] = _no_refusal
     unreadable: Callable[[RefusedRequest, str], Awaitable[int]] = _its_status
     state: dict[str, Any] = field(default_factory=dict)
     #: Error of the newest accept, None if it succeeded.
@@ -300,7 +300,8 @@ class HttpListener:
         finally:
             if served.untaken:
                 self.noise.note("untaken_answer", peer)
-            self.refused(peer, reader.exception())  # under TLS 1.3 it may arrive after our side's handshake
+            if (broken_by := reader.exception()) is not None:  # under TLS 1.3 after our side's handshake too
+                self.refused(peer, broken_by)
             _cut(transport)
 
     async def _answer_unreadable(self, peer: str, refused: RefusedRequest) -> int:

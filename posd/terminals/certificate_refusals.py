@@ -79,7 +79,7 @@ class CertificateRefusals:
         self._addresses: dict[str, AddressRefusals] = {}
         self._lines: list[float] = []
 
-    def told(self, peer: str, error: BaseException | None) -> bool:
+    def told(self, peer: str, error: BaseException) -> bool:
         """Count the error that broke a connection if it is a refusal; return whether it is."""
         alert = refusal(error)
         if alert is not None and not self._is_own(plain(peer)):

@@ -323,11 +323,11 @@ class FleetTerminal(TerminalLocation):
 
         `probed`: all devices were just probed. `at_once`: the operator has decided; earlier sightings do not count.
         """
-        serial, now, use, old = self.serial, monotonic(), self.use, self._conflict
+        serial, use, old = self.serial, self.use, self._conflict
         if not isinstance(use, AddressConflict):
             if old is None:
                 return
-            calm = now - self._conflict_seen >= CALM_SECONDS
+            calm = monotonic() - self._conflict_seen >= CALM_SECONDS
             if calm or at_once or self.moves_freely or old.kind is not AddressConflict.RIVALS:
                 self._conflict = None
                 log.info("terminal.identity_settled", terminal=serial, host=self.base_url)
@@ -348,7 +348,7 @@ class FleetTerminal(TerminalLocation):
         same = old is not None and old.kind is use
         since = old.since if old is not None and same else iso(self._fleet.now())
         self._conflict = OpenConflict(use, since, self.identity_claims(), what, todo)
-        self._conflict_seen = now
+        self._conflict_seen = monotonic()
         if not same:
             log.warning("terminal.identity_conflict", terminal=serial, kind=use, detail=self._conflict.detail)
             self._fleet.tell(serial, AddressChange.WANTED)

@@ -211,7 +211,7 @@ class TerminalAccess:
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Probe a URL: connect as for a call, and send nothing."""
-        found = await probe(base_url, self._trust.context, self._trust.server_name, self.connect_timeout, self._explain)
+        found = await probe(base_url, self._trust, self.connect_timeout, self._explain)
         if isinstance(found, Reached):
             self._seen(found.der)
         return found
@@ -242,9 +242,7 @@ class TerminalAccess:
             certificate = None
         finally:
             self._deadlines.pop(deadline, None)
-        given = self._trust
-        expected = trust.called(url, given.server_name)
-        return trust.words(error, certificate, expected, given.ca_file, self._now(), system=given.trusts_system)
+        return trust.words(error, certificate, url, self._trust, self._now())
 
     @property
     def busy(self) -> bool:

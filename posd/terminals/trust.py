@@ -126,25 +126,18 @@ def refusal(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
 
 
 def words(
-    error: ssl.SSLCertVerificationError,
-    shown: bytes | None,
-    expected: str,
-    ca_file: Path | None,
-    now: datetime,
-    *,
-    system: bool = False,
+    error: ssl.SSLCertVerificationError, shown: bytes | None, base_url: str, given: TerminalTrust, now: datetime
 ) -> str:
-    """Return why a certificate was refused and the cure, in words.
+    """Return why a certificate at a base URL was refused and the cure, in words.
 
-    `shown`: the certificate (DER), None if it could not be fetched. `expected`: the name that it must have. `ca_file`:
-    the CA that must have signed it (None: the system's CAs if `system`, else none).
+    `shown`: the certificate (DER), None if it could not be fetched.
     """
     if isinstance(error, AnotherFingerprint):
         return str(error)
     certificate = None
     with suppress(ValueError):
         certificate = read_certificate(shown) if shown is not None else None
-    what = _reason(error, certificate, expected, ca_file, now, system=system)
+    what = _reason(error, certificate, called(base_url, given.server_name), given, now)
     found = f" (its fingerprint is {hashlib.sha256(shown).hexdigest()})" if shown is not None else ""
     return f"the terminal's certificate {what}{found}"
 
@@ -153,10 +146,8 @@ def _reason(
     error: ssl.SSLCertVerificationError,
     certificate: "PeerCertificate | None",
     expected: str,
-    ca_file: Path | None,
+    given: TerminalTrust,
     now: datetime,
-    *,
-    system: bool,
 ) -> str:
     code = error.verify_code
     if code == _EXPIRED:
@@ -176,13 +167,13 @@ def _reason(
         by = "was issued by a CA" if certificate is None else f"was issued by {certificate.issuer}"
         if certificate is not None and certificate.self_signed:
             by = "is signed by itself"
-        if ca_file is None and not system:
+        if given.ca_file is None and not given.trusts_system:
             return (
                 f"{by}, and the configuration trusts no certificate for this terminal, whose address was announced: "
                 "set ca_file to the CA of the terminal, pin the certificate (posd terminals pin), or set trust to "
                 '"system" if its certificate is from a public CA'
             )
-        trusted = f"the CA in {ca_file} does" if ca_file is not None else "the CAs of this system do"
+        trusted = f"the CA in {given.ca_file} does" if given.ca_file is not None else "the CAs of this system do"
         return (
             f"{by}, for which {trusted} not vouch: set ca_file to the CA of the terminal, or pin the certificate "
             "(posd terminals pin)"
@@ -254,10 +245,8 @@ def fingerprint(certificate: bytes | None) -> str | None:
 Explain = Callable[[ssl.SSLCertVerificationError, str], Awaitable[str]]
 
 
-async def probe(
-    base_url: str, trust: ssl.SSLContext, server_name: str, seconds: float, explain: Explain
-) -> Reached | Unreached:
-    """Connect within `seconds`, and close again. `server_name`: the name that the certificate must have."""
+async def probe(base_url: str, given: TerminalTrust, seconds: float, explain: Explain) -> Reached | Unreached:
+    """Connect within `seconds`, and close again."""
     parts = urlsplit(base_url)
     host = unquote(parts.hostname or "")  # a scope in a URL is written as %25eth0 (RFC 6874)
     secure = parts.scheme == "https"
@@ -266,7 +255,10 @@ async def probe(
         async with asyncio.timeout(seconds):
             _, writer = await (
                 asyncio.open_connection(
-                    host, port, ssl=trust, server_hostname=server_hostname(server_name or host.partition("%")[0])
+                    host,
+                    port,
+                    ssl=given.context,
+                    server_hostname=server_hostname(called(base_url, given.server_name)),
                 )
                 if secure
                 else asyncio.open_connection(host, port)

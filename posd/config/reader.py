@@ -336,6 +336,21 @@ def _socket_paths(config: Config) -> Iterator[ConfigConflict]:
         )
 
 
+def _one_port_twice(config: Config) -> Iterator[ConfigConflict]:
+    """Yield a problem if the metrics have the webhooks' port: posd could not start."""
+    metrics, webhooks = config.metrics.listen, config.webhooks.listen
+    if metrics is None or metrics.port != webhooks.port or not metrics.port:
+        return
+    hosts = {metrics.host, webhooks.host}
+    every_ipv4 = "0.0.0.0" in hosts and not any(":" in host for host in hosts)  # noqa: S104
+    if len(hosts) == 1 or "::" in hosts or every_ipv4:
+        yield ConfigConflict(
+            ("metrics.listen", "webhooks.listen"),
+            f"is the port {metrics.port} of webhooks.listen too: posd cannot listen on it twice",
+            "choose another port",
+        )
+
+
 def _print_poll(config: Config) -> Iterator[ConfigConflict]:
     if config.print_.poll_first_seconds > config.print_.poll_max_seconds:
         yield ConfigConflict(
@@ -553,6 +568,7 @@ def _authentication(config: Config) -> Iterator[ConfigConflict]:
 
 CHECKS: tuple[Callable[[Config], Iterator[ConfigConflict]], ...] = (
     _socket_paths,
+    _one_port_twice,
     _print_poll,
     _cloud_address,
     _cloud_callback,

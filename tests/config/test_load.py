@@ -170,6 +170,14 @@ def test_terminals_of_one_service_share_its_address() -> None:
     assert len(read(text).terminals) == 2
 
 
+@pytest.mark.parametrize(
+    ("metrics", "webhooks"),
+    [("127.0.0.1:8443", "10.0.0.9:8443"), ("[::1]:8443", "0.0.0.0:8443"), ("127.0.0.1:0", "127.0.0.1:0")],
+)
+def test_listeners_of_other_addresses_may_have_one_port(metrics: str, webhooks: str) -> None:
+    read(f'[metrics]\nlisten = "{metrics}"\n[webhooks]\nlisten = "{webhooks}"')
+
+
 def test_the_daemon_can_import_it_cheaply() -> None:
     heavy = {"click", "rich", "cryptography", "hypercorn", "starlette", "zeroconf", "httpx2"}
     code = f"import sys, posd.config, posd.config.show, posd.tls; print(sorted({heavy} & set(sys.modules)))"

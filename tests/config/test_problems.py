@@ -134,6 +134,19 @@ WRONG = [
     ),
     ("webhooks.certificate", '[webhooks]\ncertificate = "there"', "without private_key", "give both"),
     ("webhooks.private_key", '[webhooks]\nprivate_key = "there"', "without certificate", "give both"),
+    *(
+        (
+            "metrics.listen",
+            f'[metrics]\nlisten = "{metrics}:8443"\n[webhooks]\nlisten = "{webhooks}:8443"',
+            "is the port 8443 of webhooks.listen too",
+            "another port",
+        )
+        for metrics, webhooks in (
+            ("127.0.0.1", "0.0.0.0"),
+            ("127.0.0.1", "[::]"),
+            ("10.0.0.9", "10.0.0.9"),
+        )
+    ),
     ("print.poll_first_seconds", "[print]\npoll_first_seconds = 31", "longer than poll_max_seconds", "shorter"),
     (
         "terminals[2].serial",

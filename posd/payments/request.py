@@ -122,8 +122,9 @@ class StartRequest(msgspec.Struct, frozen=True):
         bool,
         WireFormat(bool | None),
         Meta(
-            description="a further payment of the same `sale`, or from the same original, is meant: lifts what is "
-            "approved, never what is open or was ended by a void. It is not for a call that is made again"
+            description="a further payment of the same `sale`, or from the same original, is meant. Of a `sale` it "
+            "lifts what is approved or open: look at an open one first. Of an original it lifts what is approved, "
+            "never what is open or was ended by a void. It is not for a call that is made again"
         ),
     ] = False
     repeat: Annotated[

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -88,14 +89,19 @@ class PaymentStore:
             )
             raise Problem("id_reused", 409, detail, {})
         first = there or payment
-        draft = path.with_name(f".{path.stem}")  # a draft left by a crash was never started
-        with open(draft, "wb", opener=_private) as file:
-            file.write(body)
-            if first.stored_at is not None:
-                file.write(b"\n" + documents.encode({STORED_AT: first.stored_at.isoformat()}))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        # A draft left by a crash was never started. Each call has its own: another may store the same payment now.
+        draft = path.with_name(f".{path.stem}.{secrets.token_hex(8)}")
+        try:
+            with open(draft, "xb", opener=_private) as file:
+                file.write(body)
+                if first.stored_at is not None:
+                    file.write(b"\n" + documents.encode({STORED_AT: first.stored_at.isoformat()}))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
         _sync(self.folder)
         return first
 
@@ -106,7 +112,10 @@ class PaymentStore:
 
     def remove(self, id: UUID | str) -> None:  # noqa: A002 - the field's name
         """Remove a booked payment, if present. A crash before can show it again, so the till books by its id."""
-        self._path(str(id)).unlink(missing_ok=True)
+        path = self._path(str(id))
+        path.unlink(missing_ok=True)
+        for draft in self.folder.glob(f".{path.stem}.*"):  # left by a crash
+            draft.unlink(missing_ok=True)
         with suppress(OSError):
             _sync(self.folder)
 

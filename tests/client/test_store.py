@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,6 +71,23 @@ def test_it_is_repeated_word_for_word_and_removed_once_it_is_booked(tmp_path: Pa
     for _ in range(2):
         store.remove(ID.upper())
         assert store.open_payments() == []
+
+
+def test_threads_that_store_the_same_payment_at_once_each_find_it_whole(store: PaymentStore) -> None:
+    payment = StoredPayment(ID, b'{"amount":{"iva":1}}', datetime.now(UTC))
+    begin = threading.Barrier(8)
+
+    def save() -> list[StoredPayment]:
+        begin.wait()
+        store.save(payment)
+        return store.open_payments()
+
+    with ThreadPoolExecutor(begin.parties) as threads:
+        for _ in range(50):
+            found = [threads.submit(save) for _ in range(begin.parties)]
+            assert [item.result() for item in found] == [[payment]] * begin.parties
+            store.remove(ID)
+    assert list(store.folder.iterdir()) == []
 
 
 def fails(_: StoredPayment) -> None:
@@ -256,6 +275,7 @@ async def test_a_till_that_is_killed_at_any_line_finds_what_it_may_have_sent(
 
 RECORDED = """
 import sys
+import threading
 from pathlib import Path
 from posd.client import PaymentStore, StoredPayment
 folder, log, *identities = sys.argv[1:]

@@ -181,16 +181,26 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next records: rowid, id, and whether it differs from what follows."""
         found = self.kind.table.by_rowid(db, after, limit)
-        return [(rowid, self.kind.table.id_of(row), bool(self.differing(db, row)[0])) for rowid, row in found]
+        return [(rowid, self.kind.table.id_of(row), bool(self._differing(db, row)[0])) for rowid, row in found]
 
     def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
-        """Store what follows (runs inside a commit); return in what it differed, None if it does not."""
+        """Store what follows (runs inside a commit); return in what it differed, None if it does not.
+
+        A record with an unreadable input stays as it is, and its difference has the reason.
+        """
         stored = self.kind.table.get(unit.db, identity)
-        differing, store = self.differing(unit.db, stored) if stored is not None else ({}, None)
-        if store is None or not differing:
-            return None
-        store(unit)
-        return differing
+        differing, store = self._differing(unit.db, stored) if stored is not None else ({}, None)
+        if store is not None and differing:
+            store(unit)
+        return differing or None
+
+    def _differing(
+        self, db: sqlite3.Connection, stored: R
+    ) -> tuple[Differing, Callable[[WriteTransaction], object] | None]:
+        try:
+            return self.differing(db, stored)
+        except ValueError as error:  # damage on the disk, or a newer version's input; it must not hide all others
+            return {"record": ("stored", f"cannot be derived, and stays as it is: {error}")}, None
 
 
 class Reprocessing:

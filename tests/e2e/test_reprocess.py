@@ -181,6 +181,29 @@ async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
     assert mine[-1] == "reprocessed" or name == "a verdict"
 
 
+async def test_an_input_that_the_disk_has_damaged_hides_no_other_difference(counters: list[Shop]) -> None:
+    posd = counters[0].daemon
+    damaged, other = [await whole(counter, "APPROVAL") for counter in counters[:2]]
+    with closing(sqlite3.connect(posd.database)) as db:
+        bodies = db.execute(
+            "SELECT rowid, body FROM events WHERE client_transaction_id = ?", (damaged.identity,)
+        ).fetchall()
+        db.execute("UPDATE events SET body = zeroblob(9) WHERE client_transaction_id = ?", (damaged.identity,))
+        db.execute("UPDATE transactions SET acknowledged = 0 WHERE client_transaction_id = ?", (other.identity,))
+        db.commit()
+    report = await reprocess(posd)
+    assert [(item["client_transaction_id"], item["fields"]) for item in report["differences"]] == [
+        (damaged.identity, ["record"]),
+        (other.identity, ["acknowledged"]),
+    ]
+    assert "cannot be derived, and stays as it is" in report["differences"][0]["after"]["record"]
+    assert [(await payment.get())["outcome"]["result"] for payment in (damaged, other)] == ["approved"] * 2
+    with closing(sqlite3.connect(posd.database)) as db:
+        for rowid, content in bodies:
+            db.execute("UPDATE events SET body = ? WHERE rowid = ?", (content, rowid))
+        db.commit()
+
+
 # While the shop is open
 
 

@@ -129,11 +129,11 @@ class Counter:
 
 
 @asynccontextmanager
-async def open_counter(programs: Path, *serials: str, extra: str = "") -> AsyncIterator[Counter]:
-    """Run a daemon and terminals of these serials for the block."""
+async def open_counter(programs: Path, *serials: str, extra: str = "", **settings: Any) -> AsyncIterator[Counter]:
+    """Run a daemon and terminals of these serials for the block; `settings` are those of the terminals."""
     with TemporaryDirectory(prefix="posd-") as directory:
         terminals = dict.fromkeys(serials, "")
-        async with simulated(Path(directory), terminals, extra, virtual=True) as (daemon, simulators):
+        async with simulated(Path(directory), terminals, extra, virtual=True, **settings) as (daemon, simulators):
             yield Counter(daemon, simulators, Path(directory), programs)
 
 

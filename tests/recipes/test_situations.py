@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +11,7 @@ import pytest
 
 from posd.client import PaymentStore, StoredPayment
 from posd.simulator.payment import ManualControl
-from tests.recipes.counter import Counter
+from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
@@ -107,6 +109,17 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
         assert await recipe.ends() == 3  # a till that does not know that it is paid
     assert recipe.said[-1].startswith("part 1, 1.00: NOT PAID: ")
     assert len(counter.requests) == 3
+
+
+async def test_a_tip_that_the_first_card_adds_pays_nothing_of_the_sale(programs: Path) -> None:
+    async with open_counter(programs, "SN-1", tip=Decimal(2)) as counter:
+        counter.fresh()
+        async with counter.recipe("split_payment.py", f"sale-{uuid4()}", "20.00", "10.00", "10.00") as recipe:
+            for part in (1, 2):
+                await counter.starts(part)
+                await counter.pass_time()
+            assert await recipe.ends() == 0
+        assert recipe.said == ["part 1, 10.00: PAID, 10.00 left", "part 2, 10.00: PAID, 0.00 left"]
 
 
 #: How a recipe is called for a payment of its own.

@@ -61,6 +61,7 @@ with Posd() as posd:
             print(f"part {part}, {amount}: NOT PAID: {outcome.result}")
             break  # the next card is asked for only when it is clear what this one did
         paid = Decimal(amount) if outcome.authorized_amount is None else outcome.authorized_amount
+        paid -= Decimal(outcome.document.get("tip") or 0)  # added at the terminal: it pays nothing of the sale
         left -= paid
         instead = "" if paid == Decimal(amount) else f" {paid} INSTEAD"  # a gift card had less on it
         print(f"part {part}, {amount}: PAID{instead}, {left} left", flush=True)

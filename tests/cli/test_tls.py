@@ -62,28 +62,42 @@ _AS_ANOTHER = """
 """
 
 
-@pytest.mark.quick(1)
-@needs(root=True)
-@pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
-def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
-    """It is the directory of posd's user alone: the first thing that a user without sudo runs into."""
+def run_as_another(command: str, closed: str) -> subprocess.CompletedProcess[str]:
+    """Run `posd tls` as a user for whom a folder of the state is closed."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         home.chmod(0o755)
         config = home / "config.toml"
         config.write_text(toml(home, ""))
         tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-        (home / "state").chmod(0o700)
-        done = subprocess.run(
+        (home / "state").chmod(0o755)
+        (home / closed).chmod(0o700)
+        return subprocess.run(
             [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(config), command],
             capture_output=True,
             text=True,
             check=False,
             cwd=Path(__file__).parents[2],
         )
+
+
+@pytest.mark.quick(1)
+@needs(root=True)
+@pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
+def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
+    """It is the directory of posd's user alone: the first thing that a user without sudo runs into."""
+    done = run_as_another(command, closed="state")
     assert (done.returncode, done.stderr) == (1, "")
     assert "Permission denied" in done.stdout
     assert "the user of the daemon" in done.stdout
+    assert "fault of posd" not in done.stdout
+
+
+@needs(root=True)
+def test_status_of_files_that_may_not_be_read_is_no_fault_of_posd() -> None:
+    done = run_as_another("status", closed="state/tls")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "not looked at: nobody may not read" in done.stdout
     assert "fault of posd" not in done.stdout
 
 

@@ -16,7 +16,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
 from posd.cli.doctor.checks import CHECKS, examine
 from posd.cli.doctor.command import show_group
-from posd.cli.doctor.context import CheckStatus, DoctorContext
+from posd.cli.doctor.context import CheckStatus, DoctorContext, Findings
 from posd.cli.doctor.files import certificate_files
 from posd.cli.operate.config import load_as_owner
 from posd.cli.tls.settings import document, grouped
@@ -36,7 +36,7 @@ def status(ctx: click.Context, output: Output) -> None:
     shop = DoctorContext(config.file, config, (), Path(socket) if socket else None)
     examine("daemon", CHECKS["daemon"], shop)
     shop.found.clear()
-    examine("files", CHECKS["files"]._replace(run=certificate_files), shop)
+    examine("files", CHECKS["files"]._replace(run=_files), shop)
     for name in ("certificate", "callback") if shop.there else ("certificate",):
         examine(name, CHECKS[name], shop)
     well = all(one.status is CheckStatus.OK for one in shop.found)
@@ -57,6 +57,10 @@ def status(ctx: click.Context, output: Output) -> None:
         output.line()
         show_group(output, "What posd doctor says of it", shop.found)
     sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)
+
+
+def _files(shop: DoctorContext) -> Findings:
+    return shop.permitted("certificate files", certificate_files(shop))
 
 
 def _described(path: Path) -> tls.CertificateInfo | None:

@@ -51,11 +51,7 @@ class Redactor:
     """Redactor of callback tokens. Without the `keys` of the callback URLs it finds a token only in a URL."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
-        self._keys = keys
-
-    def set_keys(self, keys: Sequence[bytes]) -> None:
-        """Replace the keys."""
-        self._keys = keys
+        self.keys = keys
 
     def text(self, text: str, *subjects: str) -> str:
         """Return the text without tokens (see `body`)."""
@@ -96,16 +92,16 @@ class Redactor:
         if not _may_have_tokens(body):
             return body
         tokens: set[str] = set()
-        if self._keys:
+        if self.keys:
             runs: set[str] = set()
             for part in _parts(body):
                 if _may_have_tokens(part):
                     runs.update(_Piece(part).runs())
                 yield
             if runs:
-                tokens |= runs & ids.tokens(self._keys, subjects)
+                tokens |= runs & ids.tokens(self.keys, subjects)
                 for part in _parts(body):
-                    tokens |= runs & ids.tokens(self._keys, _named(part))
+                    tokens |= runs & ids.tokens(self.keys, _named(part))
                     yield
         redacted = bytearray()
         for part in _parts(body):

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 
@@ -16,9 +16,8 @@ from posd.records.quotas import Quotas
 from posd.records.service import Missing
 from posd.records.start import not_here
 from posd.storage.changes import Hub
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 
 
 class CallContext:
@@ -28,46 +27,26 @@ class CallContext:
         self,
         store: Store,
         now: Callable[[], datetime],
-        quotas: Quotas | None = None,
-        missing: Missing = lambda: None,
-        on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
+        quotas: Quotas,
+        missing: Missing,
+        on_read: Callable[[Sequence[str]], None],
     ) -> None:
         """`on_read`: called with the approvals that a client received."""
         self._store = store
         self._missing = missing
         self.now = now
-        self.quotas = quotas or Quotas()
+        self.hub = store.hub
         self._on_read = on_read
-        self.streams = Streams(store.hub, self.quotas.reached, on_read)
+        self.streams = Streams(store.hub, quotas.reached, on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
         """Mark these approvals as read once the client has received the response."""
         if approvals:
             request.state.handed_over = partial(self._on_read, approvals)
 
-    @property
-    def hub(self) -> Hub:
-        """Hub of the changes."""
-        return self._store.hub
-
-    @property
-    def write_error(self) -> str | None:
-        """Error of the newest commit, None if it succeeded."""
-        return self._store.write_error
-
-    @property
-    def moved(self) -> str | None:
-        """Sentence about a database file that is not in its place, or None."""
-        return self._store.writer.moved
-
     def not_here(self, problem: Problem) -> Problem:
         """Return the problem of an id that is not here; for an unknown one it states whether it was never sent."""
         return not_here(problem, self._missing())
-
-    async def probe_write(self) -> None:
-        """Commit a row that is never read, as a test: a full disk accepts an empty commit."""
-        with suppress(StorageUnavailable, CommitUncertain):
-            await self._store.write(_probe)
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Read from the database (see Store.read). Raise Problem storage_unavailable."""
@@ -99,8 +78,3 @@ def _told() -> Iterator[None]:
         yield
     except StorageUnavailable as error:
         raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error
-
-
-def _probe(unit: WriteTransaction) -> None:
-    unit.db.execute("DELETE FROM marks WHERE kind = 'probe'")
-    unit.db.execute("INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'probe', '')")

@@ -198,12 +198,12 @@ class Streams:
     def __init__(
         self,
         hub: Hub,
-        reached: LimitCounters | None = None,
-        on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
+        reached: LimitCounters,
+        on_read: Callable[[Sequence[str]], None],
     ) -> None:
         self.hub = hub
         self.on_read = on_read
-        self._reached = reached or LimitCounters()
+        self._reached = reached
         #: Number of streams of each process.
         self.held = Allowance(STREAMS_OF_PROCESS.value)
         self.open = Counter(dict.fromkeys(KINDS, 0))

@@ -168,9 +168,8 @@ class WallClock:
             self._written = kept
             self._unwritten = self._unwritten[len(noted) :]
 
-    @property
-    def sure(self) -> bool:
-        """Whether the clock is trusted."""
+    def is_sure(self) -> bool:
+        """Return whether the clock is trusted."""
         self.look()
         return self._doubt is None
 

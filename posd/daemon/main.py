@@ -154,13 +154,13 @@ async def _start(
     clock = await wall_clock(config, surroundings, store)
     pair = partial(certificate_pair, surroundings=surroundings)
     known_ca = KnownCa(store, tls.files(config.database.tls_directory), now)
-    certificate = await ServedCertificate.open(pair(config), now, sure=lambda: clock.sure, known_ca=known_ca)
+    certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
     daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     stack.push_async_callback(daemon.fleet.close)
     listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
-    REDACTOR.set_keys(keys)
+    REDACTOR.keys = keys
     callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
     daemon.build(listening, callback_urls)
     open_payments, open_jobs = await _recover(daemon)

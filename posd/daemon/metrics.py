@@ -99,7 +99,7 @@ class Metrics(msgspec.Struct, eq=False):
     def _all(self, health: Mapping[str, str], away: int, backup_at: float | None) -> Iterator[Samples]:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
         yield "posd_health", [((name,), STATES.index(state)) for name, state in health.items()]
-        yield "posd_clock_unsure", [((), not self.daemon.clock.sure)]
+        yield "posd_clock_unsure", [((), not self.daemon.clock.is_sure())]
         yield "posd_config_refused", [((), bool(self.daemon.in_force.refused))]
         yield from self._payments()
         yield from self._webhooks(away)

@@ -103,7 +103,7 @@ class Daemon:
         #: Configuration at the start; `in_force` has the newest.
         self.config = config = in_force.config
         try:
-            self.fleet = Fleet(config.terminals, config.profiles, self.now, lambda: clock.sure)
+            self.fleet = Fleet(config.terminals, config.profiles, self.now, clock.is_sure)
         except (OSError, HeaderError) as error:
             raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
         self.interfaces = Interfaces(surroundings.snapshot, surroundings.reports)
@@ -147,7 +147,7 @@ class Daemon:
             refuse_unseen=self.restore_guard.refuse,
             missing=self.restore_guard.missing_records,
         )
-        parts, checks = self.parts, ApprovalChecks(config.merchant.currency, lambda: clock.sure)
+        parts, checks = self.parts, ApprovalChecks(config.merchant.currency, clock.is_sure)
         self.address_changes = AddressChanges(parts, self.interfaces)
         self.aborts = Aborts(parts)
         self.searching = Searching(parts, config.merchant.id, checks)

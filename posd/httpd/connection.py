@@ -146,11 +146,19 @@ def untaken(transport: asyncio.WriteTransport) -> int:
 
 
 class ListenerContext(WorkerContext):
-    """Hypercorn's context of a listener, with the response heads and the idle connections."""
+    """Hypercorn's context of a listener, with all that its connections share.
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
+    `in_turn`: data behind a complete request is read after its response.
+    """
+
+    def __init__(
+        self, app: ASGIFramework, keep_alive_seconds: float, now: Callable[[], datetime], *, in_turn: bool
+    ) -> None:
         super().__init__(None)
+        self.app = app
+        self.config = http_config(keep_alive_seconds)
         self.heads = ResponseHeads(now)
+        self.in_turn = in_turn
         self.idle: dict[IdleTimeout, None] = {}  # in the order in which they became idle
 
     async def terminate_idle(self) -> None:
@@ -228,24 +236,18 @@ class HttpConnection(TCPServer):
 
     def __init__(
         self,
-        app: ASGIFramework,
-        config: Config,
         context: ListenerContext,
         state: dict[str, Any],
         reader: asyncio.StreamReader,
         writer: BoundedWriter,
-        *,
-        in_turn: bool,
         unreadable: Callable[[RefusedRequest], Awaitable[int]],
     ) -> None:
-        """`in_turn`: data behind a complete request is read after its response.
-
-        `unreadable`: called with unparsable input; returns the status of the response.
-        """
-        super().__init__(ASGIWrapper(app), asyncio.get_running_loop(), config, context, state, reader, writer)
+        """`unreadable`: called with unparsable input; returns the status of the response."""
+        config, loop = context.config, asyncio.get_running_loop()
+        super().__init__(ASGIWrapper(context.app), loop, config, context, state, reader, writer)
         self._idle = self.idle_task = IdleTimeout(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
-        self.asgi = app
-        self.in_turn = in_turn
+        self.asgi = context.app
+        self.in_turn = context.in_turn
         self._unreadable = unreadable
         self._heads = context.heads
         self._requests = RequestParser()

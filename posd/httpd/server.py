@@ -20,7 +20,7 @@ from typing import Any
 from hypercorn.typing import ASGIFramework
 
 from posd.httpd.admission import AdmissionGate, ConnectionSlot, PeerQuotas, RejectedTraffic, SocketPeer, sender_of
-from posd.httpd.connection import BoundedWriter, HttpConnection, ListenerContext, http_config, untaken
+from posd.httpd.connection import BoundedWriter, HttpConnection, ListenerContext, untaken
 from posd.httpd.messages import RefusedRequest
 
 #: Longest TLS handshake, in seconds. A terminal's takes well under a second; a half one must not hold a place longer.
@@ -112,8 +112,7 @@ class HttpListener:
     accept_error: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._config = http_config(self.keep_alive_seconds)
-        self._context = ListenerContext(self.now)
+        self._context = ListenerContext(self.app, self.keep_alive_seconds, self.now, in_turn=self.in_turn)
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
         self._ended = 0  # connections since memory was returned
         self._trimming: asyncio.TimerHandle | None = None
@@ -281,16 +280,7 @@ class HttpListener:
             "place": place,
             "untaken": partial(untaken, transport),
         }
-        served = HttpConnection(
-            self.app,
-            self._config,
-            self._context,
-            state,
-            reader,
-            writer,
-            in_turn=self.in_turn,
-            unreadable=partial(self._answer_unreadable, peer),
-        )
+        served = HttpConnection(self._context, state, reader, writer, partial(self._answer_unreadable, peer))
         try:
             await served.serve()
         except asyncio.CancelledError as error:

@@ -80,14 +80,14 @@ async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine:
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
         machine.wall += timedelta(days=365 * 73)
         await record(store, machine.wall)  # a payment goes on
-        assert not clock.sure
+        assert not clock.is_sure()
         await clock.keep()
     async with machine.run() as (_, clock):
         assert clock.reason is Doubt.FAR_AHEAD
         await clock.keep()
     machine.wall = NOON + timedelta(minutes=1)
     async with machine.run() as (store, clock):
-        assert clock.sure
+        assert clock.is_sure()
         await clock.keep()
         assert clock.confirmed == machine.wall
         (told,) = await store.read(stretches)
@@ -114,7 +114,7 @@ async def test_what_a_clock_said_that_was_behind_is_known_after_a_kill(machine: 
         clock.look()
     machine.wall = NOON + timedelta(hours=2)
     async with machine.run() as (store, clock):
-        assert clock.sure
+        assert clock.is_sure()
         await clock.keep()
         (told,) = await store.read(stretches)
     assert (told.since, told.until) == (iso(NOON), iso(machine.wall))
@@ -135,12 +135,12 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
         before = machine.wall
         machine.kernel = Kernel.SYNCHRONISED if by == "kernel at once" else Kernel.UNSYNCHRONISED
         machine.wall += YEARS
-        assert clock.sure == (by == "kernel at once")
+        assert clock.is_sure() == (by == "kernel at once")
         if by == "person":
             await clock.confirm("Ana", "", None)
         else:
             machine.kernel = Kernel.SYNCHRONISED
-        assert clock.sure
+        assert clock.is_sure()
         await clock.keep()
         (told,) = await store.read(stretches)
         assert told.set_ahead
@@ -150,7 +150,7 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
         machine.wall += YEARS  # for a moment, and back
         clock.look()
         machine.wall -= YEARS
-        assert clock.sure
+        assert clock.is_sure()
         await clock.keep()
         assert [item.set_ahead for item in await store.read(stretches)] == [False, True]
 
@@ -158,7 +158,7 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
 async def test_a_suspended_machine_is_no_jump(machine: Machine) -> None:
     async with machine.run() as (_, clock):
         machine.pass_by(30 * DAY)  # both clocks go on while it sleeps
-        assert clock.sure
+        assert clock.is_sure()
         assert there(clock.known).highest == machine.wall
 
 
@@ -167,7 +167,7 @@ async def test_small_steps_do_not_add_up_over_days_and_do_within_one(machine: Ma
         for _ in range(100):
             machine.pass_by(DAY)
             machine.wall += timedelta(seconds=100)
-            assert clock.sure
+            assert clock.is_sure()
         for _ in range(2):
             machine.pass_by(timedelta(hours=1))
             machine.wall += timedelta(seconds=250)
@@ -179,7 +179,7 @@ async def test_a_week_of_absence_is_believed_and_moves_the_retention_slowly(mach
     await machine.ran()
     machine.wall += 7 * DAY
     async with machine.run() as (_, clock):
-        assert clock.sure
+        assert clock.is_sure()
         assert clock.confirmed == NOON, "one reading confirms nothing of it"
         machine.pass_by(timedelta(hours=1))
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
@@ -196,9 +196,9 @@ async def test_what_a_person_says_is_kept_with_what_was_known_before(machine: Ma
         clock.look()
         assert clock.reason is Doubt.BEFORE_BUILD
         await clock.confirm("Ana", "by the phone", 1000)
-        assert clock.sure
+        assert clock.is_sure()
     async with machine.run() as (store, clock):
-        assert clock.sure, "this build was not made when it says"
+        assert clock.is_sure(), "this build was not made when it says"
         said = there(await store.read(last_confirmation))
         assert (said.operator, said.note, said.uid, said.highest_before) == ("Ana", "by the phone", 1000, iso(NOON))
         assert "this posd was made on" in said.doubt

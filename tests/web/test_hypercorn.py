@@ -25,7 +25,10 @@ def test_hypercorns_server_has_no_other_places() -> None:
 
 
 async def test_an_end_begins_with_the_context() -> None:
-    context = ListenerContext(wall)
+    async def nothing(*_: object) -> None:
+        """Answer no request."""
+
+    context = ListenerContext(nothing, 1.5, wall, in_turn=True)
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()
     await context.terminate_idle()

@@ -15,6 +15,10 @@ def rounded_down(seconds: float) -> float:
     return next(since for since in (1000 + number / 7 for number in range(10_000)) if since + seconds - since < seconds)
 
 
+async def nothing(*_: object) -> None:
+    """Answer no request."""
+
+
 def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
     loop = VirtualLoop(Network(1))
     ended: list[float] = []
@@ -25,7 +29,7 @@ def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
     async def be_idle() -> None:
         since = rounded_down(SECONDS)
         await asyncio.sleep(since - loop.time())
-        await IdleTimeout(ListenerContext(wall), SECONDS, end).restart()
+        await IdleTimeout(ListenerContext(nothing, SECONDS, wall, in_turn=True), SECONDS, end).restart()
         await asyncio.sleep(2 * SECONDS)
 
     loop.run_until_complete(be_idle())  # raises Stuck where the loop turns without end

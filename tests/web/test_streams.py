@@ -29,6 +29,7 @@ from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import WRITE_AHEAD_BYTES, HttpListener
 from posd.payments.handlers import name
 from posd.records.pages import FeedPosition
+from posd.records.quotas import Quotas
 from posd.storage import changes
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
@@ -102,11 +103,8 @@ def _record(unit: WriteTransaction, count: int, reason: str) -> None:
 async def house() -> AsyncIterator[House]:
     with TemporaryDirectory(prefix="posd-") as home:
         store = await Store.open(Path(home) / "posd.db", Path(home) / "posd.db.lock")
-        context, noise, path = (
-            CallContext(store, lambda: datetime.now(UTC)),
-            RejectedTraffic(),
-            Path(home) / "till.sock",
-        )
+        quotas, noise, path = Quotas(), RejectedTraffic(), Path(home) / "till.sock"
+        context = CallContext(store, lambda: datetime.now(UTC), quotas, lambda: None, lambda _approvals: None)
         app = LocalApp(
             (
                 BoundRoute(
@@ -118,7 +116,7 @@ async def house() -> AsyncIterator[House]:
                     Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)
                 ),
             ),
-            context.quotas.in_flight,
+            quotas.in_flight,
         )
         listener = HttpListener(
             app,

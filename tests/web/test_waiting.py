@@ -13,6 +13,7 @@ from posd.calls import streams
 from posd.calls.app import ClientGone
 from posd.calls.streams import MessageBatch, Streams, wait_until
 from posd.httpd.connection import BodyChannel
+from posd.records.quotas import LimitCounters
 from posd.storage.changes import Hub
 from posd.storage.writer import RecordedChange
 
@@ -87,7 +88,7 @@ async def followed(
         if message.get("body") == BEAT:
             beaten()
 
-    served = Streams(hub)
+    served = Streams(hub, LimitCounters(), lambda _approvals: None)
     scope = {
         "type": "http",
         "method": "GET",

@@ -1,6 +1,7 @@
 """A row of the table: one call of the local API."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class AnswerSpec(msgspec.Struct, frozen=True):
     stream: tuple[StreamMessage, ...] = ()
 
 
-class Route(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True, dict=True):
     """One call: method and path, name (that of the handler's method), purpose, and responses.
 
     `codes`: its problems besides `ALWAYS`. A call for admins is served only on the admin socket, one marked `feed` on
@@ -68,12 +69,12 @@ class Route(msgspec.Struct, frozen=True):
     feed: bool = False
     judges_refusal: bool = False
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Its query parameters, with those of every call."""
         return (*self.query, AMOUNTS)
 
-    @property
+    @cached_property
     def pages(self) -> bool:
         """Whether its response can be long: pages of lists, and reports."""
         return LIMIT in self.query or self.path.endswith("/report")

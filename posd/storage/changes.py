@@ -76,46 +76,14 @@ class Waiter:
             await self._future
 
 
-class _Listeners:
-    """Listeners, each for one kind of changes and its subclasses."""
-
-    def __init__(self) -> None:
-        self._all: list[tuple[type[RecordedChange], Callable[[Sequence[Any]], None]]] = []
-        self._of: dict[type[RecordedChange], tuple[Callable[[Sequence[Any]], None], ...]] = {}
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def add(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
-        """Call `listener` with each later batch of changes of that kind."""
-        self._all.append((kind, listener))
-        self._of.clear()
-
-    def tell(self, changes: Sequence[RecordedChange]) -> None:
-        """Call each listener with the changes of its kind, if there are any."""
-        kinds = {type(change) for change in changes}
-        if len(kinds) == 1:  # the usual case
-            (kind,) = kinds
-            for listener in self._of.get(kind) or self._find(kind):
-                listener(changes)
-            return
-        for kind, listener in self._all:
-            if wanted := [change for change in changes if isinstance(change, kind)]:
-                listener(wanted)
-
-    def _find(self, kind: type[RecordedChange]) -> tuple[Callable[[Sequence[Any]], None], ...]:
-        found = self._of[kind] = tuple(listener for wanted, listener in self._all if issubclass(kind, wanted))
-        return found
-
-
 class Hub:
     """Wake the waiters of a changed subject. Used on the event loop only."""
 
     def __init__(self) -> None:
         #: Waiters by subject, in the order of arrival; a `Waiter` adds itself.
         self.waiters: dict[str, dict[Waiter, None]] = {}
-        self._first = _Listeners()
-        self._later = _Listeners()
+        self._first: list[tuple[type[RecordedChange], Callable[[Sequence[Any]], None]]] = []
+        self._later: list[tuple[type[RecordedChange], Callable[[Any], None]]] = []
         self.draining = False
 
     def subscribe(self, subject: str = ANY, wanted: Callable[[RecordedChange], bool] = _any) -> Waiter:
@@ -128,31 +96,34 @@ class Hub:
 
     def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
         """Call `listener`, on the loop, with the changes of that kind in each COMMIT."""
-        self._first.add(listener, kind)
+        self._first.append((kind, listener))
 
     def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
         """Call `tell` with each change of that kind, one turn of the loop after its COMMIT.
 
         So the caller of the COMMIT goes on first and logs its own event before the effects follow.
         """
-
-        def tell_all(changes: Sequence[Kind]) -> None:
-            for change in changes:
-                tell(change)
-
-        self._later.add(tell_all, kind)
+        self._later.append((kind, tell))
 
     def publish(self, changes: Sequence[RecordedChange]) -> None:
         """Wake the waiters of these changes; called after their COMMIT."""
         if not changes:
             return
-        self._first.tell(changes)
+        for kind, listener in self._first:
+            if wanted := [change for change in changes if isinstance(change, kind)]:
+                listener(wanted)
         if self._later:
-            asyncio.get_running_loop().call_soon(self._later.tell, changes)
+            asyncio.get_running_loop().call_soon(self._publish_later, changes)
         for change in changes:
             for subject in (change.id, ANY):
                 for waiter in self.waiters.get(subject, ()):
                     waiter.hear(change)
+
+    def _publish_later(self, changes: Sequence[RecordedChange]) -> None:
+        for kind, tell in self._later:
+            for change in changes:
+                if isinstance(change, kind):
+                    tell(change)
 
     def drain(self) -> None:
         """Wake all waiters for the last time, because posd is stopping."""

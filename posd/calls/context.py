@@ -50,7 +50,7 @@ class CallContext:
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Read from the database (see Store.read). Raise Problem storage_unavailable."""
-        with _told():
+        with _storage_problems():
             return await self._store.read(function)
 
     async def read_in_steps(
@@ -60,7 +60,7 @@ class CallContext:
 
         Raise Problem storage_unavailable; raise ClientGone if it disconnects.
         """
-        with _told():
+        with _storage_problems():
             found = await self._store.read_in_steps(function, lambda: not pieces.gone)
         if found is None:
             raise ClientGone
@@ -68,12 +68,13 @@ class CallContext:
 
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Read a few rows of the database (see Store.look_up). Raise Problem storage_unavailable."""
-        with _told():
+        with _storage_problems():
             return await self._store.look_up(function)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _storage_problems() -> Iterator[None]:
+    """Raise Problem storage_unavailable for StorageUnavailable."""
     try:
         yield
     except StorageUnavailable as error:

@@ -230,7 +230,10 @@ class Streams:
             self._reached.note(STREAMS_OF_PROCESS, pid=sender.pid, uid=sender.uid)
             what = f"cannot open a stream: process {sender.pid} has {STREAMS_OF_PROCESS.value} of them"
             raise limit_reached(STREAMS_OF_PROCESS, what, 1)
-        return EventStream(self, kind, subject, read, sender, transaction, language)
+        stream = EventStream(self, kind, subject, read, sender, transaction)
+        if language is not None:
+            stream.headers["content-language"] = language
+        return stream
 
 
 class EventStream(Response):
@@ -244,9 +247,8 @@ class EventStream(Response):
         read: Callable[[], Awaitable[MessageBatch]],
         sender: SocketPeer | None,
         transaction: str | None,
-        language: Language | None,
     ) -> None:
-        super().__init__(headers=_HEADERS | ({"content-language": language} if language else {}))
+        super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._streams = streams
         self._kind = kind
@@ -311,7 +313,7 @@ class EventStream(Response):
         Return False if the client was cut off.
         """
         seconds = HEARTBEAT_SECONDS if again is None else min(again, HEARTBEAT_SECONDS)
-        while not await _heard(woken, seconds):
+        while not await _changed(woken, seconds):
             if taking.look() >= TAKE_SECONDS:
                 pieces.cut_off = True
                 await _write(send, self._cut_off(), more=False)
@@ -336,7 +338,7 @@ class EventStream(Response):
         return message(CUT_OFF, CutOff("cut_off", detail))
 
 
-async def _heard(woken: Any, seconds: float) -> bool:
+async def _changed(woken: Any, seconds: float) -> bool:
     """Wait for a change; return False if none arrived within `seconds`."""
     try:
         async with asyncio.timeout(seconds):

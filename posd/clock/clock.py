@@ -121,13 +121,15 @@ class WallClock:
         self._now = now
         self._elapsed = elapsed
         self._kernel_state = kernel_state
-        self._kept: StoredClock | None = None
+        #: The highest trusted time, and the confirmed time; None before any.
+        self.known: StoredClock | None = None
         self._written: StoredClock | None = None
         self._reference: ClockReading | None = None
         self._heard: deque[tuple[str, str, str, float]] = deque(maxlen=MOST_SIGHTINGS)
         self._listeners: list[Callable[[], None]] = []
         self._looked = elapsed()
-        self._doubt: Doubt | None = None
+        #: Why the clock is not trusted, as of the last reading, or None.
+        self.reason: Doubt | None = None
         self._detail = ""
         #: The present period without a trusted clock, or None.
         self.stretch: Stretch | None = None
@@ -141,7 +143,7 @@ class WallClock:
         """Load the state of earlier runs, and read the clock. Raise StorageUnavailable."""
         newest = await self._store.read(changes.newest_at)
         self._written = await self._store.read(_kept)
-        self._kept = rules.beginning(self._written, None if newest is None else parse_iso(newest))
+        self.known = rules.beginning(self._written, None if newest is None else parse_iso(newest))
         found = await self._store.read(stretches)
         self.stretch = next((item for item in found if item.until is None), None)
         self.past.extend(item for item in found if item.until is not None)
@@ -160,7 +162,7 @@ class WallClock:
     async def keep(self) -> None:
         """Store the state; after a failure of the disk the next call tries again."""
         self.look()
-        kept, noted = self._kept, tuple(self._unwritten)
+        kept, noted = self.known, tuple(self._unwritten)
         if kept == self._written and not noted:
             return
         with suppress(StorageUnavailable, CommitUncertain):
@@ -171,29 +173,19 @@ class WallClock:
     def is_sure(self) -> bool:
         """Return whether the clock is trusted."""
         self.look()
-        return self._doubt is None
+        return self.reason is None
 
     @property
     def doubt(self) -> str | None:
         """Why the clock is not trusted, in words, or None."""
         self.look()
-        return None if self._doubt is None else self._detail
-
-    @property
-    def reason(self) -> Doubt | None:
-        """The same as a word of the table, as of the last reading."""
-        return self._doubt
-
-    @property
-    def known(self) -> StoredClock | None:
-        """The highest trusted time, and the confirmed time; None before any."""
-        return self._kept
+        return None if self.reason is None else self._detail
 
     @property
     def confirmed(self) -> datetime:
         """The confirmed time, which decides the age of records."""
         self.look()
-        return self.built if self._kept is None else self._kept.confirmed
+        return self.built if self.known is None else self.known.confirmed
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the clock is trusted again."""
@@ -207,8 +199,8 @@ class WallClock:
         """Read the clocks, and judge them."""
         reading = self.reading = self._read()
         passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
-        found = rules.doubt(reading, self._kept, self._reference, self.built, self.limit)
-        asked = rules.asks(found, reading, self._kept)  # payments call this too, so irrelevant witnesses are not asked
+        found = rules.doubt(reading, self.known, self._reference, self.built, self.limit)
+        asked = rules.asks(found, reading, self.known)  # payments call this too, so irrelevant witnesses are not asked
         witness = rules.witness(self.kernel, self.terminals) if asked else None
         if found is not None and witness in rules.ENDED_BY[found]:
             self._ahead_of = self._set_ahead(reading)
@@ -216,7 +208,7 @@ class WallClock:
         if found is None:
             self._believe(reading, passed, witness)
         else:
-            self._detail = rules.words(found, reading, self._kept, self._reference, self.built)
+            self._detail = rules.words(found, reading, self.known, self._reference, self.built)
         self._tell(found, witness)
 
     @property
@@ -235,14 +227,14 @@ class WallClock:
         return rules.heard(sightings, self.reading, self.limit)
 
     def _believe(self, reading: ClockReading, passed: float, witness: ClockWitness | None) -> None:
-        self._kept = rules.moved(self._kept, reading, passed, confirmed=witness is not None)
+        self.known = rules.moved(self.known, reading, passed, confirmed=witness is not None)
         reference = self._reference
         if reference is None or reading.elapsed - reference.elapsed >= rules.REFERENCE_SECONDS:
             self._reference = reading
 
     def _tell(self, found: Doubt | None, witness: ClockWitness | None) -> None:
         """Record and log a change; call the listeners if the clock is trusted again."""
-        before, self._doubt = self._doubt, found
+        before, self.reason = self.reason, found
         ended, ahead_of = self.stretch, self._ahead_of
         if found is None and ended is None and ahead_of is not None:  # it was set, and confirmed at once
             ended = Stretch(ahead_of, None, Doubt.STEPPED_AHEAD)
@@ -267,15 +259,15 @@ class WallClock:
 
         Until then the clock was slow.
         """
-        if self._reference is None or self._kept is None or rules.step(reading, self._reference) <= self.limit:
+        if self._reference is None or self.known is None or rules.step(reading, self._reference) <= self.limit:
             return None
-        return iso(self._kept.highest)
+        return iso(self.known.highest)
 
     def _note(self, found: Doubt) -> None:
         """Record the period without a trusted clock, and its times."""
         known = self.stretch
         if known is None:
-            known = Stretch(iso(self.reading.wall if self._kept is None else self._kept.highest), None, found)
+            known = Stretch(iso(self.reading.wall if self.known is None else self.known.highest), None, found)
         self.stretch = known.saying(self.reading.wall)
         if self.stretch is not known:
             self._unwritten = [item for item in self._unwritten if item.since != known.since or item.until is not None]
@@ -284,19 +276,19 @@ class WallClock:
     async def confirm(self, operator: str, note: str, uid: int | None) -> Confirmation:
         """Record an operator's confirmation of the clock. Raise StorageUnavailable or CommitUncertain."""
         self.look()
-        reading, before = self.reading, self._kept
+        reading, before = self.reading, self.known
         kept = rules.by_person(reading, self.built)
         said = Confirmation(
             iso(reading.wall),
             operator,
             note,
             uid,
-            "" if self._doubt is None else self._detail,
+            "" if self.reason is None else self._detail,
             None if before is None else iso(before.highest),
         )
         await self._store.write(partial(_confirm, kept=kept, said=said))
         self._ahead_of = self._set_ahead(reading)
-        self._kept = self._written = kept
+        self.known = self._written = kept
         self._reference = reading
         log.info("clock.confirmed", uid=uid)
         self.look()

@@ -22,7 +22,7 @@ from posd.calls.route import BoundRoute, served
 from posd.daemon import sockets
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.parts import Daemon
-from posd.daemon.status import HealthChecks, StatusCalls
+from posd.daemon.status import HealthChecks
 from posd.httpd.admission import PeerQuotas, SocketPeer
 from posd.httpd.server import HttpListener
 from posd.payments.handlers import TransactionCalls
@@ -62,7 +62,15 @@ class LocalApi:
             lambda: clock.doubt,
         )
         self.backups = BackupCalls(context, store, config.database.path, keys, daemon.restore_guard)
-        self.health = HealthChecks(daemon)
+        version = Version(
+            version=__version__,
+            api="v1",
+            schema=schema_version(),
+            timezone=config.merchant.timezone,
+            currency=config.merchant.currency,
+            language=config.local_api.language,
+        )
+        self.health = HealthChecks(daemon, version)
         calls = TransactionCalls(
             context,
             daemon.payments,
@@ -71,14 +79,6 @@ class LocalApi:
             daemon.operators,
             grace,
             Language(config.local_api.language),
-        )
-        version = Version(
-            version=__version__,
-            api="v1",
-            schema=schema_version(),
-            timezone=config.merchant.timezone,
-            currency=config.merchant.currency,
-            language=config.local_api.language,
         )
         self.metrics = Metrics(daemon, self.health, calls)
         records = (print_records(daemon.print_inbox), payment_records(daemon.inbox, daemon.parts.outstanding))
@@ -94,7 +94,7 @@ class LocalApi:
             ReportCalls(context, store, clock, config.merchant.timezone, grace),
             TerminalCalls(context, store, daemon.fleet, daemon.reconciler),
             self.metrics,
-            StatusCalls(daemon, self.health, version),
+            self.health,
         )
         daemon.listeners += self._listeners(all_calls)
         tcp_socket = daemon.surroundings.tcp_socket

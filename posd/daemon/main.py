@@ -192,7 +192,7 @@ async def _start(
     await systemd.until_it_answers(config.webhooks.host, daemon.listener.port, certificate, callback_urls)
 
     status = partial(daemon.status_line, at)
-    reloading = Reloader(config, in_force, daemon.fleet, callback_urls, certificate, pair, status)
+    reloading = Reloader(in_force, daemon.fleet, callback_urls, certificate, pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
     _at_the_stop(stack, daemon.presence.end, clock.keep)
     textfile = None

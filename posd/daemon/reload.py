@@ -53,7 +53,7 @@ class InForce:
 
     def __init__(self, config: Config, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
         """`elapsed`: seconds since the boot, sleep included."""
-        self.config = config
+        self.at_start = self.config = config
         self._now = now
         self._elapsed = elapsed
         self._loaded = self._refused = ProcessMoment(elapsed)
@@ -111,7 +111,6 @@ def restart_words(keys: tuple[str, ...]) -> str:
 class Reloader:
     """Reload of the configuration. Run `run` as a task; setting `asked` requests a reload."""
 
-    running: Config
     in_force: InForce
     fleet: Fleet
     callback_urls: CallbackUrls
@@ -131,19 +130,19 @@ class Reloader:
 
     async def _reload(self) -> None:
         try:
-            new = await asyncio.to_thread(load, self.running.file)
+            new = await asyncio.to_thread(load, self.in_force.at_start.file)
             resolved = await asyncio.to_thread(self.fleet.resolve_settings, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
             detail = "what was in force before goes on; correct it (posd config check), and reload again"
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
-            self.in_force.refuse(_problems(error, self.running.file))
+            self.in_force.refuse(_problems(error, self.in_force.at_start.file))
             return
         changed = taken_up(self.in_force.config, new)
         output.set_level(new.logging.level)
         self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
         self.certificate.use(self.pair(new))
         self.fleet.adopt(resolved, new.profiles)
-        keys = needs_restart(self.running, new)
+        keys = needs_restart(self.in_force.at_start, new)
         self.in_force.load(new, keys)
         await keep(new)
         await self.fleet.warm_up()

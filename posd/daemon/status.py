@@ -68,9 +68,10 @@ log = structlog.get_logger("posd.daemon")
 
 
 class HealthChecks(msgspec.Struct, eq=False):
-    """Checks of posd and its machine."""
+    """Checks of posd and its machine, and the handler of /v1/status."""
 
     daemon: Daemon
+    version: Version
     is_failing: bool = False
 
     async def run(self) -> None:
@@ -90,6 +91,40 @@ class HealthChecks(msgspec.Struct, eq=False):
             log.info("posd.recovered")
         self.is_failing = bool(failing)
         return checks
+
+    async def get_status(self, request: Request) -> Response:
+        """Return the response to `GET /status`; with `check=true`, probe terminals without a recent probe first."""
+        parts, fleet = self.daemon, self.daemon.fleet
+        if request.state.query["check"]:
+            await fleet.check_stale(PROBE_SECONDS)
+        checks = await self.checks()
+        figures: DatabaseGauges | None = None
+        last, held = dict[str, LastPayment](), dict[str, str]()
+        with suppress(Problem):
+            figures, last, held = await parts.context.read(partial(stored, serials=list(fleet.serials)))
+        terminals = fleet.documents(held, everything=False)
+        newest = await parts.backups.newest()
+        return json_response(
+            DaemonStatus(
+                at=iso(parts.now()),
+                started_at=iso(parts.started.at(parts.now())),
+                uptime_seconds=round(parts.started.seconds, 1),
+                version=self.version,
+                health=Health(overall(checks), checks),
+                configuration=parts.in_force.state(),
+                clock=checks.clock,
+                certificate=checks.certificate,
+                restore=checks.restore,
+                relay=None,
+                disk=_disk(parts.config.database.path),
+                backup_at=None if newest is None else iso(datetime.fromtimestamp(newest[0], UTC)),
+                counters=None if figures is None else _counters(figures),
+                terminals=[
+                    TerminalStatus(**msgspec.structs.asdict(item), last_payment=last.get(item.serial))
+                    for item in terminals
+                ],
+            )
+        )
 
     async def _checks(self) -> Checks:
         return Checks(
@@ -267,49 +302,6 @@ def stored(
         for row in (db.execute(_RECORDED, (recent[serial],)) if serial in recent else db.execute(_LAST, (serial,)))
     }
     return read_gauges(db), last, dict(leases(db))
-
-
-class StatusCalls:
-    """Handler of /v1/status."""
-
-    def __init__(self, daemon: Daemon, health: HealthChecks, version: Version) -> None:
-        self._daemon = daemon
-        self._health = health
-        self._version = version
-
-    async def get_status(self, request: Request) -> Response:
-        """Return the response to `GET /status`; with `check=true`, probe terminals without a recent probe first."""
-        parts, fleet = self._daemon, self._daemon.fleet
-        if request.state.query["check"]:
-            await fleet.check_stale(PROBE_SECONDS)
-        checks = await self._health.checks()
-        figures: DatabaseGauges | None = None
-        last, held = dict[str, LastPayment](), dict[str, str]()
-        with suppress(Problem):
-            figures, last, held = await parts.context.read(partial(stored, serials=list(fleet.serials)))
-        terminals = fleet.documents(held, everything=False)
-        newest = await parts.backups.newest()
-        return json_response(
-            DaemonStatus(
-                at=iso(parts.now()),
-                started_at=iso(parts.started.at(parts.now())),
-                uptime_seconds=round(parts.started.seconds, 1),
-                version=self._version,
-                health=Health(overall(checks), checks),
-                configuration=parts.in_force.state(),
-                clock=checks.clock,
-                certificate=checks.certificate,
-                restore=checks.restore,
-                relay=None,
-                disk=_disk(parts.config.database.path),
-                backup_at=None if newest is None else iso(datetime.fromtimestamp(newest[0], UTC)),
-                counters=None if figures is None else _counters(figures),
-                terminals=[
-                    TerminalStatus(**msgspec.structs.asdict(item), last_payment=last.get(item.serial))
-                    for item in terminals
-                ],
-            )
-        )
 
 
 def _counters(figures: DatabaseGauges) -> Counters:

@@ -225,7 +225,7 @@ def make_database(path: Path, now: Callable[[], datetime] = wall) -> None:
 
     Raise StoreError.
     """
-    with _said(path):
+    with _as_store_error(path):
         database_files.finish(path)
         if not path.exists():
             _make(path, now())
@@ -233,7 +233,7 @@ def make_database(path: Path, now: Callable[[], datetime] = wall) -> None:
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _as_store_error(path: Path) -> Iterator[None]:
     """Translate OSError and sqlite3.Error into StoreError."""
     try:
         yield
@@ -249,12 +249,12 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
     Raise StoreError; no file is deleted.
     """
     make_database(path, now)
-    with _said(path), closing(connect_reader(path)) as reader:
+    with _as_store_error(path), closing(connect_reader(path)) as reader:
         _examine(path, reader)
         # If that fails, the open reader keeps SQLite from writing the log back at the close.
         db = connect_again(path, at_start=True)
     try:
-        with _telling(db, path):
+        with _log_progress(db, path):
             migrate(db, path)
         if path.stat().st_size <= SMALL_BYTES:
             with suppress(sqlite3.Error):  # a nearly full disk: the database works without this
@@ -269,7 +269,7 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
 
 
 @contextmanager
-def _telling(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+def _log_progress(db: sqlite3.Connection, path: Path) -> Iterator[None]:
     """Log the progress of a long migration."""
     began = told = monotonic()
 

@@ -80,7 +80,7 @@ def test_a_plain_run_reads_its_configuration_without_what_other_commands_need(tm
 
 def test_threads_use_one_heap() -> None:
     script = (
-        "import ctypes, threading\nfrom posd.daemon.memory import use_one_heap\nuse_one_heap()\n"
+        "import ctypes, threading\nfrom posd.httpd.server import use_one_heap\nuse_one_heap()\n"
         "libc = ctypes.CDLL(None)\nthread = threading.Thread(target=libc.malloc, args=(1000,))\n"
         "thread.start()\nthread.join()\nlibc.malloc_stats()"
     )

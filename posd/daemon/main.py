@@ -23,13 +23,12 @@ from posd.base.redaction import REDACTOR
 from posd.config import Config, ConfigError, ConfigProblem
 from posd.daemon import metrics, sockets, systemd
 from posd.daemon.build import LocalApi
-from posd.daemon.memory import use_one_heap
 from posd.daemon.parts import CannotStart, Daemon, certificate_pair, wall_clock
 from posd.daemon.reload import InForce, Reloader, keep
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import HttpListener, give_memory_back
+from posd.httpd.server import HttpListener, give_memory_back, use_one_heap
 from posd.logs import output
 from posd.payments import record as payments
 from posd.payments.model import Transaction

@@ -19,12 +19,11 @@ from posd.base.times import iso, released
 from posd.calls.context import CallContext
 from posd.clock.clock import WallClock
 from posd.config import Config, HeaderError
-from posd.daemon.memory import MemoryTrimmer
 from posd.daemon.presence import Presence
 from posd.daemon.reload import InForce
 from posd.daemon.surroundings import Surroundings
 from posd.httpd.admission import AdmissionGate, RejectedTraffic
-from posd.httpd.server import HttpListener
+from posd.httpd.server import HttpListener, give_memory_back
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.amounts import AmountRules
@@ -51,7 +50,7 @@ from posd.storage.backup import BackupFolder
 from posd.storage.connection import unusable
 from posd.storage.database_files import FreeSpace
 from posd.storage.errors import StorageUnavailable
-from posd.storage.store import Store
+from posd.storage.store import MemoryTrimmer, Store
 from posd.storage.writer import RecordedChange
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
@@ -124,7 +123,7 @@ class Daemon:
         self.counters = EventCounters(self.fleet)
         every, chance = self.config.discovery.check_seconds, self.surroundings.chance
         self.liveness = Liveness(self.fleet, every, self.reconciler.is_open, chance)
-        self.memory = MemoryTrimmer(self.store)
+        self.memory = MemoryTrimmer(self.store, give_memory_back)
         self.started = ProcessMoment(self.surroundings.elapsed, self.surroundings.started())
         self.backups = BackupFolder(self.config.database.backups)
         self.context = CallContext(

@@ -67,6 +67,9 @@ LOCAL_BACKLOG = 4096
 TRIM_CONNECTIONS = 64
 TRIM_SECONDS = 2.0
 
+#: From glibc's malloc.h.
+_M_ARENA_MAX = -8
+
 sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
@@ -321,3 +324,13 @@ def give_memory_back() -> None:
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def use_one_heap() -> None:
+    """Set the C library to one heap for all threads; called before there is a second thread.
+
+    glibc makes a heap for each thread, and each retains its free memory (M_ARENA_MAX in mallopt(3)). posd's threads
+    mostly wait for the disk, not for each other.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from posd.daemon import memory
-from posd.daemon.memory import MANY, MemoryTrimmer
+from posd.httpd.server import give_memory_back
 from posd.storage import changes
-from posd.storage.store import Store
+from posd.storage import store as stores
+from posd.storage.store import MANY, MemoryTrimmer, Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: A long reason fills pages.
@@ -24,7 +24,7 @@ PATIENCE = 10.0
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "PAUSE_SECONDS", SHORT)
+    monkeypatch.setattr(stores, "PAUSE_SECONDS", SHORT)
 
 
 def used() -> int:
@@ -52,7 +52,7 @@ async def change(store: Store, count: int) -> None:
 
 @contextmanager
 def running(store: Store) -> Iterator[None]:
-    trimmer = MemoryTrimmer(store)
+    trimmer = MemoryTrimmer(store, give_memory_back)
     store.hub.listen(trimmer.changed, RecordedChange)
     task = asyncio.create_task(trimmer.run())
     try:

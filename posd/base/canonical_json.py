@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -31,35 +31,26 @@ class NotCanonical(ValueError):
     """JSON that JavaScript would write differently; the message has the place and the reason."""
 
 
-class RoundTripFault(NamedTuple):
-    """Value that JavaScript would change: the names and positions that lead to it, and the reason in words."""
-
-    place: Place
-    words: str
-
-
 def canonical(text: bytes) -> bytes:
     """Return a JSON text in that form. Raise NotCanonical; raise ValueError if it is no JSON."""
     document = _DECODER.decode(check(text))
-    for fault in _faults(document):
-        raise NotCanonical(f"{pointer(fault.place)} {fault.words}")
+    for place, words in _faults(document):
+        raise NotCanonical(f"{pointer(place)} {words}")
     return _written(document).encode()
 
 
-def faults(text: bytes) -> list[RoundTripFault]:
-    """Return every value that JavaScript would change. Raise ValueError if it is no JSON."""
+def faults(text: bytes) -> list[tuple[Place, str]]:
+    """Return place and reason of each value that JavaScript would change. Raise ValueError if it is no JSON."""
     return list(_faults(_DECODER.decode(check(text))))
 
 
-def _faults(document: Any) -> Iterator[RoundTripFault]:
+def _faults(document: Any) -> Iterator[tuple[Place, str]]:
     for place, value in parts(document):
         match place:
             case (*_, str(name)) if _INTEGER.fullmatch(name) and int(name) <= _LAST_INDEX:
-                yield RoundTripFault(place, "has a whole number as its name, which would be moved to the front")
+                yield place, "has a whole number as its name, which would be moved to the front"
         if isinstance(value, Decimal) and not _exact(value):
-            yield RoundTripFault(
-                place, f"has more digits than a terminal reads exactly: it would be {_nearest(value)} there"
-            )
+            yield place, f"has more digits than a terminal reads exactly: it would be {_nearest(value)} there"
 
 
 #: The last value of a repeated name counts, in the place of the first, as in JavaScript.

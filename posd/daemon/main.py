@@ -160,7 +160,8 @@ async def _start(
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
     REDACTOR.keys = keys
-    callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
+    given, port = config.webhooks, listening.getsockname()[1]
+    callback_urls = CallbackUrls(keys, given.advertise_host, port, given.public_url, given.host, surroundings.facing)
     daemon.build(listening, callback_urls)
     open_payments, open_jobs = await _recover(daemon)
     stack.callback(daemon.restore_guard.end)
@@ -258,11 +259,6 @@ def _in_background(stack: AsyncExitStack, name: str, work: Coroutine[Any, Any, N
         await asyncio.wait({task})
 
     stack.push_async_callback(cancel)
-
-
-def _callback_urls(config: Config, surroundings: Surroundings, port: int, keys: tuple[bytes, ...]) -> CallbackUrls:
-    given = config.webhooks
-    return CallbackUrls(keys, given.advertise_host, port, given.public_url, given.host, surroundings.facing)
 
 
 def _make_state_directory(directory: Path) -> None:

@@ -59,9 +59,9 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
     lie beside the one that the scheme adds.
     """
     for name, text in parts.items():
-        for found in canonical_json.faults(text):
-            words = f"{found.words}, and this terminal's calls are signed: write it in another way"
-            yield RequestFault(pointer((name, *found.place)), words)
+        for place, why in canonical_json.faults(text):
+            words = f"{why}, and this terminal's calls are signed: write it in another way"
+            yield RequestFault(pointer((name, *place)), words)
         if name in reserved and OF_THE_SIGNATURE in decode(text):
             yield RequestFault(
                 f"/{name}/{OF_THE_SIGNATURE}", "is a name that the authentication of this terminal uses itself"

@@ -34,10 +34,6 @@ _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 Value = None | int | float | str | bytes
 
 
-class InvalidPage(Exception):
-    """Bytes that are not of the expected format."""
-
-
 class CellRecord(msgspec.Struct, frozen=True):
     """One cell: its rowid (None in an index), its values, and whether the values are complete."""
 
@@ -146,7 +142,7 @@ def records(pages: Pages, number: int) -> Iterator[CellRecord]:
     for place in range(first, min(first + 2 * cells, pages.size - 1), 2):
         try:
             yield _cell(pages, page, int.from_bytes(page[place : place + 2], "big"), kind)
-        except (InvalidPage, IndexError):
+        except (ValueError, IndexError):
             continue
 
 
@@ -160,7 +156,7 @@ def _cell(pages: Pages, page: bytes, at: int, kind: int) -> CellRecord:
         rowid, at = _varint(page, at)
         rowid -= 1 << 64 if rowid >= 1 << 63 else 0
     if length > MAX_ROW_BYTES:
-        raise InvalidPage
+        raise ValueError("it is longer than any row")
     usable = pages.usable
     most = usable - 35 if kind == _TABLE_LEAF else (usable - 12) * 64 // 255 - 23
     local = length
@@ -185,10 +181,10 @@ def _follow(pages: Pages, payload: bytearray, number: int, length: int) -> None:
 
 
 def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
-    """Decode a record (2.1): its readable values, and whether these are all."""
+    """Decode a record (2.1): its readable values, and whether these are all. Raise ValueError for garbage."""
     end, at = _varint(payload, 0)
     if not at <= end <= length:
-        raise InvalidPage
+        raise ValueError("its header does not end in it")
     place, values = end, list[Value]()
     while at < end:
         kind, at = _varint(payload, at)
@@ -197,7 +193,7 @@ def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
         place += size
         try:
             values.append(_value(kind, content, size))
-        except InvalidPage:
+        except ValueError:
             return values, False
     return values, place == length
 
@@ -206,13 +202,13 @@ def _value_bytes(kind: int) -> int:
     if kind >= 12:
         return (kind - 12) // 2
     if kind in (10, 11):
-        raise InvalidPage
+        raise ValueError("no value has this type")
     return 8 if kind == 7 else _INTEGER_BYTES.get(kind, 0)
 
 
 def _value(kind: int, content: bytes, size: int) -> Value:
     if len(content) < size:
-        raise InvalidPage
+        raise ValueError("it ends inside a value")
     if kind == 0:
         return None
     if kind in _INTEGER_BYTES:
@@ -223,10 +219,7 @@ def _value(kind: int, content: bytes, size: int) -> Value:
         return kind - 8
     if kind % 2 == 0:
         return content
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise InvalidPage from None
+    return content.decode()
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

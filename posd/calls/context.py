@@ -15,7 +15,6 @@ from posd.httpd.connection import BodyChannel
 from posd.records.quotas import Quotas
 from posd.records.service import Missing
 from posd.records.start import not_here
-from posd.storage.changes import Hub
 from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
 

@@ -15,7 +15,7 @@ from posd.api.documents import Checks
 from posd.base import limits
 from posd.base.negotiation import Language
 from posd.base.problems import PROBLEMS, StartStep
-from posd.cli.doctor.checks import CHECKS
+from posd.cli.doctor.command import CHECKS
 from posd.cli.explain.catalogue import read
 from posd.cli.explain.command import explain
 from posd.cli.explain.events import EVENTS

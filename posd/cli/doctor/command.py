@@ -1,9 +1,12 @@
 """`posd doctor`: what is wrong here, what does it mean, and what is to be done."""
 
 import sys
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -18,8 +21,89 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, counted
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
-from posd.cli.doctor.context import CheckFinding, CheckStatus, texts
+from posd.cli.doctor import certificate, configuration, daemon, files, terminals
+from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, texts
+from posd.cli.doctor.service import root_again
 from posd.cli.explain.catalogue import choose, named, say
+from posd.config import examine as read_configuration
+from posd.config.lines import where
+
+
+class DoctorCheck(NamedTuple):
+    """One check: its title for people, how long it may take (seconds), and whether it needs the configuration.
+
+    `refuses`: it finds what posd would refuse, so that `posd config check` makes it too.
+    """
+
+    title: str
+    run: Callable[[DoctorContext], Findings]
+    seconds: float
+    needs_configuration: bool = True
+    refuses: bool = False
+
+
+#: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
+CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
+    {
+        "configuration": DoctorCheck("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
+        "daemon": DoctorCheck("Daemon", daemon.check, 30, needs_configuration=False),
+        "files": DoctorCheck("Files and keys", files.check, 30, refuses=True),
+        "access": DoctorCheck("Sockets and groups", files.check_access, 30, refuses=True),
+        "database": DoctorCheck("Database", files.check_database, 30, refuses=True),
+        "disk": DoctorCheck("Disk", daemon.check_disk, 10),
+        "port": DoctorCheck("Ports", daemon.check_ports, 30, refuses=True),
+        "firewall": DoctorCheck("Firewall", daemon.check_firewall, 20),
+        "mdns": DoctorCheck("mDNS", terminals.listen, 15),
+        "certificate": DoctorCheck("Certificate", certificate.check, 20, refuses=True),
+        "terminal": DoctorCheck("Terminals", terminals.check, 120),
+        "callback": DoctorCheck("Callback addresses", certificate.check_callbacks, 60),
+        "clock": DoctorCheck("Clock", daemon.check_clock, 10, needs_configuration=False),
+    }
+)
+
+
+def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
+    """Return what posd would refuse at its start with this configuration, and what this user may not look at.
+
+    Only what is needed for that is looked at, so that it is quick.
+    """
+    shop.quick = True
+    daemon.find(shop)
+    found = [one for name, check in CHECKS.items() if check.refuses for one in examine(name, check, shop)]
+    return [one for one in found if one.refused], [one for one in found if one.unseen]
+
+
+def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFinding]:
+    """Make one check and return what it says; it is added to `shop.found` too."""
+    said: list[CheckFinding] = []
+
+    def work() -> None:
+        try:
+            for item in check.run(shop):
+                said.append(item)  # noqa: PERF402 - one by one: what was said before a time limit counts
+        except Exception as error:  # noqa: BLE001 - one check that fails must not take the others with it
+            said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
+
+    # A thread that hangs (a dead network file system, say) must not keep the program from its end.
+    worker = threading.Thread(target=work, name=f"check-{name}", daemon=True)
+    worker.start()
+    worker.join(check.seconds)
+    done = list(said)
+    if worker.is_alive():
+        root_again()  # it may hang while it acts as another user
+        done.append(shop.tell("check.hangs", check.title, seconds=check.seconds))
+    findings = [_placed(name, item, shop) for item in done]
+    shop.found += findings
+    return findings
+
+
+def _placed(name: str, said: CheckFinding, shop: DoctorContext) -> CheckFinding:
+    """Return a finding with its check, and the place of its key in the configuration."""
+    if said.refused and not said.file:
+        file, line = where(shop.config_file, said.key)
+        said = msgspec.structs.replace(said, file=str(file), line=line)
+    return msgspec.structs.replace(said, check=name)
+
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
@@ -42,15 +126,10 @@ def doctor(ctx: click.Context, output: Output) -> None:
     Nothing is changed and no payment is started, whether posd runs or not. Exit code 0: nothing has failed. 1:
     something has, a configuration that cannot be used too. 3: posd does not run; other checks may have failed too.
     """
-    # Here and not above: this loads more than any other command needs.
-    from posd.cli.doctor.checks import CHECKS, examine
-    from posd.cli.doctor.context import DoctorContext
-    from posd.config import examine as read
-
     choose(ctx)
     file = Path(context(ctx).config_path)
     given = context(ctx).socket_path
-    config, problems = read(file, check_files=False)
+    config, problems = read_configuration(file, check_files=False)
     shop = DoctorContext(file.absolute(), config, problems, Path(given) if given else None)
     if not output.rich:
         output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))

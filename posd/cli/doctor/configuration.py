@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
-from posd.cli.doctor.users import barrier, being
+from posd.cli.doctor.service import barrier, being
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.config.profile import EDITIONS
 from posd.config.schema import PROFILE_SECTIONS

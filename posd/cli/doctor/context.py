@@ -19,9 +19,8 @@ import msgspec
 from posd import tls
 from posd.base.files import user_name
 from posd.cli.app.context import CONFIG_FILE
-from posd.cli.doctor import service, users
-from posd.cli.doctor.service import Service
-from posd.cli.doctor.users import User
+from posd.cli.doctor import service
+from posd.cli.doctor.service import Service, User
 from posd.cli.explain.catalogue import language, named, over
 from posd.cli.tls import settings
 from posd.config import Config, ConfigProblem, TerminalConfig
@@ -160,16 +159,16 @@ class DoctorContext:
     @property
     def user(self) -> User:
         """The user of posd: of its process, of its unit, else the owner of the state directory, posd, or this user."""
-        if self.service.settings and (found := users.of_service(self.service)) and self.uid in (None, found.uid):
+        if self.service.settings and (found := service.of_service(self.service)) and self.uid in (None, found.uid):
             return found
         if self.uid is not None:
-            return users.of_id(self.uid)
+            return service.of_id(self.uid)
         if self.config is not None:
             with suppress(OSError):
-                return users.of_id(self.config.database.path.parent.stat().st_uid)
+                return service.of_id(self.config.database.path.parent.stat().st_uid)
         with suppress(KeyError):
-            return users.of_id(pwd.getpwnam("posd").pw_uid)
-        return users.of_id(os.getuid())
+            return service.of_id(pwd.getpwnam("posd").pw_uid)
+        return service.of_id(os.getuid())
 
     @property
     def me(self) -> str:
@@ -285,7 +284,7 @@ def mount_point(path: Path) -> Path:
 OF_FILE: Mapping[str, Callable[[Path], object]] = {
     "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
     "owner": lambda path: user_name(path.stat().st_uid),
-    "socket_group": lambda path: users.group_name(path.stat().st_gid),
+    "socket_group": lambda path: service.group_name(path.stat().st_gid),
     "mount": mount_point,
 }
 

@@ -1,23 +1,136 @@
-"""The files of the daemon: what is wrong with them, which users own them and may read them."""
+"""The files of the daemon: database, keys, sockets; which users own them and may read them."""
 
 import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from posd.base.files import acting_as_owner
+from posd.base.times import parse_iso
 from posd.cli.doctor.configuration import named, without_others
-from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, mount_point
-from posd.cli.doctor.database import open_unchanged
-from posd.cli.doctor.users import barrier, being
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, mount_point, not_seen
+from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id, of_service
 from posd.config import HeaderValue
+from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
-from posd.storage import database_id
+from posd.storage import changes, database_id
+from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
 from posd.storage.database_files import closed_to_us
+from posd.storage.errors import StoreError
 from posd.upkeep import known_ca
+
+#: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
+QUICK_CHECK_SECONDS = 20.0
+#: The same for `posd config check`.
+SHORT_CHECK_SECONDS = 3.0
+#: SQLite's operations between two looks at the time: some milliseconds.
+OPERATIONS_AT_A_TIME = 100_000
+
+KEY = "database.path"
+
+
+def check_database(shop: DoctorContext) -> Findings:
+    """Check whether there is a database, and what is wrong with it."""
+    path = shop.settings.database.path
+    try:
+        if not path.exists():
+            yield _missing(shop)
+            return
+        with open_unchanged(path) as db:
+            found = list(_contents(db, shop, path))
+        yield from found
+    except PermissionError as error:
+        storage = shop.health("storage")
+        if storage.get("status") == "ok":
+            yield shop.tell("database.unseen", path, reason=not_seen(shop, error), said=storage.get("detail"))
+        else:
+            yield shop.unseen(path, error)
+    except sqlite3.Error as error:
+        if is_damage(error):
+            yield shop.tell("database.damaged", path, key=KEY, reason=error)
+        else:
+            busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            yield shop.tell("database.busy" if busy else "database.unopened", path, reason=error)
+
+
+@contextmanager
+def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database so that nothing is written, not even the files that SQLite keeps beside it, as their owner.
+
+    Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read as it lies
+    there; else a snapshot is read, from the memory that posd shares or, where it was killed, from our own.
+    """
+    with acting_as_owner(path):
+        with path.open("rb"):
+            pass  # SQLite would not say why it cannot
+        written = path.with_name(f"{path.name}-wal")
+        shared = path.with_name(f"{path.name}-shm").exists() or (written.exists() and written.stat().st_size)
+        how = "readonly_shm=1" if shared else "immutable=1"
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&{how}"
+        with closing(open_file(uri, uri=True)) as db:
+            db.execute("PRAGMA query_only = ON").close()
+            yield db
+
+
+def _missing(shop: DoctorContext) -> CheckFinding:
+    files = shop.settings.database
+    try:
+        refuse_lost(files.path, files.callback_key, files.witness)
+    except StoreError:
+        return shop.tell("database.lost", files.path, key=KEY)
+    return shop.tell("database.another" if shop.answers else "database.not_made", files.path)
+
+
+def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findings:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    aside = path.with_name(f"{path.stem}-backup{path.suffix}")
+    if path.stat().st_size == 0:
+        yield shop.tell("database.empty", path, key=KEY)
+    elif KEY_TABLE in tables:
+        yield shop.tell("database.put_by_hand", path, key=KEY, aside=aside)
+    elif not version or "transactions" not in tables:
+        yield shop.tell("database.foreign", path, key=KEY)
+    elif version > schema_version():
+        yield shop.tell("database.newer", path, key=KEY, version=version, known=schema_version())
+    else:
+        yield _whole(db, shop, path, version)
+        if version == schema_version():
+            yield from _newest(db, shop)
+
+
+def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int) -> CheckFinding:
+    seconds = SHORT_CHECK_SECONDS if shop.quick else QUICK_CHECK_SECONDS
+    end = time.monotonic() + seconds
+    db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
+    try:
+        ((found,),) = db.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return shop.tell("database.too_large", path, seconds=seconds)
+    finally:
+        db.set_progress_handler(None, 0)
+    if found != "ok":
+        return shop.tell("database.damaged", path, key=KEY, reason=found)
+    older = f", {schema_version()} after the next start" if version < schema_version() else ""
+    return shop.tell("database.whole", path, version=version, older=older)
+
+
+def _newest(db: sqlite3.Connection, shop: DoctorContext) -> Findings:
+    newest = changes.newest_at(db)
+    if newest is not None and (ahead := (parse_iso(newest) - datetime.now(UTC)).total_seconds()) > 1:
+        yield shop.tell("database.future", "newest record", ahead=ahead, newest=newest)
+
+
+# Files and keys: what is wrong with them, which users own them and may read them.
 
 #: All users but the owner.
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -166,3 +279,73 @@ def _private(shop: DoctorContext, path: Path, code: str, *, group_may: bool = Fa
     if path.stat().st_mode & (stat.S_IRWXO if group_may else OTHERS):
         return shop.tell(f"files.{code}", path, closed="o-rwx" if group_may else "0600")
     return shop.tell("files.group_private" if group_may else "files.private", path)
+
+
+# The local sockets: the user of posd, the groups that may use them, and whether this user is in them.
+
+#: Sockets: the beginning of their keys, and their users. Without the last posd starts all the same.
+SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
+
+
+def check_access(shop: DoctorContext) -> Findings:
+    """Check the user and the groups, the socket directory, and the sockets."""
+    api = shop.settings.local_api
+    if of_service(shop.service) is None:
+        yield shop.tell("access.no_user", shop.service.last("User"))
+    for name in SOCKETS:
+        yield _group(shop, f"{name}_group", getattr(api, f"{name}_group"))
+    for path in shop.service.listens:
+        if os.path.realpath(path) != os.path.realpath(api.till_socket):
+            yield shop.tell("access.other_socket", path, key="local_api.directory", till=api.till_socket)
+    yield from shop.permitted(api.directory, _sockets(shop))
+
+
+def _group(shop: DoctorContext, key: str, group: str) -> CheckFinding:
+    if not group:
+        return shop.tell("access.own_group", key)
+    gid, feed = group_id(group, -1), key == "feed_group"
+    refused: dict[str, Any] = {"key": "" if feed else f"local_api.{key}", "name": key}
+    if gid < 0:
+        code = "feed_no_group" if feed else "no_group"
+        return shop.tell(f"access.{code}", group, **refused, joins=shop.user.name if shop.user.uid else None)
+    if shop.user.uid != 0 and gid not in shop.user.groups:
+        return shop.tell("access.feed_not_in_group" if feed else "access.not_in_group", group, **refused)
+    return shop.tell("access.group", group, name=key)
+
+
+def _sockets(shop: DoctorContext) -> Findings:
+    api, key, consequence = shop.settings.local_api, "local_api.directory", "posd cannot make its sockets there"
+    closed = list(to_write(shop, key, api.directory, consequence, made="0755"))
+    if not closed and (lock := api.directory / "posd.lock").exists():
+        closed = list(to_write(shop, key, lock, consequence))
+    yield from closed
+    if not closed and not api.directory.exists():
+        yield shop.tell("access.no_directory", api.directory)
+    elif not closed:
+        found = api.directory.stat()
+        code = "directory" if found.st_mode & stat.S_IXOTH else "directory_closed"
+        yield shop.tell("access.directory_open" if found.st_mode & stat.S_IWOTH else f"access.{code}", api.directory)
+    for name, users in SOCKETS.items():
+        group = getattr(api, f"{name}_group")
+        if shop.there and (name != "feed" or not group or group_id(group, -1) >= 0):
+            yield _socket(shop, getattr(api, f"{name}_socket"), group, users)
+
+
+def _socket(shop: DoctorContext, path: Path, group: str, users: str) -> CheckFinding:
+    if not path.exists():
+        return shop.tell("access.no_socket", path, users=users)
+    found = path.stat()
+    owner = group_name(found.st_gid)
+    if found.st_mode & stat.S_IRWXO:
+        code = "socket_open"
+    elif found.st_mode & SOCKET_MODE != SOCKET_MODE:
+        code = "socket_closed"
+    elif group and owner != group:
+        code = "socket_of_another"
+    elif os.access(path, os.W_OK):
+        code = "may_use"
+    elif owner in map(group_name, of_id(os.geteuid()).groups):
+        code = "not_yet"
+    else:
+        code = "may_not_use"
+    return shop.tell(f"access.{code}", path, users=users, wanted=group)

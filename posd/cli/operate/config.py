@@ -57,7 +57,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     refused: list[CheckFinding] = []
     unseen: list[CheckFinding] = []
     if not file_only:
-        from posd.cli.doctor.checks import refusals  # it loads more than the other commands of this file need
+        from posd.cli.doctor.command import refusals  # it loads more than the other commands of this file need
         from posd.cli.doctor.context import DoctorContext
 
         shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)

@@ -14,8 +14,7 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
-from posd.cli.doctor.checks import CHECKS, examine
-from posd.cli.doctor.command import show_group
+from posd.cli.doctor.command import CHECKS, examine, show_group
 from posd.cli.doctor.context import CheckStatus, DoctorContext, Findings
 from posd.cli.doctor.files import certificate_files
 from posd.cli.operate.config import load_as_owner

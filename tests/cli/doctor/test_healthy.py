@@ -19,8 +19,7 @@ import trustme
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.output import Output
-from posd.cli.doctor.checks import CHECKS, DoctorCheck, examine
-from posd.cli.doctor.command import show_group
+from posd.cli.doctor.command import CHECKS, DoctorCheck, examine, show_group
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
 from posd.config import load
 from posd.terminals.attempt import ReplyLost

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from manual.roff import definitions, heading, paragraphs, see_also
-from posd.cli.explain.table import CodeEntry, entries, kinds
+from posd.cli.explain.command import CodeEntry, entries, kinds
 
 HEAD = """# Every code
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from manual.notes import ENVIRONMENT, FILES
 from manual.pages import VERBATIM, Page
-from posd.cli.app.groups import GROUPS
+from posd.cli.app.help import GROUPS
 
 HEAD = """# Every command
 

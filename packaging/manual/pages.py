@@ -7,8 +7,7 @@ from typing import NamedTuple
 import click
 
 from manual.notes import exits_of, related
-from posd.cli.app.examples import EXAMPLES, Example
-from posd.cli.app.groups import GROUPS
+from posd.cli.app.help import EXAMPLES, GROUPS, Example
 from posd.cli.app.lazy import LazyGroup
 from posd.cli.main import main
 

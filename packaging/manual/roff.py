@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from manual.notes import ENVIRONMENT, FILES
 from manual.pages import VERBATIM, Page
 from posd import __version__
-from posd.cli.app.groups import GROUPS
+from posd.cli.app.help import GROUPS
 
 #: characters with a meaning to roff -> how they are written so that what is copied from a page can be typed.
 ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}

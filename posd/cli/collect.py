@@ -25,7 +25,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, counted, money
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment, roughly
-from posd.cli.report.days import read_day
+from posd.cli.report.view import read_day
 from posd.config import Config, load
 
 if TYPE_CHECKING:

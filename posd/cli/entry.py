@@ -21,7 +21,7 @@ def main() -> None:
             run(config_path)
         except KeyboardInterrupt:  # before there was anything that could stop in order
             sys.exit(1)
-    from posd.cli.app.streams import open_streams
+    from posd.cli.app.context import open_streams
     from posd.cli.main import main as command
 
     open_streams()

@@ -11,11 +11,10 @@ import click
 
 from posd import __version__
 from posd.cli.app.completion_words import files
-from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, context
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, OutputLost, context
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup
-from posd.cli.app.streams import OutputLost
 
-#: command -> "module:attribute" of its click command. `posd --help` shows them as `posd.cli.app.groups` has them.
+#: command -> "module:attribute" of its click command. `posd --help` shows them as `groups.toml` has them.
 COMMANDS: Mapping[str, str] = {
     "run": "posd.cli.main:run",
     "demo": "posd.cli.demo.command:demo",
@@ -32,14 +31,14 @@ COMMANDS: Mapping[str, str] = {
     "show": "posd.cli.payments.show:show",
     "list": "posd.cli.payments.show:list_",
     "report": "posd.cli.report.command:report",
-    "print": "posd.cli.printing.command:print_",
-    "print-jobs": "posd.cli.printing.command:print_jobs",
+    "print": "posd.cli.printing:print_",
+    "print-jobs": "posd.cli.printing:print_jobs",
     "reconcile": "posd.cli.payments.decide:reconcile",
     "release": "posd.cli.payments.decide:release",
     "resolve": "posd.cli.payments.decide:resolve",
     "acknowledge": "posd.cli.payments.decide:acknowledge",
-    "quarantine": "posd.cli.operate.quarantine:quarantine",
-    "reprocess": "posd.cli.operate.quarantine:reprocess",
+    "quarantine": "posd.cli.operate.database:quarantine",
+    "reprocess": "posd.cli.operate.database:reprocess",
     "terminals": "posd.cli.terminals.command:terminals",
     "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.operate.status:status",
@@ -67,7 +66,7 @@ class Commands(LazyGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the commands in their groups; none of them is imported for that."""
-        from posd.cli.app.groups import GROUPS  # no command needs them that runs
+        from posd.cli.app.help import GROUPS  # no command needs them that runs
 
         most = max(map(len, COMMANDS))
         for title, commands in GROUPS.items():

@@ -2,7 +2,7 @@
 
 A field outside of `FIELDS` is dropped and named in `dropped`, so that no careless call can log a token, header,
 metadata, e-mail or raw body. The same holds for exceptions and libraries, which quote data. Endless repetition is
-logged a few times, then counted. Every logged event has its row in `posd.cli.explain.events`.
+logged a few times, then counted. Every logged event has its row in `posd.cli.explain.catalogue`.
 """
 
 import asyncio

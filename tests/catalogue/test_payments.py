@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import payments
 from tests.catalogue.playing import Played, Said
 from tests.catalogue.schemes import BUSINESS_CODE
@@ -19,6 +19,9 @@ from tests.support.secrets import Secrets
 from tests.support.shop import nothing_to_correct
 from tests.support.slow import named_quick, played_in
 from tests.support.webhooks import disk
+
+#: What the daemon can log.
+EVENTS = events()
 
 #: Attentions that a slow machine can raise where none is expected.
 BY_TIME = {"in_doubt", "gap", "stalled", "no_callback"}

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, prints
 from tests.catalogue.print_street import PrintPlay, Said, print_street
 from tests.catalogue.schemes import BUSINESS_CODE
@@ -103,5 +103,5 @@ async def test_its_log_names_events_of_the_table_and_no_secret(playing: Playing)
     assert len(secrets.values) >= len(playing) - 5
     lines = [line for daemon in {id(play.daemon): play.daemon for play in played}.values() for line in daemon.lines]
     assert secrets.found_in(lines) == []
-    assert {line["event"] for line in lines} <= EVENTS.keys()
+    assert {line["event"] for line in lines} <= events().keys()
     assert not [line for line in lines if "dropped" in line]

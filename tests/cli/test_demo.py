@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from posd.cli.demo.charges import Charge, PlannedCharge, PrintedReceipt
+from posd.cli.demo.command import Charge, PlannedCharge, PrintedReceipt
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
 from tests.cli.processes import PATIENCE, posd, posd_process, processes_naming, read_until, started_posd

@@ -16,10 +16,8 @@ from posd.base import limits
 from posd.base.negotiation import Language
 from posd.base.problems import PROBLEMS, StartStep
 from posd.cli.doctor.command import CHECKS
-from posd.cli.explain.catalogue import read
-from posd.cli.explain.command import explain
-from posd.cli.explain.events import EVENTS
-from posd.cli.explain.table import CodeEntry, entries, find, kinds, near
+from posd.cli.explain.catalogue import events, read
+from posd.cli.explain.command import CodeEntry, entries, explain, find, kinds, near
 from posd.clock.rules import Doubt
 from posd.httpd.messages import RefusalKind
 from posd.payments.display import DisplayCode
@@ -31,6 +29,9 @@ from posd.records.model import Phase
 from tests.cli.manual.parsing import parse, words_of
 from tests.cli.processes import posd, posd_on_terminal
 from tests.support.tables import every
+
+#: What the daemon can log.
+EVENTS = events()
 
 PACKAGE = Path(package.__file__).parent
 ENTRIES = list(entries())

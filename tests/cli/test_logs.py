@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from posd.base.files import login_name
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain import catalogue
 from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
+
+#: What the daemon can log.
+EVENTS = catalogue.events()
 
 ONE = "20b6f0ea-1000-4ec8-94b4-88e4b286e094"
 OTHER = "6c1a4b99-620d-4183-8fc5-93a831a37bd8"

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from posd.base.text import escaped
-from posd.cli.app.output import Output, asked, money, total
-from posd.cli.app.shell import pasted
+from posd.cli.app.output import Output, asked, money, pasted, total
 from posd.cli.app.tables import Layout
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.operate import quarantine as commands
+from posd.cli.operate import database as commands
 from tests.cli.documents import AT, ID, OTHER_ID, answer
 from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.payments.show import PaymentProgress
-from posd.cli.simulate.words import as_words
+from posd.cli.simulate.screen import as_words
 from posd.cli.watch.state import Away, Shop, WatchState
 from posd.cli.watch.texts import once
 from tests.cli.documents import answer, attention, transaction

@@ -9,13 +9,24 @@ import click
 import pytest
 
 from posd import cli
-from posd.cli.app.advice import SPELLINGS, attention_advice, next_step, refused_step
 from posd.cli.explain.catalogue import chosen
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
 from posd.cli.payments.show import outcome_pairs
 from posd.cli.payments.start import STARTS
-from posd.cli.payments.words import hint, meaning, operation, resolving, state, status_hint, words_of
+from posd.cli.payments.words import (
+    SPELLINGS,
+    attention_advice,
+    hint,
+    meaning,
+    next_step,
+    operation,
+    refused_step,
+    resolving,
+    state,
+    status_hint,
+    words_of,
+)
 from posd.cli.watch.texts import check_text
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result

@@ -21,8 +21,8 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncZeroconf
 
 from manual.pages import pages
-from posd.cli.explain.events import EVENTS
-from posd.cli.operate.quarantine import MARGIN
+from posd.cli.explain.catalogue import events
+from posd.cli.operate.database import MARGIN
 from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.test_metrics import scrape
 from tests.support.daemon import Daemon, Reply, running
@@ -342,7 +342,7 @@ async def test_no_command_lets_a_stranger_steer_the_screen(place: Place, command
 
 async def test_the_log_is_a_line_a_fact_whatever_is_in_it(place: Place) -> None:
     for line in place.daemon.lines:
-        assert line["event"] in EVENTS, line  # `Daemon` has read each as JSON, and seen that it is printable
+        assert line["event"] in events(), line  # `Daemon` has read each as JSON, and seen that it is printable
     assert FORGED in json.dumps(place.daemon.lines)
 
 

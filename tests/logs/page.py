@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from posd.cli.explain.events import EVENTS, LogEvent
+from posd.cli.explain.catalogue import LogEvent, events
 from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
 from tests.logs.found import PACKAGE
 
@@ -60,7 +60,7 @@ GROUPS = {
 
 def page() -> str:
     """Return the whole page."""
-    groups = dict.fromkeys(event.split(".", 1)[0] for event in EVENTS)
+    groups = dict.fromkeys(event.split(".", 1)[0] for event in events())
     return "\n".join([HEAD, *(line for group in groups for line in _group(group))]).rstrip() + "\n"
 
 
@@ -68,7 +68,7 @@ def _group(group: str) -> Iterator[str]:
     yield f"## {GROUPS.get(group, group)}\n"
     yield "| event | level | fields | says | what to do | at most |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for event, row in EVENTS.items():
+    for event, row in events().items():
         if event.split(".", 1)[0] == group:
             fields = " ".join(f"`{field}`" for field in row.fields)
             yield f"| `{event}` | {', '.join(row.levels)} | {fields} | {row.says} | {row.do} | {at_most(event, row)} |"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain.catalogue import events
 from posd.logs import output
 from posd.logs.output import LIMITS, MAX_KEYS, MINUTE, TROUBLE, LineCounter, LineLimit, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
@@ -102,9 +102,9 @@ def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: i
     assert written + told + sum(count for _, count in windows.take(float("inf"))) == len(lines)
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", events())
 def test_each_event_that_people_should_look_at_has_a_limit(event: str) -> None:
-    for level in EVENTS[event].levels:
+    for level in events()[event].levels:
         limit = limit_of(event, level)
         assert level in ("debug", "info") or limit is not None
     assert LIMITS.get(event, TROUBLE).lines >= 1

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain import catalogue
 from posd.logs.output import FIELDS
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.support.daemon import Daemon, running
@@ -18,6 +18,9 @@ from tests.support.events import APPROVED, body
 from tests.support.https import deliver, post, send
 from tests.support.secrets import PLACES, Secrets, forms, marks
 from tests.support.terminal import Request, ScriptedTerminal, http
+
+#: What the daemon can log.
+EVENTS = catalogue.events()
 
 MARKS = marks()
 DEBUG = '[logging]\nlevel = "debug"\n[merchant]\nid = "M-1"\n[print]\npoll_first_seconds = 0.2\npoll_max_seconds = 1\n'

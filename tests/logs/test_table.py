@@ -5,11 +5,14 @@ from collections import defaultdict
 
 import pytest
 
-from posd.cli.explain.events import EVENTS, LogEvent
+from posd.cli.explain.catalogue import LogEvent, events
 from posd.logs.output import FIELDS, LIMITS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
 from tests.support.tables import every, try_each
+
+#: What the daemon can log.
+EVENTS = events()
 
 
 def wanted(event: str, found: list[Line]) -> str:

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from posd.base.problems import PROBLEMS
-from posd.cli.explain.events import EVENTS as LINES
+from posd.cli.explain.catalogue import events
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase
 from tests.simulation.habits import ABORTS, ENDS, EVENTS, REPLIES, SEARCHES
 from tests.simulation.plan import MANNERS
+
+#: What the daemon can log.
+LINES = events()
 
 Seen = Counter[tuple[str, str]]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx2
 
-from posd.cli.simulate.keys import KEYS, SCENARIO_KEY
+from posd.cli.simulate.screen import KEYS, SCENARIO_KEY
 from posd.simulator.control import DEEDS, HELP
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 from click import unstyle
 
-from posd.cli.simulate.words import as_words
+from posd.cli.simulate.screen import as_words
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
 from tests.simulator.processes import simulate, until
 

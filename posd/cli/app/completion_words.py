@@ -4,17 +4,27 @@ The daemon is asked for them, with a short time-out: a person has pressed a key 
 offered and nothing is written: the shell would put the message into the line.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
+
+if TYPE_CHECKING:
+    import socket
 
 SHELLS = ("bash", "zsh", "fish")
 
 #: payments that are asked for: more would not fit on a screen.
 LIMIT = 50
 
+#: seconds for each step of a call to the daemon, by the standard library alone: one that is well takes milliseconds.
+PATIENCE = 0.5
 #: what a shell is given: a click callback of an argument or an option.
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 #: what yields (word, help) for a command line.
@@ -91,6 +101,46 @@ def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> 
 
 
 def _ask(ctx: click.Context, path: str) -> Any:
-    from posd.cli.app.quick import ask  # every command imports this file, and few complete anything
+    """Return what the daemon answers. Raise OSError if it does not, ValueError if it is not JSON."""
+    import http.client  # every command imports this file, and few complete anything
+    import json
 
-    return ask(ctx.find_root().params, path)
+    for candidate in sockets(ctx.find_root().params):
+        connection = http.client.HTTPConnection("posd", timeout=PATIENCE)
+        try:
+            connection.sock = _connected(candidate)
+            connection.request("GET", path)
+        except OSError:  # not there, or not for this user: the other one may be
+            connection.close()
+            continue
+        try:
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+    raise ConnectionError
+
+
+def _connected(path: Path) -> "socket.socket":
+    import socket
+
+    found = socket.socket(socket.AF_UNIX)
+    found.settimeout(PATIENCE)
+    found.connect(str(path))
+    return found
+
+
+def sockets(options: Mapping[str, Any]) -> list[Path]:
+    """Return the sockets to try, by the options of `posd`. The configuration is not checked: others do that."""
+    import tomllib
+
+    # A shell that completes has evaluated no option that was not typed.
+    given = options.get("socket_path") or os.environ.get("POSD_SOCKET")
+    if given:
+        return [Path(given)]
+    config = Path(options.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
+    directory = Path("/run/posd")
+    for file in (config, *sorted((config.parent / "config.d").glob("[!.]*.toml"))):
+        with suppress(OSError, ValueError, LookupError, TypeError):  # a file that is broken: as if it were not there
+            local = tomllib.loads(file.read_text(encoding="utf-8"))["local_api"]
+            directory = config.parent / local["directory"]
+    return [directory / "admin.sock", directory / "till.sock"]

@@ -12,9 +12,8 @@ import click
 
 from posd.cli.app import times
 from posd.cli.app.completion_words import payments
-from posd.cli.app.context import CONFIG_FILE, Context, context
+from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output
 from posd.cli.app.output import Output
-from posd.cli.app.streams import drop_lost_output
 from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode

@@ -1,14 +1,80 @@
-"""What a command was called with, and what it is about: one object in click's `ctx.obj`."""
+"""What a command was called with, and its standard streams: a deed outlives what cannot be written."""
 
+import errno
+import io
+import os
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from posd.cli.app.streams import drop_lost_output
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import click
 
     from posd.cli.app.output import Output
+
+
+class OutputLost(Exception):
+    """Standard output cannot be written; no OSError, which a command may take for one of its own files."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause.strerror)
+        self.nobody_reads = cause.errno == errno.EPIPE
+
+
+class _Stream(io.BufferedWriter):
+    """A standard stream. `drops`: what cannot be written is dropped; else OutputLost is raised, once.
+
+    What is below it is no code of ours: a signal that comes there after a write would have it written once more.
+    """
+
+    def __init__(self, descriptor: int, *, drops: bool) -> None:
+        super().__init__(io.FileIO(descriptor, "w", closefd=False))
+        self.drops = drops
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            self._lose(error)
+            return len(content)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        if not self.drops:
+            self.drops = True
+            raise OutputLost(error) from error
+
+
+_stdout: _Stream | None = None
+
+
+def open_streams() -> None:
+    """Replace `sys.stdout` and `sys.stderr` by streams of this kind. A descriptor that is closed takes nothing."""
+    global _stdout
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:  # else a socket or a database would become stdout
+        pass
+    os.close(descriptor)
+    _stdout = _Stream(1, drops=False)
+    sys.stdout = _text(_stdout, sys.stdout.encoding if sys.stdout else None)
+    sys.stderr = _text(_Stream(2, drops=True), sys.stderr.encoding if sys.stderr else None)
+
+
+def drop_lost_output() -> None:
+    """Drop from now on what cannot be written: something is being changed."""
+    if _stdout is not None:
+        _stdout.drops = True
+
+
+def _text(stream: _Stream, encoding: str | None) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding, errors="replace", line_buffering=True)
+
+
+# What a command was called with, and what it is about: one object in click's `ctx.obj`.
 
 #: The configuration file, where neither the command line nor the environment names one.
 CONFIG_FILE = "/etc/posd/config.toml"

@@ -9,13 +9,12 @@ import click
 import msgspec
 
 from posd.base.problems import PROBLEMS
-from posd.cli.app.advice import SPELLINGS, explained_by
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
-from posd.cli.app.context import Context
+from posd.cli.app.context import Context, OutputLost
 from posd.cli.app.exit_codes import ExitCode, for_problem
 from posd.cli.app.output import Output
-from posd.cli.app.streams import OutputLost
 from posd.cli.app.tables import Lines
+from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
 

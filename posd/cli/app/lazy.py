@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
 
 def write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """Write the examples of a command at the end of its help."""
-    from posd.cli.app.examples import EXAMPLES  # no command needs them that runs
+    from posd.cli.app.help import EXAMPLES  # no command needs them that runs
 
     examples = EXAMPLES.get(" ".join(ctx.command_path.split()[1:]), ())
     with formatter.section("Examples"):

@@ -1,5 +1,6 @@
 """Where a command's words go: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,25 @@ from posd.cli.app import times
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
 from posd.cli.app.times import TimeCell
-from posd.cli.app.times import moment as moment  # where most take it from
+from posd.cli.app.times import moment as moment
 from posd.client.calls import Reply
+
+#: A word, with what is quoted in it.
+_WORD = re.compile(r"(?:'[^']*'|\S)+")
+
+
+def pasted(command: str, indent: int, width: int) -> list[str]:
+    """Return the lines of a command, for a screen of so many columns: it goes on after a backslash."""
+    lines = [" " * indent]
+    for word in _WORD.findall(command):
+        if len(lines[-1]) + len(word) + 2 > width and lines[-1].strip():
+            lines[-1] += "\\"
+            lines.append(" " * (indent + 2))
+        lines[-1] += f"{word} "
+    return [line.rstrip() for line in lines]
+
+
+# Where a command's words go: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json.
 
 #: decimal places that people expect of an amount, even where the API's number has fewer.
 MONEY_PLACES = 2

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from posd.base import files
-from posd.cli.app.streams import drop_lost_output
+from posd.cli.app.context import drop_lost_output
 
 
 def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:

@@ -18,7 +18,6 @@ from rich.text import Text
 
 from posd.base.text import shown
 from posd.base.times import iso
-from posd.cli.app.advice import explained_by, is_known, refused_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, merchant_zone
 from posd.cli.app.context import context
@@ -29,6 +28,7 @@ from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words
 from posd.cli.explain.catalogue import Advice, chosen, say
+from posd.cli.payments.words import explained_by, is_known, refused_step
 
 Document: TypeAlias = Mapping[str, Any]
 

@@ -18,8 +18,7 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
-from posd.cli.app.output import Output, counted
-from posd.cli.app.shell import pasted
+from posd.cli.app.output import Output, counted, pasted
 from posd.cli.app.times import in_words
 from posd.cli.doctor import certificate, configuration, daemon, files, terminals
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, texts

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 from posd import __version__, tls
 from posd.base.files import user_name
 from posd.base.times import parse_iso
-from posd.cli.app.advice import check_words
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.times import age, in_words, moment
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings
 from posd.cli.doctor.files import open_unchanged
 from posd.cli.doctor.service import being, port_refused
 from posd.cli.explain.catalogue import say
+from posd.cli.payments.words import check_words
 from posd.client.connection import probe
 from posd.clock import kernel
 from posd.clock.rules import Kernel

@@ -20,6 +20,19 @@ from posd.base.negotiation import Language
 _chosen = Language.EN
 
 
+class LogEvent(NamedTuple):
+    """What is known of a line that the daemon can log.
+
+    `says` is the line as a sentence with {field}s; a part in [ ] is left out if a field in it is. `do` is the next
+    step, or why there is none; every warning and error has it.
+    """
+
+    levels: tuple[str, ...]
+    fields: tuple[str, ...]
+    says: str
+    do: str = ""
+
+
 class Advice(NamedTuple):
     """What a person does: in words, and the commands that the words speak of, in their order.
 
@@ -96,3 +109,17 @@ def advice(section: str, code: str, field: str = "do") -> Advice | None:
     """Return what to do about a code, None if the section has no such code, or the code no such field."""
     row = chosen(section).get(code, {})
     return Advice(row[field], tuple(row.get("commands", ()))) if field in row else None
+
+
+@cache
+def events() -> Mapping[str, LogEvent]:
+    """Return every line that the daemon can log, by the name of its event.
+
+    To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its
+    row to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Write the page again (`python -m
+    tests.logs`). A test compares them.
+    """
+    return {
+        event: LogEvent(tuple(row["levels"]), tuple(row["fields"].split()), row["means"], row.get("do", ""))
+        for event, row in read(Language.EN)["event"].items()
+    }

@@ -1,29 +1,246 @@
-"""`posd explain`: what a code means, how it happens, whether money is at stake, and what to do."""
+"""`posd explain`: every code that posd can show: its meaning, how it happens, whether money is at stake, what to do."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import groupby
+from typing import NamedTuple
 
 import click
 import msgspec
 
+from posd.base import limits
 from posd.base.negotiation import Language
+from posd.base.problems import PROBLEMS
 from posd.base.text import shown
 from posd.cli.app.completion_words import offer
 from posd.cli.app.connection import json_option
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
-from posd.cli.explain import table
-from posd.cli.explain.catalogue import choose, read
-from posd.cli.explain.table import CodeEntry
+from posd.cli.explain.catalogue import choose, events, read
+from posd.cli.payments.words import operation
+from posd.payments import display, missing_proof
+from posd.payments.model import OperationType
+
+#: Codes, each with what is said of it.
+Rows = Iterator[tuple[str, "CodeText"]]
+
+#: The kinds whose English has braces of `OperationWords.fill`.
+FILLED = frozenset({"attention", "next", "result"})
+_OPTIONAL = re.compile(r"\[[^][]*\]")
+_FIELD = re.compile(r"{(\w+)}")
+
+_OF_TERMINALS = (
+    limits.EVENTS_OF_TRANSACTION,
+    limits.FINALS_OF_TRANSACTION,
+    limits.EVENTS_OF_TERMINAL,
+    limits.QUARANTINE_OF_TERMINAL,
+    limits.QUARANTINE_OF_SUBJECT,
+    limits.CALLBACKS_OF_PRINT_JOB,
+)
+_OF_DISK = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
 
 
-def _codes(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    for code, rows in groupby(sorted(table.entries(), key=lambda entry: entry.code), key=lambda entry: entry.code):
+class CodeText(NamedTuple):
+    """What is said of a code.
+
+    `means`: what it is. `comes`: how it happens. `money`: whether money is at stake. `do`: what to do, and
+    `commands` to type, in their order. `see`: the heading in docs/guides/operations.md, empty if there is none.
+    """
+
+    means: str = ""
+    comes: str = ""
+    money: str = ""
+    do: str = ""
+    commands: tuple[str, ...] = ()
+    see: str = ""
+
+
+class CodeKind(NamedTuple):
+    """The codes of one kind stand for one thing: its name, and where they are seen."""
+
+    name: str
+    where: str
+
+
+@cache
+def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
+    """Return the kinds in a language."""
+    return {kind: CodeKind(**texts) for kind, texts in read(language)["kind"].items()}
+
+
+def row(section: str, code: str, language: Language) -> CodeText:
+    """Return what a file says of a code; what the English says of all operations is that of a charge."""
+    english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
+    short = found.get("hint") or found.get("short", "")
+    means = found.get("means") or (_sentence(short) if short else "")
+    said = CodeText(means, found.get("comes", ""), found.get("money", ""), found.get("do") or found.get("refused", ""))
+    if section in FILLED and language is Language.EN:
+        fill = operation("charge").fill
+        said = CodeText(fill(said.means), fill(said.comes), fill(said.money), fill(said.do))
+    commands = tuple(line.replace("{id}", "ID") for line in english.get("commands", ()))
+    return said._replace(commands=commands, see=english.get("see", ""))
+
+
+def _problems(language: Language) -> Rows:
+    for code, problem in PROBLEMS.items():
+        found = row("problem", code, language)
+        if language is Language.EN:
+            means, comes = _sentence(problem.title), _sentence(problem.when)
+            found = found._replace(means=means, comes="" if comes == means else comes)
+        yield code, found
+
+
+def _proofs(language: Language) -> Rows:
+    told = missing_proof.ProofContext("ID", "SERIAL", settle=60, probes=False, abortable=True)
+    money = row("attention", "in_doubt", language).money
+    for code in missing_proof.ProofCode:
+        found = row("proof", code, language)._replace(money=money, see="The payment is in doubt")
+        if language is Language.EN:
+            found = found._replace(means=_sentence(missing_proof.detail(code, told)))
+        yield code, found
+
+
+def _displays(language: Language) -> Rows:
+    for code in display.DisplayCode:
+        means = _sentence(display.text(code, OperationType.CHARGE).of(language, " 11.20"))
+        yield code, row("display", code, language)._replace(means=means)
+
+
+def _doubts(language: Language) -> Rows:
+    clock = row("check", "clock", language)
+    for code, texts in read(language)["doubt"].items():
+        yield code, clock._replace(means=texts["means"], comes="")
+
+
+def _limits(language: Language) -> Rows:
+    texts = read(language)["limits"]
+    for limit in limits.ALL:
+        words = {"unit": limit.unit, "of": limit.of, "reason": limit.reason, "answer": limit.answer.replace("`", "")}
+        words["count"] = f"{limit.value:,}" if language is Language.EN else str(limit.value)
+        words |= read(language).get("limit", {}).get(limit.name, {})
+        words["much"] = _much(limit, words["unit"], words["count"])
+        of_disk = limit in _OF_DISK
+        section, code = ("limits", "terminal") if limit in _OF_TERMINALS else ("problem", "limit_reached")
+        found = row("problem", "storage_unavailable", language) if of_disk else row(section, code, language)
+        said = texts["least" if of_disk else "most"]
+        means, comes = (said[field].format(**words) for field in ("means", "comes"))
+        yield limit.name, found._replace(means=means, comes=comes, money=texts["any"]["money"])
+
+
+def _much(limit: limits.Limit, unit: str, count: str) -> str:
+    if unit.startswith("bytes"):
+        return f"{limit.value // limits.MIB} MiB{unit.removeprefix('bytes')}"
+    return f"{count} {unit}"
+
+
+def _events(language: Language) -> Rows:
+    stakes, level = read(language)["event_money"], read(language)["event_level"]
+    for code, event in events().items():
+        found = row("event", code, language)
+        severe = {"warning", "error"} & set(event.levels)
+        family = code.partition(".")[0] if severe else "none"
+        money = stakes.get(code if severe else family) or stakes[family]
+        levels = f" {level['or']} ".join(event.levels)
+        means = level["means"].format(levels=levels, says=_named(found.means))
+        yield code, found._replace(means=means, money=money)
+
+
+def _named(says: str) -> str:
+    """Write a line with the names of its fields in capitals, without the parts that can be left out."""
+    return _FIELD.sub(lambda field: field[1].upper(), _OPTIONAL.sub("", says))
+
+
+def _sentence(text: str) -> str:
+    """Write a half sentence of another table as a sentence, without the marks of Markdown."""
+    plain = text.replace("`", "")
+    first = plain.partition(" ")[0]
+    if first == "posd" or "_" in first:  # names are written as they are
+        return plain + "."
+    return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", "?")) else ".")
+
+
+#: The kinds that another table has a part of.
+_DERIVED: Mapping[str, Callable[[Language], Rows]] = {
+    "problem": _problems,
+    "proof": _proofs,
+    "display": _displays,
+    "limit": _limits,
+    "doubt": _doubts,
+    "event": _events,
+}
+
+
+#: How many codes are named to one who has typed an unknown one.
+MOST_NEAR = 5
+
+
+class CodeEntry(msgspec.Struct, frozen=True):
+    """What is said of one code; `language` is that of its texts. See `CodeText`."""
+
+    kind: str
+    code: str
+    means: str
+    comes: str
+    money: str
+    do: str
+    commands: tuple[str, ...]
+    see: str
+    language: Language = Language.EN
+
+    @property
+    def title(self) -> str:
+        """The code, and what it is a code of."""
+        return f"{self.code} ({self.of})"
+
+    @property
+    def of(self) -> str:
+        """What it is a code of."""
+        return kinds(self.language)[self.kind].name
+
+
+def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
+    """Yield every entry, in the order of the kinds. The Spanish file names the codes: it has all of them."""
+    for kind in kinds(language):
+        derived = _DERIVED.get(kind)
+        rows = derived(language) if derived else ((code, row(kind, code, language)) for code in read(Language.ES)[kind])
+        for code, found in rows:
+            yield CodeEntry(kind, code, *found, language)
+
+
+def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:
+    """Return what there is of a code, in any case of its letters: one that several kinds have is several entries.
+
+    For a code of a terminal that has no entry it is that of its family.
+    """
+    typed = code.lower()
+    family = typed[: typed.rfind("-") + 1]
+    wanted = (typed, family, family.removesuffix("-"))
+    every = [entry for entry in entries(language) if entry.code.lower() in wanted]
+    found = (tuple(entry for entry in every if entry.code.lower() == name) for name in wanted)
+    return next(filter(None, found), ())
+
+
+def near(code: str) -> list[str]:
+    """Return the codes that one who typed an unknown one may have meant."""
+    known = {entry.code.lower(): entry.code for entry in entries()}
+    typed = code.lower().replace("-", "_").replace(" ", "_")
+    found = difflib.get_close_matches(typed, known, n=MOST_NEAR, cutoff=0.6)
+    found += [name for name in known if len(typed) > 2 and typed in name and name not in found]
+    return [known[name] for name in found[:MOST_NEAR]]
+
+
+# `posd explain`: what a code means, how it happens, whether money is at stake, and what to do.
+
+
+def _offered(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    for code, rows in groupby(sorted(entries(), key=lambda entry: entry.code), key=lambda entry: entry.code):
         yield code, ", ".join(entry.of for entry in rows)
 
 
 @click.command()
-@click.argument("codes", nargs=-1, metavar="[CODE]...", shell_complete=offer(_codes))
+@click.argument("codes", nargs=-1, metavar="[CODE]...", shell_complete=offer(_offered))
 @json_option
 @click.pass_context
 def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
@@ -34,7 +251,7 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
     locale is (LANG=es_EC.UTF-8), or the configuration says `language = "es"`.
     """
     language = choose(ctx)
-    found = [entry for code in codes for entry in _find(code, language)] if codes else [*table.entries(language)]
+    found = [entry for code in codes for entry in _found(code, language)] if codes else [*entries(language)]
     if output.as_json:
         output.json(msgspec.json.encode(found))
     elif codes:
@@ -43,13 +260,13 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
                 output.line()
             _show(output, entry)
     else:
-        _list(output, found)
+        _show_list(output, found)
 
 
-def _find(code: str, language: Language) -> Sequence[CodeEntry]:
-    found = table.find(code, language)
+def _found(code: str, language: Language) -> Sequence[CodeEntry]:
+    found = find(code, language)
     if not found:
-        meant = " or ".join(table.near(code))
+        meant = " or ".join(near(code))
         hint = f"; did you mean {meant}?" if meant else ""
         raise click.UsageError(f"posd has no code {shown(code)}{hint} (posd explain lists all of them)")
     return found
@@ -66,7 +283,7 @@ def _show(output: Output, entry: CodeEntry) -> None:
     output.panel(entry.title, pairs, "cyan")
 
 
-def _list(output: Output, found: Sequence[CodeEntry]) -> None:
+def _show_list(output: Output, found: Sequence[CodeEntry]) -> None:
     """Write all entries: on a terminal a table for each kind, else a line each."""
     if not output.rich:
         output.table(("kind", "code", "means"), [(entry.kind, entry.code, entry.means) for entry in found])
@@ -75,6 +292,6 @@ def _list(output: Output, found: Sequence[CodeEntry]) -> None:
         entries = list(group)
         first, means = entries[0], read(entries[0].language)["labels"]["means"]
         output.line(first.of[:1].upper() + first.of[1:], "bold")
-        output.line(table.kinds(first.language)[first.kind].where, "dim")
+        output.line(kinds(first.language)[first.kind].where, "dim")
         output.table(("code", means), [(one.code, one.means) for one in entries], Layout(whole="code"))
         output.line()

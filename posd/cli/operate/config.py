@@ -13,8 +13,7 @@ import click
 from posd.base.files import acting_as_owner
 from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, counted
-from posd.cli.app.shell import pasted
+from posd.cli.app.output import Output, counted, pasted
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
 from posd.config.show import ShownValue, entries, profile_entries, toml_lines

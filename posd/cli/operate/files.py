@@ -12,12 +12,11 @@ import msgspec
 from rich.progress import BarColumn
 
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.context import context
+from posd.cli.app.context import context, drop_lost_output
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import DESCRIPTION, Output, counted
 from posd.cli.app.parameters import asks, caller
-from posd.cli.app.streams import drop_lost_output
 from posd.cli.app.times import in_words, moment
 from posd.cli.explain.catalogue import chosen
 from posd.cli.operate.config import act_as_owner, load_as_owner

@@ -22,7 +22,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain.catalogue import events
 
 #: From the least important on, by journalctl's names (its --priority takes one and all that are more important).
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
@@ -122,7 +122,7 @@ class LineWords:
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
         """Print what to do, at the first line of an event: repeated under each of them it would help no more."""
-        row = EVENTS.get(line["event"])
+        row = events().get(line["event"])
         if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []
         self._advised.add(line["event"])
@@ -131,7 +131,7 @@ class LineWords:
 
 def sentence(line: Mapping[str, Any]) -> str:
     """Return what a line says: the sentence of its event, then the fields that are not in it, then its name."""
-    row = EVENTS.get(line["event"])
+    row = events().get(line["event"])
 
     def has_all(text: str) -> bool:
         return all(name in line for name in _NAME.findall(text))

@@ -14,7 +14,6 @@ import msgspec
 from posd.base.files import user_name
 from posd.base.text import shown
 from posd.base.times import parse_iso
-from posd.cli.app.advice import check_words
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
@@ -25,7 +24,7 @@ from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
 from posd.cli.explain.catalogue import choose, language, named, say
 from posd.cli.operate.logs import sentence
-from posd.cli.payments.words import started, state
+from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
 
 Document = Mapping[str, Any]

@@ -41,8 +41,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import write_private_file
-from posd.cli.explain.catalogue import say
-from posd.cli.explain.events import EVENTS
+from posd.cli.explain.catalogue import events, say
 from posd.cli.operate.config import is_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
 from posd.cli.operate.status import ask as ask_status
@@ -385,7 +384,7 @@ def _line(raw: bytes) -> dict[str, Any] | None:
     if line is None:
         text = raw.decode("utf-8", "replace")
         return {"systemd": text} if SYSTEMD.fullmatch(text) else None
-    if line["event"] not in EVENTS:
+    if line["event"] not in events():
         return None
     without = {"detail"} if line["event"] in DETAIL_LEFT_OUT else set()
     return {name: value for name, value in line.items() if name in LINE_FIELDS - without}

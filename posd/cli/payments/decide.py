@@ -15,7 +15,6 @@ from urllib.parse import quote
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.advice import next_step
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
 from posd.cli.app.errors import Failure
@@ -27,8 +26,8 @@ from posd.cli.app.subject import Document, Subject, show_attention, show_missing
 from posd.cli.explain.catalogue import chosen
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
 from posd.cli.payments.start import TYPES
-from posd.cli.payments.words import hint, resolving, words_of
-from posd.cli.printing.progress import PRINT_JOB
+from posd.cli.payments.words import hint, next_step, resolving, words_of
+from posd.cli.printing import PRINT_JOB
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

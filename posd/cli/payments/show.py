@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.advice import SETTLED_BY, attention_advice, next_step, settling
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
@@ -20,10 +19,14 @@ from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
 from posd.cli.explain.catalogue import chosen
 from posd.cli.payments.words import (
+    SETTLED_BY,
+    attention_advice,
     evidence_text,
     hint,
     meaning,
+    next_step,
     rows,
+    settling,
     started,
     state,
     status_hint,

@@ -2,11 +2,10 @@
 
 The daemon adds up (`GET /v1/report`, `posd.payments.report`); what is here draws it and makes no sum of money.
 
-| module                     | does                                                                     |
-| -------------------------- | ------------------------------------------------------------------------ |
-| `command`                  | asks the daemon, closes shifts, and writes the report as it was asked for |
-| `days`                     | days of the merchant                                                     |
-| `view`                     | a report of the daemon, with its moments on the merchant's clock         |
-| `words`                    | what the report says, of the catalogue of words                          |
-| `table`, `exports`, `page` | a report -> a terminal, CSV and JSON, HTML (with `charts` and page.html.j2) |
+| module          | does                                                                           |
+| --------------- | ------------------------------------------------------------------------------ |
+| `command`       | asks the daemon, closes shifts, and writes the report as it was asked for      |
+| `view`          | a report of the daemon as data: days and moments of the merchant, CSV and JSON |
+| `words`         | what the report says, of the catalogue of words                                |
+| `table`, `page` | a report -> a terminal, HTML with charts (page.html.j2)                        |
 """

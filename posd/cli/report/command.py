@@ -19,9 +19,8 @@ from posd.cli.app.output import Output, counted
 from posd.cli.app.private_file import write_private_file
 from posd.cli.explain.catalogue import choose
 from posd.cli.operate.config import is_own_file
-from posd.cli.report import exports, table, words
-from posd.cli.report.days import Days, read_day
-from posd.cli.report.view import Comparison, ReportView
+from posd.cli.report import table, view, words
+from posd.cli.report.view import Comparison, Days, ReportView, read_day
 
 #: How long the daemon may take to add up, in seconds: a year of a busy machine.
 READ_SECONDS = 600.0
@@ -177,7 +176,7 @@ def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
 def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None) -> None:
     """Write the report as it was asked for; beside a page and CSV the comparison is said on standard error."""
     if output.as_json:
-        output.json(exports.write_json(made))
+        output.json(view.write_json(made))
         return
     if not as_table and html is None:
         table.show(output, made)
@@ -185,7 +184,7 @@ def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None
     if as_table:
         if made["unlisted"]:
             raise click.UsageError(words.unlisted(made))
-        _print(exports.write_csv(made))
+        _print(view.write_csv(made))
         for doubt in words.clock_doubts(made):
             output.note(doubt, "yellow")
     else:

@@ -1,13 +1,65 @@
-"""The daemon's report as it is drawn: its moments on the merchant's clock, and what stands in which place."""
+"""The daemon's report as data: its days and moments on the merchant's clock, its sections, CSV and JSON."""
 
+import csv
+import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from posd.base.text import shown
 from posd.base.times import parse_iso
+from posd.cli.app.output import money
+from posd.client.documents import encode
+
+#: Years that a report can be of: wide, and far enough from the ends of the calendar to reckon with.
+YEARS = range(1970, 9000)
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days from `first` to `last`, both of them included, in a time zone."""
+
+    first: date
+    last: date
+    zone: ZoneInfo
+
+    @property
+    def start(self) -> datetime:
+        """The first moment, in UTC."""
+        return _midnight(self.first, self.zone)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after it, in UTC."""
+        return _midnight(self.last + timedelta(days=1), self.zone)
+
+
+def read_day(text: str, today: date) -> date:
+    """Read `today`, `yesterday` or a date such as 2026-11-20. Raise ValueError with what can be written."""
+    words = {"today": today, "yesterday": today - timedelta(days=1)}
+    if text in words:
+        return words[text]
+    try:
+        day = date.fromisoformat(text) if _DAY.fullmatch(text) else None
+    except ValueError:  # the 31st of a month of 30 days
+        day = None
+    if day is None or day.year not in YEARS:
+        raise ValueError(f"{text!r} is not a day: write one as 2026-11-20, or today, or yesterday")
+    return day
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    """Return when a day begins; where the clock skips midnight, that is the first moment after it."""
+    return datetime.combine(day, time.min, zone).astimezone(UTC)
+
+
+# The daemon's report as it is drawn: its moments on the merchant's clock, and what stands in which place.
 
 #: A payment of the report, or one of its sums, as the local API has it.
 Row = Mapping[str, Any]
@@ -98,3 +150,62 @@ class Comparison:
     def equal(self) -> bool:
         """Whether they are the same."""
         return self.expected == self.counted
+
+
+# The report for programs: CSV (RFC 4180) and JSON (docs/guides/report.md).
+
+#: A cell that begins with one of these is run as a formula by a spreadsheet; the last four are as wide as two letters.
+FORMULA = (
+    *("=", "+", "-", "@"),
+    *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
+    *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
+)
+#: Where a cell may begin with it: at the beginning of a text, or behind a semicolon, where the spreadsheet of a country
+#: with a decimal comma separates.
+_BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
+
+#: Columns of the CSV: members of a payment.
+COLUMNS = (
+    *("at", "at_by", "client_transaction_id", "terminal", "type", "kind", "section", "result", "counted", "amount"),
+    *("amount_by", "requested", "authorized", "currency", "brand", "transaction_reference", "ticket_number"),
+    *("authorization_code", "sale", "original", "created_at", "decided_at", "seconds", "in_question", "attention"),
+    *("clock_unsure", "standing"),
+)
+#: Columns that are moments, and that are amounts.
+_TIMES = frozenset({"at", "created_at", "decided_at"})
+_AMOUNTS = frozenset({"counted", "amount", "requested", "authorized"})
+
+
+def write_csv(report: ReportView) -> str:
+    """Return the CSV. Times are those of the merchant's clock."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\r\n")
+    extra = [] if report.metadata is None else [f"metadata.{report.metadata}"]
+    writer.writerow(map(_cell, (*COLUMNS, *extra)))
+    for payment in report["payments"]:
+        row = payment | {
+            "result": payment["result"] or "open",
+            "in_question": "yes" if payment["in_question"] else "no",
+            "attention": " ".join(item["code"] for item in payment["attention"]),
+            "clock_unsure": "yes" if report["clock_unsure"] else "no",
+        }
+        row |= {name: report.local(row[name]).isoformat(timespec="milliseconds") for name in _TIMES if row[name]}
+        row |= {name: Decimal(money(row[name])) for name in _AMOUNTS if row[name] is not None}
+        last = [] if report.metadata is None else [payment.get("metadata")]
+        writer.writerow(map(_cell, [*(row[column] for column in COLUMNS), *last]))
+    return text.getvalue()
+
+
+def write_json(report: ReportView) -> bytes:
+    """Return the document as posd gave it, with the comparison where there is one."""
+    if (found := report.expected) is None:
+        return encode(report.document)
+    named = {"expected": found.expected, "counted": found.counted, "difference": found.difference}
+    return encode({**report.document, "comparison": {**named, "currency": found.currency or None}})
+
+
+def _cell(value: str | Decimal | int | None) -> str:
+    """Write a number as it is, its sign too; a text in one line, and so that no spreadsheet takes it for a formula."""
+    if value is None or isinstance(value, Decimal | int):
+        return "" if value is None else f"{value:f}"
+    return _BEGINS.sub(r"\1\2'", shown(value))

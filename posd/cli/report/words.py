@@ -5,10 +5,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 
-from posd.cli.app.advice import attention_advice
 from posd.cli.app.output import counted, money
 from posd.cli.explain.catalogue import Advice, chosen, named
-from posd.cli.payments.words import state, words_of
+from posd.cli.payments.words import attention_advice, state, words_of
 from posd.cli.report.view import Comparison, ReportView, Row
 
 #: Amounts that are written out in a line.

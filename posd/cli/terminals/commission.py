@@ -24,8 +24,7 @@ from posd.cli.app.subject import Document, Subject
 from posd.cli.explain import catalogue
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import PAYMENT, failure_text
-from posd.cli.printing.command import text_document
-from posd.cli.printing.progress import PRINT_JOB, error_text
+from posd.cli.printing import PRINT_JOB, error_text, text_document
 from posd.cli.terminals import proofs
 from posd.config import examine
 

@@ -12,10 +12,9 @@ import msgspec
 from posd import tls
 from posd.cli.app import times
 from posd.cli.app.connection import json_option
-from posd.cli.app.context import Context, context
+from posd.cli.app.context import Context, context, drop_lost_output
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.app.streams import drop_lost_output
 from posd.cli.explain.catalogue import say
 from posd.cli.operate.config import load_as_owner
 from posd.cli.tls import settings

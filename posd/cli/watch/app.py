@@ -29,9 +29,8 @@ from posd.base.text import shown
 from posd.cli.explain.catalogue import say
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts
-from posd.cli.watch.rows import lines
-from posd.cli.watch.source import Source
-from posd.cli.watch.state import Kind, ListName, Row, Shop, WatchState
+from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
+from posd.cli.watch.texts import lines
 
 #: seconds between two frames at least.
 FRAME_SECONDS = 0.25

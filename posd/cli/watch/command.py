@@ -15,9 +15,7 @@ from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_opt
 from posd.cli.app.outcome import as_away
 from posd.cli.app.output import Output
 from posd.cli.explain.catalogue import say
-from posd.cli.watch import source
-from posd.cli.watch.source import FIRST_PAUSE, LONGEST_PAUSE, look, words
-from posd.cli.watch.state import Shop, WatchState
+from posd.cli.watch.state import FIRST_PAUSE, LONGEST_PAUSE, Shop, WatchState, live, look, newest, words
 from posd.cli.watch.texts import once
 
 #: seconds between two frames of `refresh`.
@@ -84,15 +82,15 @@ def refresh(api: Api, output: Output) -> None:
 
 def _follow(api: Api, output: Output) -> None:
     """Write each change from now on in a line. Raise Unreachable where the daemon is not there at the start."""
-    place, pause, away = source.newest(api), FIRST_PAUSE, False
+    place, pause, away = newest(api), FIRST_PAUSE, False
     while True:
         try:
-            if (found := source.newest(api)).database_id != place.database_id:
+            if (found := newest(api)).database_id != place.database_id:
                 place = found
             if away:
                 output.note("posd is back")
             pause, away = FIRST_PAUSE, False
-            for change, raw in source.live(api, place.seq):
+            for change, raw in live(api, place.seq):
                 output.json_line(raw)
                 place = place._replace(seq=change["seq"])
         except (Unreachable, Problem) as error:

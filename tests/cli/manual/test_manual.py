@@ -15,8 +15,7 @@ from manual.markdown import markdown
 from manual.notes import EXITS, FAMILIES
 from manual.pages import Page, pages
 from manual.roff import escaped, man_page, told
-from posd.cli.app.examples import EXAMPLES
-from posd.cli.app.groups import GROUPS
+from posd.cli.app.help import EXAMPLES, GROUPS
 from posd.cli.main import COMMANDS, main
 from tests.cli.manual.parsing import parse, words_of
 from tests.support.needs import needs
@@ -98,7 +97,7 @@ def test_the_help_has_every_command_in_one_group_in_the_words_of_its_page() -> N
     listed = [(name, does) for commands in GROUPS.values() for name, does in commands.items()]
     assert len(dict(listed)) == len(listed)
     assert dict(listed) == {page.path[1]: page.summary for page in PAGES if len(page.path) == 2}, (
-        "posd/cli/app/groups.py has to have each command, with the first sentence of its docstring"
+        "posd/cli/app/groups.toml has to have each command, with the first sentence of its docstring"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.report.days import Days, read_day
+from posd.cli.report.view import Days, read_day
 
 TODAY = date(2026, 3, 1)
 ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from posd.api import shift_reports
 from posd.api.shifts import ShiftRequest
 from posd.base.json_types import encode
-from posd.cli.report import exports, page
-from posd.cli.report.view import ReportView
+from posd.cli.report import page
+from posd.cli.report.view import FORMULA, ReportView, write_csv, write_json
 from posd.client.documents import decode
 from tests.support.book import Book, book, context, days_of, fill_day, fill_trouble, reported, whole
 from tests.support.slow import examples
@@ -61,15 +61,15 @@ def test_every_way_says_the_same_and_nothing_that_runs(found: list[dict[str, Any
         for number, row in enumerate(found):
             shop.put(number, NOON + timedelta(minutes=number), **row)
         report = view(shop)
-    table = list(csv.DictReader(io.StringIO(exports.write_csv(report), newline="")))
+    table = list(csv.DictReader(io.StringIO(write_csv(report), newline="")))
     assert [row["client_transaction_id"] for row in table] == [
         row["client_transaction_id"] for row in report["payments"]
     ]
     total = sum((item["total"] for item in report["by_currency"]), Decimal(0))
     assert sum((Decimal(row["counted"]) for row in table if row["counted"]), Decimal(0)) == total
     numbers = {"counted", "amount", "requested", "authorized", "seconds"}
-    assert not any(row[name].startswith(exports.FORMULA) for row in table for name in row.keys() - numbers)
-    assert json.loads(exports.write_json(report), parse_float=Decimal, parse_int=Decimal) == report.document
+    assert not any(row[name].startswith(FORMULA) for row in table for name in row.keys() - numbers)
+    assert json.loads(write_json(report), parse_float=Decimal, parse_int=Decimal) == report.document
     text = page.write(report)
     assert "<script" not in text
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -87,7 +87,7 @@ def test_a_correction_is_told_in_every_way(shop: Book) -> None:
     assert "hift 2, closed by Ana" in text
     assert "Note: &lt;late&gt;" in text
     assert "corrected here" in text
-    assert ",correction," in exports.write_csv(report)
+    assert ",correction," in write_csv(report)
 
 
 @pytest.mark.slow

@@ -18,8 +18,7 @@ from textual.pilot import Pilot
 
 from posd.cli.app.connection import Api
 from posd.cli.watch.app import Watch
-from posd.cli.watch.source import look
-from posd.cli.watch.state import Shop
+from posd.cli.watch.state import Shop, look
 from tests.support.counter import PATIENCE
 
 #: The new process has the pseudo-terminal as its own, as from a shell.

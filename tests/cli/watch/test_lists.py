@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from posd.cli.watch.app import share
-from posd.cli.watch.rows import lines
 from posd.cli.watch.state import Away, ListName, Shop, Summary, WatchState, summary
-from posd.cli.watch.texts import once, ruled, title
+from posd.cli.watch.texts import lines, once, ruled, title
 from tests.cli.documents import attention, outcome
 from tests.cli.watch.shops import BUSY, NOW, at, identity, in_doubt, payment, terminal
 

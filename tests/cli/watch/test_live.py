@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from posd.cli.app.connection import Api
-from posd.cli.watch import source
+from posd.cli.watch import state
 from tests.cli.processes import posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
@@ -312,7 +312,7 @@ def test_the_newest_line_of_the_feed_is_found(shop: Counter) -> None:
     shop.ended(shop.charge(1))
     with Api(shop.socket) as api:
         newest = api.get("/feed", {"limit": "500"}).body["changes"][-1]["seq"]
-        assert source.newest(api).seq == newest
+        assert state.newest(api).seq == newest
 
 
 @pytest.mark.slow

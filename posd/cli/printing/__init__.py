@@ -1,1 +1,0 @@
-"""Commands on print jobs, and their words."""

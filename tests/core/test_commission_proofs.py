@@ -5,6 +5,7 @@ from decimal import Decimal
 from itertools import product
 from typing import Any
 
+from posd.cli.explain.catalogue import chosen
 from posd.cli.terminals.proofs import LACKS, ProvedPayment, ProvedPrintJob, WalkProofs, lacking, payment, print_job
 from posd.payments.answers import AbortAnswer
 from posd.terminals.identity import Part
@@ -31,7 +32,8 @@ def proven(seen: WalkProofs) -> set[str]:
 
 def test_every_part_can_be_proven_and_what_lacks_is_said_in_words() -> None:
     assert proven(ALL) == set(LACKS) == set(Part)
-    for words in lacking(WalkProofs(())).values():
+    for code in lacking(WalkProofs(())).values():
+        words = chosen("says")["lacks"][code]
         assert words[0].islower()
         assert words.isprintable()
 

@@ -228,11 +228,10 @@ def _described(der: bytes, fingerprint: str) -> str:
     """Describe a certificate that was shown: its subject, issuer, end and fingerprint."""
     with suppress(tls.TlsError):
         info = tls.describe_der(der)
-        until = f"valid until {times.day(info.not_after)} (SHA-256 {fingerprint})"
-        return (
-            f"a certificate of {info.subject or 'an empty name'}, issued by {info.issuer or 'an empty name'}, {until}"
-        )
-    return f"a certificate that cannot be read (SHA-256 {fingerprint})"
+        subject, issuer = (name or say("doctor", "empty_name") for name in (info.subject, info.issuer))
+        until = times.day(info.not_after)
+        return say("doctor", "certificate", subject=subject, issuer=issuer, until=until, found=fingerprint)
+    return say("doctor", "unreadable", found=fingerprint)
 
 
 def _refused(host: str, port: int, client: ssl.SSLContext) -> str:

@@ -277,8 +277,8 @@ def _let_in(shop: DoctorContext) -> Findings:
         else:
             silent.append(serial)
     if silent:
-        mdns = " and UDP port 5353" if shop.settings.discovery.enabled else ""
-        yield shop.tell("firewall.silent", ", ".join(silent), wanted=f"TCP port {shop.port or 8443}{mdns}")
+        wanted = say("doctor", "ports" if shop.settings.discovery.enabled else "port", port=shop.port or 8443)
+        yield shop.tell("firewall.silent", ", ".join(silent), wanted=wanted)
 
 
 def _callbacks(shop: DoctorContext) -> dict[str, str]:

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from posd.base import tls_contexts
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
-from posd.cli.explain.catalogue import named
+from posd.cli.explain.catalogue import named, say
 from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
@@ -161,8 +161,8 @@ def listen(shop: DoctorContext) -> Findings:
     yield shop.tell(
         f"mdns.{code}",
         names(selection),
-        ours=", ".join(serial for serial in heard if serial in fleet) or "none",
-        others=f"; {strangers} too, which the configuration does not name" if strangers else "",
+        ours=", ".join(serial for serial in heard if serial in fleet) or named("none"),
+        others=say("doctor", "strangers", serials=strangers) if strangers else "",
         lost=", ".join(lost),
         section=shop.section(lost[0]) if lost else "",
     )

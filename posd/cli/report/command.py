@@ -17,7 +17,7 @@ from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_opt
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, counted
 from posd.cli.app.private_file import write_private_file
-from posd.cli.explain.catalogue import choose
+from posd.cli.explain.catalogue import choose, named
 from posd.cli.operate.config import is_own_file
 from posd.cli.report import table, view, words
 from posd.cli.report.view import Comparison, Days, ReportView, read_day
@@ -94,7 +94,7 @@ def report(
     _check_close(closes, begin, operator, note, terminal)
     expected = None if expect is None else _sum(expect)
     zone = _zone("UTC" if timezone is None and times.in_utc() else timezone)
-    named = {"terminal": terminal, "metadata": metadata, "timezone": zone.key if zone else None}
+    asked_of = {"terminal": terminal, "metadata": metadata, "timezone": zone.key if zone else None}
     with connect(ctx) as api:
         if closes:
             shift = _close(api, output, str(operator).strip(), (note or "").strip(), begin=begin)
@@ -106,7 +106,7 @@ def report(
                 zone = zone or merchant_zone(api)
                 days = _days(day, first, last, datetime.now(UTC).astimezone(zone).date(), zone)
                 asked = {"since": iso(days.start), "until": iso(days.end)}
-            wanted = {name: value for name, value in (asked | named).items() if value is not None}
+            wanted = {name: value for name, value in (asked | asked_of).items() if value is not None}
             made = ReportView(_read(api, wanted), metadata)
             unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
     if unknown:
@@ -142,23 +142,17 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
         raise click.UsageError(f"shift {last['number']} was closed already: --begin is for the first shift")
     body = {"operator": operator, "note": note, "begin": begin, "after": last["up_to"] if last else 0}
     try:
-        with output.busy("closing the shift"):
+        with output.busy(words.said("closing")):
             reply = api.post("/shifts", body, seconds=READ_SECONDS)
     except Unreachable as error:
-        advice = "whether the shift was closed is not known: posd report --shift last shows it"
-        raise Unreachable(error.socket, error.reason, sent=error.sent, advice=advice) from error
+        raise Unreachable(error.socket, error.reason, sent=error.sent, advice=words.said("not_known")) from error
     shift = reply.body
     if begin and reply.status == 201:
-        output.line(
-            "The first shift begins now; what was decided before is in none. Open, and counted once decided: "
-            f"{counted(len(shift['payments']), 'payment')}. See posd report --since last."
-        )
+        output.line(words.said("begun", payments=counted(len(shift["payments"]), named("payment"))))
         return None
     if reply.status != 201:
         same = last is not None and shift["number"] == last["number"]
-        closed = f"shift {shift['number']} was closed by {shift['operator']}"
-        what = f"No payment since {closed}" if same else f"{closed[:1].upper()}{closed[1:]} at the same time"
-        output.note(f"{what}: it is shown, and no other one was closed.", "bold yellow")
+        output.note(words.said("not_closed" if same else "closed_by_another", **shift), "bold yellow")
     return str(shift["number"])
 
 

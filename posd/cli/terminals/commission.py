@@ -116,6 +116,16 @@ def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) ->
             walk.void(charged)
 
 
+def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
+    """Return the row of a part: whether it is proven, and what lacks."""
+    if not lack:
+        return part, "yes", "-"
+    about = next((item.identity for item in seen.payments if not item.acknowledged), "")
+    if part == "print" and seen.print_job is not None:
+        about = seen.print_job.identity
+    return part, "no", catalogue.say("lacks", lack, id=about, reason=(seen.unknown or {}).get("reason"))
+
+
 @dataclass
 class _CommissionRun:
     """One walk through what a terminal can do. `open` are the ids of payments that may run, `charged` of charges."""
@@ -212,11 +222,12 @@ class _CommissionRun:
             self.tell.line(say("charged", amount=money(self.amount), id=charged), "yellow")
         with self.tell.busy("searching for a payment that never was"):
             unknown = self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS).body
-        lacks = proofs.lacking(proofs.WalkProofs(self._payments, unknown, self._shown, self._print_job))
+        seen = proofs.WalkProofs(self._payments, unknown, self._shown, self._print_job)
+        lacks = proofs.lacking(seen)
         proven = [part for part, words in lacks.items() if not words]
         reply = self.api.post(f"{self.path}/commission", {"operator": operator, "note": note, "proven": proven})
         self.tell.line()
-        self.tell.table(("part", "proven", "lacks"), [(p, "no" if w else "yes", w or "-") for p, w in lacks.items()])
+        self.tell.table(("part", "proven", "lacks"), [_row(seen, *each) for each in lacks.items()])
         self.tell.line(f"Recorded for terminal {self.serial}, by {operator}.")
         self.tell.line(say("concludes") if {"abort", "search"} <= set(proven) else say("waits"))
         if "search" in proven and not any(item.status in proofs.OF_ACQUIRER for item in self._payments):

@@ -1,4 +1,4 @@
-"""Proofs that commissioning has of a terminal: pure rules. docs/guides/terminals.md says the same in words.
+"""Proofs that commissioning has of a terminal: pure rules. [says.lacks] of the catalogue has the words.
 
 The rules are at least as strict as what `confirmed = true` stands for, since the same follows from both: with search
 and abort posd may conclude that a payment never started.
@@ -86,82 +86,78 @@ def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
 
 
 def _start(seen: WalkProofs) -> str:
-    for item in seen.payments:
-        if not item.acknowledged:
-            return f"no acknowledgement was read; see posd show {item.identity}, and check [profile.charge]"
+    if any(not item.acknowledged for item in seen.payments):
+        return "not_acknowledged"
     return ""
 
 
 def _callback(seen: WalkProofs) -> str:
-    for item in seen.payments:
-        if not item.called_back:
-            return "the end did not come over the callback: give the terminal the CA (posd tls ca), and see posd doctor"
-    return ""
+    return "no_callback" if any(not item.called_back for item in seen.payments) else ""
 
 
 def _signature(seen: WalkProofs) -> str:
     if seen.unknown is None or not seen.unknown["webhook_signature"]:
-        return "the configuration expects none (webhook_signature), so a callback is accepted by its address"
-    return "no signed callback was seen" if _callback(seen) else ""  # without a right one it is no event
+        return "unsigned"
+    return "not_signed" if _callback(seen) else ""  # without a right one it is no event
 
 
 def _abort(seen: WalkProofs) -> str:
     aborted = [item for item in seen.payments if item.abort is not None]
     if not aborted:
-        return "no abort was sent while a payment ran; commission it again"
+        return "not_aborted"
     for item in aborted:
         if item.abort == "nothing_running":
-            return "it said that nothing runs while a payment ran: never confirm it by hand; see [profile.abort]"
+            return "nothing_ran"
         if item.abort != "taken":
-            return "it was not taken: check method and path in [profile.abort]"
+            return "abort_refused"
         if item.status != CANCELED:
-            return "it was taken, and the payment was not canceled by it; commission again, without a card"
+            return "not_canceled"
     return ""
 
 
 def _search(seen: WalkProofs) -> str:
     if any("none" in item.searches for item in seen.payments if item.status in OF_ACQUIRER):
-        return "it denied a payment that the acquirer had answered: never confirm it by hand; see [profile.search]"
+        return "denied"
     if not any("found" in item.searches for item in seen.payments):
         if any("none" in item.searches for item in seen.payments):
-            return "it does not know the canceled payment; it may know those of the bank: again, with --pay"
-        return "it gave no answer for the payment: check method, path and pointer in [profile.search]"
+            return "canceled_unknown"
+        return "no_search_answer"
     if seen.unknown is None:
-        return "it was not asked for a payment that never was; commission it again"
+        return "not_searched"
     if seen.unknown["result"] == "found":
-        return "it found a payment that never was: never confirm it by hand; see [profile.search]"
+        return "invented"
     if seen.unknown["result"] != "none":
-        return f"it does not say an explicit none for a payment that never was ({seen.unknown['reason']})"
+        return "no_explicit_none"
     if not seen.unknown["found_before"]:
-        return "what it found does not bear the serial of this terminal"
+        return "without_serial"
     return ""
 
 
 def _amount_unit(seen: WalkProofs) -> str:
     approved = [item.exact for item in seen.payments if item.exact is not None]
     if seen.shown is False or False in approved:
-        return "the terminal did not show the sum, or approved another: charge no customer before that is clear"
+        return "another_sum"
     if seen.shown is None and not approved:
-        return "a person has to compare the sum on its screen, or pay (--pay)"
+        return "sum_not_compared"
     return ""
 
 
 def _print(seen: WalkProofs) -> str:
     job = seen.print_job
     if job is None:
-        return "no page was printed; commission it again with --print"
+        return "no_page"
     if not job.accepted or job.status != "COMPLETED":
-        return f"the page was not printed; see posd print-jobs {job.identity}"
+        return "page_failed"
     return ""
 
 
 def _print_job(seen: WalkProofs) -> str:
     if seen.print_job is None or not seen.print_job.asked:
-        return "the terminal did not say the state of a job when it was asked: check [profile.print-job]"
+        return "job_unknown"
     return ""
 
 
-#: part -> what lacks of its proof in words, and what to do; empty if it is proven. In the order of the walk.
+#: part -> the code of what lacks of its proof, empty if it is proven. In the order of the walk.
 LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
     "start": _start,
     "callback": _callback,
@@ -175,11 +171,11 @@ LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
 
 
 def lacking(seen: WalkProofs) -> dict[str, str]:
-    """Return for each part what lacks of its proof, in words; empty if it is proven.
+    """Return for each part the code of what lacks of its proof; empty if it is proven.
 
     Without a payment that ended nothing about payments is.
     """
     if not seen.payments:
-        nothing = "no payment ended"
+        nothing = "no_payment"
         return {part: lacks(seen) if part.startswith("print") else nothing for part, lacks in LACKS.items()}
     return {part: lacks(seen) for part, lacks in LACKS.items()}

@@ -25,7 +25,7 @@ from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Fi
 from posd.cli.doctor.service import root_again
 from posd.cli.explain.catalogue import choose, named, say
 from posd.config import examine as read_configuration
-from posd.config.lines import where
+from posd.config.layers import where
 
 
 class DoctorCheck(NamedTuple):

@@ -23,7 +23,7 @@ from posd.cli.doctor.service import being, port_refused
 from posd.cli.explain.catalogue import say
 from posd.cli.payments.words import check_words
 from posd.client.connection import probe
-from posd.clock import kernel
+from posd.clock.clock import kernel_state
 from posd.clock.rules import Kernel
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
@@ -185,7 +185,7 @@ MINUTES_SECONDS = 60.0
 
 def check_clock(shop: DoctorContext) -> Findings:
     """Check whether something sets the clock, and how far those of the terminals are from it."""
-    state = kernel.state(time.time())
+    state = kernel_state(time.time())
     if state in (Kernel.UNSYNCHRONISED, Kernel.SYNCHRONISED):
         yield shop.tell(f"clock.{'kept' if state is Kernel.SYNCHRONISED else 'alone'}", "this machine")
     said = shop.health("clock")

@@ -147,12 +147,6 @@ def test_a_wait_goes_on_over_what_passes(tmp_path: Path, trouble: Answer) -> Non
     assert isinstance(sync(script, tmp_path / "s", lambda client: client.transaction(ID).outcome()), Approved)
 
 
-async def test_an_async_wait_does_so_too(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [LOST, STOPPING, FULL, FAULT, OVER]) as stub:
-        async with AsyncPosd(stub.socket) as client:
-            assert isinstance(await client.transaction(ID).outcome(), Approved)
-
-
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [

@@ -47,17 +47,6 @@ def test_a_posd_that_cannot_look_has_said_nothing_of_it(
     assert isinstance(told.value.__cause__, Problem)
 
 
-async def test_nor_has_it_to_an_async_till(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [FULL, OPEN, FULL, FULL]) as stub:
-        async with AsyncPosd(stub.socket, patience=0.5) as client:
-            assert (await client.transaction(ID).state()).phase == "active"
-        async with AsyncPosd(stub.socket, patience=0) as client:
-            with pytest.raises(Unreachable, match="how it stands is not known"):
-                await client.transaction(ID).state()
-            with pytest.raises(Unreachable, match="how it stands is not known"):
-                await client.printed(JOB).state()
-
-
 @pytest.mark.slow
 def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
     """A till that took it for a refusal would print again."""
@@ -158,13 +147,3 @@ def test_a_mistake_in_on_away_too(tmp_path: Path) -> None:
         pytest.raises(ValueError, match=r"^stopping$"),
     ):
         client.transaction(ID).outcome()
-
-
-async def test_and_of_an_async_till(tmp_path: Path) -> None:
-    def mistaken(error: Exception) -> None:
-        raise ValueError(str(error))
-
-    with Stub(tmp_path / "s", [OPEN, STOPPING]) as stub:
-        async with AsyncPosd(stub.socket, on_away=mistaken) as client:
-            with pytest.raises(ValueError, match=r"^stopping$"):
-                await client.transaction(ID).outcome()

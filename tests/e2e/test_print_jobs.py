@@ -1,7 +1,6 @@
 """Print jobs by the local API: the call, what each answer of the terminal proves, lists, the feed, a person's word."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from tests.support.daemon import running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one
-from tests.support.shop import OFFLINE, answering, entry, hanging_up, held
-from tests.support.streams import collect, stream
-from tests.support.terminal import Script, scripted_terminal, taking_print
+from tests.support.shop import OFFLINE, entry, hanging_up, held
+from tests.support.streams import stream
+from tests.support.terminal import scripted_terminal, taking_print
 from tests.support.webhooks import attention, everything, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -84,30 +83,6 @@ async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer
     assert (half.status, half.json["fields"]) == (409, ["body"])
     assert everything(printer.daemon) == before
     assert len(job.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("script", "phase", "status", "decided_by"),
-    [
-        pytest.param(answering(200), "active", "PENDING", None, id="200"),
-        pytest.param(answering(200, {"status": "COMPLETED"}), "final", "COMPLETED", "poll", id="200 completed"),
-        pytest.param(answering(422, b"no paper"), "final", None, "refusal", id="422"),
-        pytest.param(answering(500), "in_doubt", None, None, id="500"),
-        pytest.param(hanging_up, "in_doubt", None, None, id="hangs up"),
-    ],
-)
-async def test_what_an_answer_proves(
-    printer: Printer, script: Script, phase: str, status: str | None, decided_by: str | None
-) -> None:
-    job = printer.job(start=script)
-    reply = await job.put()
-    assert reply.status == 201
-    found = reply.json
-    assert (found["phase"], found["status"], found["decided_by"]) == (phase, status, decided_by)
-    assert attention(found) == ({"in_doubt"} if phase == "in_doubt" else set())
-    assert (found["reason"] is not None) == (decided_by == "refusal")
-    assert (await job.put()).status == 200
-    assert len(job.requests) == 1, "never twice"
 
 
 async def test_what_was_not_sent_is_final(printer: Printer) -> None:
@@ -220,42 +195,6 @@ async def test_the_list(printer: Printer) -> None:
     assert refused.status == 422
     refused = await printer.daemon.call("GET", "/print-jobs?phase=done&limit=0&cursor=x")
     assert [item["path"] for item in refused.json["errors"]] == ["limit", "phase", "cursor"]
-
-
-async def test_the_feed_and_its_stream(printer: Printer) -> None:
-    job = printer.job()
-    async with stream(printer.daemon.till_socket, "/feed") as messages:
-        await job.started()
-        assert await job.webhook() == 200
-        read = await collect(messages, lambda item: (item.json["id"], item.json["phase"]) == (job.identity, "final"))
-    read = [item for item in read if item.json["id"] == job.identity]  # other tests have used the daemon too
-    assert {item.event for item in read} == {item.json["kind"] for item in read} == {"print_job"}
-    lines = [item.json for item in read if item.json["id"] == job.identity]
-    assert [(line["reason"], line["phase"], line["status"]) for line in lines] == [
-        ("intent", "starting", None),
-        ("accepted", "active", "PENDING"),
-        ("webhook:COMPLETED", "final", "COMPLETED"),
-    ]
-    assert lines == await job.changes()
-
-
-async def test_the_history(printer: Printer) -> None:
-    job = printer.job(start=hanging_up)
-    await job.put()
-    assert (await job.resolve("FAILED")).status == 200
-    assert await job.webhook(note="x") == 200
-    history = await job.history()
-    assert [line["kind"] for line in history] == ["intent", "attempt", "resolve", "webhook"]
-    assert history[1]["judgement"] == "in_doubt"
-    assert history[2] | {"uid": None, "at": None} == {
-        "kind": "resolve",
-        "at": None,
-        "uid": None,
-        "operator": "Ana",
-        "note": "the paper came out",
-        "result": "FAILED",
-    }
-    assert history[3]["body"] == json.loads(job.words(note="x"))
 
 
 async def test_a_person_resolves_and_the_terminals_word_counts_more(printer: Printer) -> None:

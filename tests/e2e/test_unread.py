@@ -1,10 +1,13 @@
 """An approval that no program has read within ten minutes has `outcome_unread`, until one reads it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from itertools import repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from posd.payments.attentions import UNREAD_SECONDS
 from tests.e2e.conftest import CHARGE
@@ -13,20 +16,27 @@ from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, event
 from tests.support.shop import Payment, Shop, acknowledging, hanging_up, knowing
 from tests.support.streams import ask, stream
-from tests.support.terminal import ScriptedTerminal
+from tests.support.terminal import scripted_terminal
 from tests.support.webhooks import disk
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CODE = "outcome_unread"
 
 Read = Callable[[Shop, str], Awaitable[None]]
 
 
-@pytest.fixture
-async def shop(home: Path, terminal: ScriptedTerminal) -> AsyncIterator[Shop]:
-    """A daemon whose clock the test moves, with one terminal."""
-    async with running(home, terminal.toml, entering=ahead.entering(home / "ahead")) as daemon:
-        serials = iter(lambda: terminal.serial, "")
-        yield Shop(daemon, terminal, serials, serials)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    """A daemon whose clock the tests move, with one terminal."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        home = Path(directory)
+        async with (
+            scripted_terminal(home) as terminal,
+            running(home, terminal.toml, entering=ahead.entering(home / "ahead")) as daemon,
+        ):
+            serials = repeat(terminal.serial)
+            yield Shop(daemon, terminal, serials, serials)
 
 
 async def approved(shop: Shop, **request: Any) -> Payment:
@@ -102,6 +112,20 @@ OTHERS: Mapping[str, Read] = {
 }
 
 
+async def test_an_approval_that_a_search_finds_counts_from_then_on(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = hanging_up
+    await payment.put()
+    ahead.move(shop.daemon, 2 * UNREAD_SECONDS)
+    await shop.daemon.wait_for(payment.identity, lambda shown: shown["last_search"])  # the next one is planned
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
+    ahead.move(shop.daemon, 60)
+    await shop.daemon.log_line("payment.outcome", transaction=payment.identity, result="approved")
+    shop.terminal.start = acknowledging(payment.serial)
+    assert payment.identity not in marked(shop.daemon)
+    assert payment.identity in await unread(shop)
+
+
 async def test_each_way_to_read_it_keeps_it_away(shop: Shop) -> None:
     for name, read in READERS.items():
         payment = await approved(shop)
@@ -156,20 +180,6 @@ async def test_a_till_that_waits_has_read_it(shop: Shop) -> None:
     assert (status, outcome["result"]) == (200, "approved")
     waiting.hang_up()
     assert payment.identity not in await unread(shop)
-
-
-async def test_an_approval_that_a_search_finds_counts_from_then_on(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = hanging_up
-    await payment.put()
-    ahead.move(shop.daemon, 2 * UNREAD_SECONDS)
-    await payment.searched()
-    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
-    ahead.move(shop.daemon, 60)
-    await shop.daemon.log_line("payment.outcome", transaction=payment.identity, result="approved")
-    shop.terminal.start = acknowledging(payment.serial)
-    assert marked(shop.daemon) == set()
-    assert payment.identity in await unread(shop)
 
 
 async def test_over_a_kill_what_was_not_read_stays_unread(shop: Shop) -> None:

@@ -111,9 +111,6 @@ def _begin(config: pytest.Config) -> None:
     os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(run / "ca.pem"), os.devnull
     if config.option.basetemp is None:
         config.option.basetemp = run / "t"
-    if sys.dont_write_bytecode:  # else each of the thousand processes compiles posd anew
-        del os.environ["PYTHONDONTWRITEBYTECODE"]
-        os.environ["PYTHONPYCACHEPREFIX"] = str(run / "bytecode")
 
 
 def pytest_collection(session: pytest.Session) -> None:

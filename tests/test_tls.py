@@ -30,7 +30,6 @@ from posd import tls
 from posd.base import files as base_files
 from posd.tls import TlsError, TlsFiles, authority, issue
 from posd.tls.files import _time
-from tests.support.needs import needs
 
 NAMES = ["pos.shop.example", "localhost"]
 ADDRESSES = ["127.0.0.1", "::1", "10.0.0.9"]
@@ -90,23 +89,6 @@ def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
         shake_hands(
             tls.load(made.certificate, made.private_key, None).context, strict(other.ca_certificate), "localhost"
         )
-
-
-@pytest.mark.parametrize(
-    ("flags", "accepted"),
-    [
-        (["-purpose", "sslserver", "-verify_hostname", "pos.shop.example"], True),
-        (["-purpose", "sslserver", "-verify_ip", "10.0.0.9"], True),
-        (["-purpose", "sslserver", "-verify_ip", "10.0.0.8"], False),
-        (["-purpose", "sslclient"], False),
-    ],
-)
-@needs("openssl")
-def test_openssl_judges_alike(made: TlsFiles, flags: list[str], accepted: bool) -> None:
-    command = ["openssl", "verify", "-x509_strict", "-CAfile", str(made.ca_certificate), *flags]
-    command += ["-untrusted", str(made.certificate), str(made.certificate)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) == accepted, done.stderr
 
 
 def test_what_the_certificates_say(made: TlsFiles) -> None:

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -182,16 +181,6 @@ async def test_threads_share_a_client(payment: Payment) -> None:
     assert {each.id for each in again} == {identity}
     assert caught.value.extra["blocking_transaction"] == identity
     assert (len(payment.requests), terminal.aborts - aborts) == (1, 1)
-
-
-async def test_amounts_are_exact_to_the_terminals_wire(payment: Payment) -> None:
-    amount = {"iva": Decimal("0.10"), "subtotal_iva": "10.20", "extra_taxes": {"ice": Decimal("0.3000")}}
-    async with AsyncPosd(payment.shop.daemon.till_socket) as client:
-        charge = await client.charge(payment.identity, amount, terminal=payment.serial)
-        state = await charge.state()
-    for digits in (b'"iva":0.10', b'"subtotal_iva":10.20', b'"ice":0.3000'):
-        assert digits in payment.requests[0].body.replace(b": ", b":")
-    assert str(state.amount["iva"]) == "0.10"
 
 
 async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) -> None:

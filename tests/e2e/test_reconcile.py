@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, FINALS, event
-from tests.support.shop import Payment, Shop, acknowledging, answering, hanging_up, held, knowing, open_counters
+from tests.support.shop import Payment, Shop, acknowledging, answering, held, knowing, open_counters
 from tests.support.streams import Connection
 from tests.support.terminal import Request, Script
 from tests.support.webhooks import attention
@@ -49,28 +49,6 @@ async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
 
 
 # What is no answer
-
-#: Replies that say nothing about our payment: neither that it is there nor that it is not.
-NO_ANSWERS: dict[str, Script] = {
-    "404 with an empty list": answering(404, b"[]"),
-    "time-out": never,
-    "half a body": raw(b"HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n[]"),
-    "another payment": answering(200, OTHERS),
-}
-
-
-@pytest.mark.parametrize("reply", NO_ANSWERS)
-async def test_what_says_nothing_about_the_payment_is_no_answer(shop: Shop, reply: str) -> None:
-    payment = shop.payment(quick=reply == "time-out")
-    shop.terminal.start = hanging_up
-    before = (await payment.put()).json
-    assert (before["phase"], before["last_search"]) == ("in_doubt", None)
-    shop.terminal.search = NO_ANSWERS[reply]
-    answer = await payment.post("reconcile")
-    assert answer.status == 200
-    assert answer.json["last_search"]["result"] == "no_answer"
-    changes = {name for name in before if before[name] != answer.json[name]}
-    assert changes == {"last_search"}
 
 
 async def test_none_is_said_by_an_empty_list_alone_and_proves_nothing_alone(shop: Shop) -> None:

@@ -1,40 +1,44 @@
-"""What head office's commands show of lanes that may send anything."""
+"""What head office's commands, view and dashboard show of lanes that may send anything."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
-import psycopg
 import pytest
+import pytest_asyncio
 
+from posd.collect import collector as metrics
+from posd.collect import questions
+from posd.collect.reading import LaneMessage
 from posd.collect.store import CollectorStore, parsed
 from tests.cli.processes import Done, posd
-from tests.collect.life import LaneLife, as_messages, life
-from tests.collect.postgres import postgres
+from tests.collect.life import BEGAN, LaneLife, as_messages, life
+from tests.collect.postgres import Postgres
 from tests.support.needs import needs
 from tests.support.strange import assert_lines
 
-pytestmark = needs("postgres", "initdb")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("postgres", "initdb")]
 
 #: What would move the cursor, end a line, begin a cell, or turn the line around.
 FORGED = "x\x1b[2J\ny\tz\u202e"
 
 
-@pytest.fixture
-async def config(tmp_path: Path) -> AsyncIterator[Path]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def config(office: Path, store: CollectorStore) -> Path:
     """The configuration of a head office that has a good lane, and one with names that are none."""
-    async with postgres() as server:
-        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = CollectorStore(connection)
-            await store.prepare(init=True)
-            good, bad = life(1), life(2, FORGED)
-            assert await store.write(parsed(as_messages([*good.sent, *bad.sent[:-2], *bad.sent[-1:]]))) == 0
-        path = tmp_path / "office.toml"
-        path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
-        yield path
+    good, bad = life(1), life(2, FORGED)
+    assert await store.write(parsed(as_messages([*good.sent, *bad.sent[:-2], *bad.sent[-1:]]))) == 0
+    return office
+
+
+def heard_now(lane: LaneLife) -> list[LaneMessage]:
+    """Return the messages of a lane as they come in now."""
+    now = datetime.now(UTC)
+    return [message._replace(received_at=now) for message in as_messages(lane.sent)]
 
 
 async def run(config: Path, *arguments: str) -> Done:
@@ -76,54 +80,41 @@ async def test_without_a_database_it_says_where_it_is_named(tmp_path: Path) -> N
     assert "collect.dsn" in done.stderr
 
 
-async def test_a_lane_whose_posd_does_not_answer_is_not_well(tmp_path: Path) -> None:
+def short_life() -> LaneLife:
+    lane = LaneLife(Random(1))
+    lane.begin()
+    lane.live(2)
+    return lane
+
+
+async def test_a_lane_whose_posd_does_not_answer_is_not_well(office: Path, store: CollectorStore) -> None:
     """Its relay has just said so: it is not silent yet, and what happens there is not known."""
-    async with postgres() as server:
-        lane = LaneLife(Random(1))
-        lane.begin()
-        lane.live(2)
-        lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
-        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = CollectorStore(connection)
-            await store.prepare(init=True)
-            now = datetime.now(UTC)
-            sent = [message._replace(received_at=now) for message in as_messages(lane.sent)]
-            assert await store.write(parsed(sent[:-1])) == 0
-            path = tmp_path / "office.toml"
-            path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
-            assert (await run(path, "--check")).returncode == 0
-            assert await store.write(parsed(sent[-1:])) == 0
-        done = await run(path, "--check")
-        assert done.returncode == 1
-        assert "1 lane: 0 silent, 1 unreachable, 0 gaps." in done.stdout
-        assert not json.loads((await run(path, "--check", "--json")).stdout)["ok"]
+    lane = short_life()
+    lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
+    sent = heard_now(lane)
+    assert await store.write(parsed(sent[:-1])) == 0
+    assert (await run(office, "--check")).returncode == 0
+    assert await store.write(parsed(sent[-1:])) == 0
+    done = await run(office, "--check")
+    assert done.returncode == 1
+    assert "1 lane: 0 silent, 1 unreachable, 0 gaps." in done.stdout
+    assert not json.loads((await run(office, "--check", "--json")).stdout)["ok"]
 
 
-async def test_a_check_counts_the_rows_and_says_so_where_it_does_not(tmp_path: Path) -> None:
-    async with postgres() as server:
-        lane = LaneLife(Random(1))
-        lane.begin()
-        lane.live(2)
-        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = CollectorStore(connection)
-            await store.prepare(init=True)
-            now = datetime.now(UTC)
-            sent = [message._replace(received_at=now) for message in as_messages(lane.sent)]
-            assert await store.write(parsed(sent)) == 0
-        path = tmp_path / "office.toml"
-        path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
-        assert (await run(path, "--check")).returncode == 0
-        await server.rows("DELETE FROM posd.changes WHERE seq = 2")
-        check = await run(path, "--check")
-        assert check.returncode == 1
-        assert "posd relay --once --from 2" in check.stdout
-        quick = await run(path, "--check", "--quick")
-        assert quick.returncode == 0
-        assert "not counted" in quick.stdout
-        for arguments, counted in (((), True), (("--quick",), False)):
-            found = json.loads((await run(path, "--check", *arguments, "--json")).stdout)
-            assert (found["ok"], found["rows_counted"]) == (not counted, counted)
-        assert (await run(path, "--quick")).returncode == 2
+async def test_a_check_counts_the_rows_and_says_so_where_it_does_not(office: Path, store: CollectorStore) -> None:
+    assert await store.write(parsed(heard_now(short_life()))) == 0
+    assert (await run(office, "--check")).returncode == 0
+    await store.connection.execute("DELETE FROM posd.changes WHERE seq = 2")
+    check = await run(office, "--check")
+    assert check.returncode == 1
+    assert "posd relay --once --from 2" in check.stdout
+    quick = await run(office, "--check", "--quick")
+    assert quick.returncode == 0
+    assert "not counted" in quick.stdout
+    for arguments, counted in (((), True), (("--quick",), False)):
+        found = json.loads((await run(office, "--check", *arguments, "--json")).stdout)
+        assert (found["ok"], found["rows_counted"]) == (not counted, counted)
+    assert (await run(office, "--quick")).returncode == 2
 
 
 async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:
@@ -142,3 +133,62 @@ async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:
         refused = await run(config, "retire", *arguments)
         assert refused.returncode == 1
         assert "head office knows no lane" in refused.stderr
+
+
+async def test_every_table_of_the_dashboard_can_be_asked_for(store: CollectorStore, server: Postgres) -> None:
+    dashboard = json.loads((Path(__file__).parents[2] / "monitoring" / "grafana-fleet.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    asked = [target["rawSql"] for target in targets if "rawSql" in target]
+    assert len(asked) == 5
+    late, gap = life(1, "a"), life(2, "b")
+    assert await store.write(parsed(as_messages([*late.sent, *gap.sent[:1], *gap.sent[2:]]))) == 0
+    found = [await server.rows(query) for query in asked]
+    today = "SELECT count(*) FROM posd.totals WHERE day = current_date"
+    empty = [query for query, rows in zip(asked, found, strict=True) if not rows]
+    assert [query for query in empty if "posd.totals" not in query] == []
+    assert await server.rows(today) == [(0,)], "what is shown of today was of another day"
+
+
+async def test_no_lane_makes_up_a_word(store: CollectorStore) -> None:
+    sent = life(3).sent
+    for message in sent:
+        if message["kind"] == "state":
+            message["health"] = {"status": "evil"}
+        for change in message.get("changes", ()):
+            change["attention"] = ["made_up", "in_doubt"]
+    assert await store.write(parsed(as_messages(sent))) == 0
+    fleet = await questions.fleet(store.connection)
+    rows = await (await store.connection.execute("SELECT code FROM posd.attention")).fetchall()
+    codes = Counter(code for (code,) in rows)
+    assert codes["made_up"] > 1
+    assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
+    assert fleet.attention["other"] == codes["made_up"]
+    assert fleet.attention["in_doubt"] == codes["in_doubt"]
+    text = metrics.metrics_text(metrics.CollectorCounters(), None, fleet)
+    assert "evil" not in text
+    assert "made_up" not in text
+
+
+VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "counting.json").read_text())
+
+
+INSERT = """
+INSERT INTO posd.payments (merchant, lane, client_transaction_id, database_id, seq, phase, in_doubt, corrected,
+  type, result, amount, authorized_amount, original, reversal, currency, created_at, updated_at, attention)
+VALUES ('m', 'l', %(id)s, 'd', 1, 'final', false, false, %(type)s, %(result)s, %(amount)s, %(authorized_amount)s,
+  %(of)s, %(reversal)s, 'USD', %(at)s, %(at)s, '{}')
+"""
+
+
+async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
+    for number, case in enumerate(VECTORS):
+        for place, row in enumerate(case["rows"]):
+            of = None if row["original"] is None else f"{number}-{row['original']}"
+            at = BEGAN + timedelta(seconds=place)
+            await store.connection.execute(INSERT, row | {"id": f"{number}-{place}", "of": of, "at": at})
+    query = "SELECT client_transaction_id, kind, amount FROM posd.counted"
+    found = await (await store.connection.execute(query)).fetchall()
+    counted = {identity: (kind, str(amount)) for identity, kind, amount in found}
+    for number, case in enumerate(VECTORS):
+        expected = None if case["counted"] is None else (case["kind"], case["counted"])
+        assert counted.get(f"{number}-{len(case['rows']) - 1}") == expected, case["about"]

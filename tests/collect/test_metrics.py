@@ -1,16 +1,10 @@
 """The collector's metrics: true to what it took and to the tables, with words of posd's own alone."""
 
 import asyncio
-import json
 import os
-from collections import Counter
 from pathlib import Path
 
-import psycopg
-
 from posd.collect import collector as metrics
-from posd.collect import questions
-from posd.collect.store import CollectorStore, parsed
 from posd.relay.stream import FENCE_HOLDS
 from tests.collect.life import as_messages, life
 from tests.collect.postgres import postgres
@@ -82,47 +76,3 @@ async def test_they_say_what_was_taken_and_how_the_lanes_are(tmp_path: Path) -> 
         assert numbers(found, "posd_collect_connected") == {"": 0}
         assert numbers(found, "posd_collect_failures_total")["postgresql"] >= 1
         assert await collector.stop() == 0
-
-
-async def test_every_table_of_the_dashboard_can_be_asked_for() -> None:
-    dashboard = json.loads((Path(__file__).parents[2] / "monitoring" / "grafana-fleet.json").read_text())
-    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    asked = [target["rawSql"] for target in targets if "rawSql" in target]
-    assert len(asked) == 5
-    async with postgres() as server:
-        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = CollectorStore(connection)
-            await store.prepare(init=True)
-            late, gap = life(1, "a"), life(2, "b")
-            assert await store.write(parsed(as_messages([*late.sent, *gap.sent[:1], *gap.sent[2:]]))) == 0
-        found = [await server.rows(query) for query in asked]
-        today = "SELECT count(*) FROM posd.totals WHERE day = current_date"
-        empty = [query for query, rows in zip(asked, found, strict=True) if not rows]
-        assert [query for query in empty if "posd.totals" not in query] == []
-        assert await server.rows(today) == [(0,)], "what is shown of today was of another day"
-
-
-async def test_no_lane_makes_up_a_word() -> None:
-    async with postgres() as server:
-        connection = await psycopg.AsyncConnection.connect(server.dsn, autocommit=True)
-        async with connection:
-            store = CollectorStore(connection)
-            await store.prepare(init=True)
-            sent = life(3).sent
-            for message in sent:
-                if message["kind"] == "state":
-                    message["health"] = {"status": "evil"}
-                for change in message.get("changes", ()):
-                    change["attention"] = ["made_up", "in_doubt"]
-            assert await store.write(parsed(as_messages(sent))) == 0
-            fleet = await questions.fleet(connection)
-            codes = Counter(
-                code for (code,) in await (await connection.execute("SELECT code FROM posd.attention")).fetchall()
-            )
-    assert codes["made_up"] > 1
-    assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
-    assert fleet.attention["other"] == codes["made_up"]
-    assert fleet.attention["in_doubt"] == codes["in_doubt"]
-    text = metrics.metrics_text(metrics.CollectorCounters(), None, fleet)
-    assert "evil" not in text
-    assert "made_up" not in text

@@ -94,7 +94,7 @@ def interleaved(random: Random, lanes: Sequence[LaneLife]) -> list[dict[str, Any
 
 @pytest.mark.parametrize(
     ("seed", "count", "at_once"),
-    [(1, 400, 40), pytest.param(2, 10_000, 50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+    [(1, 160, 40), pytest.param(2, 10_000, 50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 async def test_hostile_lanes_beside_honest_ones(tmp_path: Path, seed: int, count: int, at_once: int) -> None:
     random = Random(seed)

@@ -72,7 +72,7 @@ def test_a_broken_stream_is_resumed_behind_the_last_event(tmp_path: Path) -> Non
     ]
     with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
         updates = list(follow(api, "x", deadline=None))
-    assert [update.item["seq"] for update in updates if isinstance(update, Arrived)] == [1, 2]
+    assert [update.document["seq"] for update in updates if isinstance(update, Arrived)] == [1, 2]
     assert [update.reason for update in updates if isinstance(update, Disconnected)][-1] == "stopping"
     streams = [call for call in stub.calls if call.path.endswith("/events")]
     assert [call.headers.get("last-event-id") for call in streams] == [None, "1"]

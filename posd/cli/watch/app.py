@@ -292,7 +292,7 @@ class Watch(App[None]):
 
     def draw(self) -> None:
         """Show the state, if it or the second has changed and the terminal has taken the last frame."""
-        if self._exit:  # its widgets go one by one
+        if self._exit or not self.screen.is_mounted:  # its widgets go, or come, one by one
             return
         now, lists = datetime.now(UTC), self.screen_stack[0]
         area, selected = lists.query_one("#lists").size, [each.highlighted for each in lists.query(Rows)]

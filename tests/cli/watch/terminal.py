@@ -80,12 +80,13 @@ class OnTerminal:
         self.raw += os.read(self.keys, 65536)
         return True
 
-    def writes(self, text: str) -> None:
-        """Read until that was written; forget all before it."""
+    def writes(self, text: str) -> bytes:
+        """Read until that was written; return all before it, and forget it."""
         deadline = time.monotonic() + PATIENCE
         while text.encode() not in self.raw:
             assert self.read(deadline - time.monotonic()), f"no {text!r} in {self.raw!r}"
-        self.raw = self.raw.partition(text.encode())[2]
+        before, _, self.raw = self.raw.partition(text.encode())
+        return before
 
     def ends(self) -> int:
         """Read until the process has ended; return its exit code."""

@@ -20,6 +20,7 @@ import pytest
 
 from posd.cli.app.connection import Api
 from posd.cli.watch import state
+from posd.cli.watch.app import RowPage
 from tests.cli.processes import posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
@@ -104,6 +105,15 @@ async def test_reconcile_by_a_key_says_how_the_payment_stands(shop: Counter) -> 
         await view.shows("▸", "SN-0002", "31.00", "approved")
         await view.press("r")
         await view.shows("The customer was charged.", "the payment of 31.00 on SN-0002: approved")
+
+
+async def test_a_page_that_is_not_laid_out_yet_is_drawn_when_it_is(shop: Counter) -> None:
+    async with seen(shop.socket) as view:
+        opened = view.app.push_screen(RowPage("a page"))
+        view.app.say("drawn now", "green")
+        view.app.draw()
+        await opened
+        await view.shows("drawn now")
 
 
 async def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None:
@@ -263,10 +273,8 @@ def test_a_second_takes_few_bytes_on_the_line(shop: Counter) -> None:
     payment = shop.charge(9, scenario="by-hand")
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
-        view.writes("0:03")
-        view.raw = b""
-        view.writes("0:04")
-        assert len(view.raw) < 4000
+        view.writes("  SN-0001  charge")  # the rest of a frame, and all of the next one
+        assert len(view.writes("  SN-0001  charge")) < 2000
         os.write(view.keys, b"\x03")
         assert view.ends() == 0
     shop.hand("present-card")

@@ -79,7 +79,7 @@ class Quotas:
             self.reached,
             (limits.IN_FLIGHT_OF_PROCESS, Allowance(limits.IN_FLIGHT_OF_PROCESS.value)),
             (limits.IN_FLIGHT_OF_USER, Allowance(limits.IN_FLIGHT_OF_USER.value)),
-            "has too much in flight: bodies sent by halves, answers that it has not read, or too many long pages at once",
+            "has too much in flight: bodies sent by halves, answers not read, or too many long pages at once",
         )
 
     def limit_of_event(self, terminal: str, size: int) -> Limit | None:

@@ -1,6 +1,7 @@
 """Listeners of tills and operators, and the handlers of their calls."""
 
 import socket
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,7 @@ class LocalApi:
             daemon.aborts,
             daemon.reconciler,
             daemon.operators,
-            grace,
+            timedelta(seconds=grace),
             Language(config.local_api.language),
         )
         self.metrics = Metrics(daemon, self.health, calls)

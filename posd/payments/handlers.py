@@ -5,6 +5,7 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -232,34 +233,34 @@ def stream(
     return context.streams.answer(request, "events", identity, reader.read, transaction=identity, language=language)
 
 
+@dataclass(eq=False)
 class _EventReader:
     """Where one stream is among the events of its payment."""
 
-    def __init__(self, context: CallContext, identity: str, standing_of: StandingOf, after: int) -> None:
-        self._context = context
-        self._identity = identity
-        self._standing_of = standing_of
-        self._after = after
-        self._looked = not after  # whether the payment has an event of that number
-        self._told: State | None = None
+    context: CallContext
+    identity: str
+    standing_of: StandingOf
+    after: int
+    looked: bool = False  # whether the payment has an event of that number
+    told: State | None = None
 
     async def read(self) -> MessageBatch:
         """Return what comes next. Raise Problem."""
-        batch, self._after, self._told = await self._context.read(self._batch)
-        self._looked = True
+        batch, self.after, self.told = await self.context.read(self._batch)
+        self.looked = True
         return batch
 
     def _batch(self, db: sqlite3.Connection) -> tuple[MessageBatch, int, State]:
-        data, after = bytearray(), self._after
-        if not self._looked and not journal.holds_event(db, self._identity, after):
+        data, after = bytearray(), self.after
+        if after and not self.looked and not journal.holds_event(db, self.identity, after):
             data += message(NOTICE, _unknown(after))
             after = 0
-        state, outcome, again = self._standing_of(db, self._identity)
-        told = self._told
+        state, outcome, again = self.standing_of(db, self.identity)
+        told = self.told
         if told is None:
             told = state
             data += message(STATE, told)
-        for item in journal.each_event(db, self._identity, after):
+        for item in journal.each_event(db, self.identity, after):
             data += message(name(item.status), documents.event_document(item), str(item.seq))
             after = item.seq
             if len(data) >= BATCH_BYTES:
@@ -293,38 +294,29 @@ START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 AFTER_THE_GRACE = timedelta(milliseconds=1)
 
 
+@dataclass(eq=False)
 class TransactionCalls:
     """Handlers of /v1/transactions."""
 
-    def __init__(
-        self,
-        context: CallContext,
-        payments: Payments,
-        aborts: Aborts,
-        reconciler: Reconciler,
-        operators: Operators,
-        grace_seconds: float,
-        language: Language,
-    ) -> None:
-        self._context = context
-        self._payments = payments
-        self._aborts = aborts
-        self._reconciler = reconciler
-        self._operators = operators
-        self._grace = timedelta(seconds=grace_seconds)
-        self._language = language
-        self._summing = asyncio.Semaphore(TOTALS_AT_ONCE)
-        #: Starts that were refused since the start of the process, by problem code; of those that a terminal
-        #: acknowledged, how long that took.
-        self.refused: Counter[str] = Counter()
-        self.acknowledged = Histogram(START_BOUNDS)
+    context: CallContext
+    payments: Payments
+    aborts: Aborts
+    reconciler: Reconciler
+    operators: Operators
+    grace: timedelta
+    language: Language
+    #: Starts that were refused since the start of the process, by problem code; of those that a terminal acknowledged,
+    #: how long that took.
+    refused: Counter[str] = field(default_factory=Counter)
+    acknowledged: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
+    summing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOTALS_AT_ONCE))
 
     async def start_transaction(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or answer for what is known."""
         began = monotonic()
         try:
             identity = parameters.path(request, parameters.TRANSACTION_ID)
-            transaction, created = await self._payments.start(
+            transaction, created = await self.payments.start(
                 identity, request.state.body, request.state.refusal, request.state.sender
             )
         except Problem as problem:
@@ -336,7 +328,7 @@ class TransactionCalls:
 
     async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        identity, now = parameters.path(request, parameters.TRANSACTION_ID), self._context.now()
+        identity, now = parameters.path(request, parameters.TRANSACTION_ID), self.context.now()
         language = self._language_of(request)
 
         def view(db: sqlite3.Connection) -> documents.Transaction:
@@ -344,7 +336,7 @@ class TransactionCalls:
             return self._view(None if _stands_alone(found) else db, found, now, language)
 
         try:
-            return self._show(request, await self._context.look_up(view), language)
+            return self._show(request, await self.context.look_up(view), language)
         except Problem as problem:
             if problem.code != "storage_unavailable":
                 raise
@@ -355,9 +347,9 @@ class TransactionCalls:
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         timeout, language = request.state.query["timeout"], self._language_of(request)
 
-        hub, outcome_of = self._context.hub, partial(self._outcome, identity=identity, language=language)
+        hub, outcome_of = self.context.hub, partial(self._outcome, identity=identity, language=language)
         woken = hub.subscribe(identity, _ended)
-        look = partial(self._context.look_up, outcome_of)
+        look = partial(self.context.look_up, outcome_of)
         found = await wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
             return self._show(request, found, language)
@@ -369,34 +361,34 @@ class TransactionCalls:
         await self._get(identity)
         if wants_stream(request):
             language = self._language_of(request)
-            return stream(self._context, request, identity, partial(self._standing, language=language), language)
+            return stream(self.context, request, identity, partial(self._standing, language=language), language)
 
         def view(db: sqlite3.Connection) -> tuple[Events, bool]:
             stored = journal.events(db, identity)
             approved = any(item.status == Status.APPROVAL for item in stored)
             return Events([documents.event_document(item) for item in stored]), approved
 
-        events, approved = await self._context.read(view)
-        self._context.shows(request, [identity] if approved else [])
+        events, approved = await self.context.read(view)
+        self.context.shows(request, [identity] if approved else [])
         return json_response(events)
 
     async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
         transaction = await self._get(parameters.path(request, parameters.TRANSACTION_ID))
-        return json_response(await self._context.read(partial(documents.history_document, transaction=transaction)))
+        return json_response(await self.context.read(partial(documents.history_document, transaction=transaction)))
 
     async def abort_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
-        transaction = await self._or_ended(request, identity, self._aborts.abort(identity, request.state.uid))
+        transaction = await self._or_ended(request, identity, self.aborts.abort(identity, request.state.uid))
         return await self._answer(request, transaction, 202)
 
     async def reconcile_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/reconcile`: search now."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
-        return await self._answer(request, await self._reconciler.reconcile(identity))
+        return await self._answer(request, await self.reconciler.reconcile(identity))
 
     async def release_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/release`."""
@@ -417,7 +409,7 @@ class TransactionCalls:
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         facts = facts_of(request.state.body)
-        transaction = await self._or_ended(request, identity, self._operators.decide(identity, decision, facts))
+        transaction = await self._or_ended(request, identity, self.operators.decide(identity, decision, facts))
         return await self._answer(request, transaction)
 
     async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
@@ -427,8 +419,8 @@ class TransactionCalls:
         except Problem as problem:
             if problem.code == "already_final":
                 outcome_of = partial(self._outcome, identity=identity, language=self._language_of(request))
-                problem.extra["outcome"] = outcome = await self._context.look_up(outcome_of)
-                self._context.shows(request, approvals(outcome))
+                problem.extra["outcome"] = outcome = await self.context.look_up(outcome_of)
+                self.context.shows(request, approvals(outcome))
             raise
 
     async def list_transactions(self, request: Request) -> Response:
@@ -437,7 +429,7 @@ class TransactionCalls:
         metadata, summed = query.pop(parameters.METADATA), query.pop("totals")
         page = TransactionQuery(**query, metadata=metadata)
         parameters.check_alone(page, summed=summed)
-        now, language = self._context.now(), self._language_of(request)
+        now, language = self.context.now(), self._language_of(request)
 
         def read(db: sqlite3.Connection) -> TransactionPage:
             found, cursor = lists.read_page(db, page)
@@ -448,22 +440,22 @@ class TransactionCalls:
             return replace(found, totals=(yield from lists.read_totals(db, page)))
 
         if summed:
-            async with self._summing:
-                found = await self._context.read_in_steps(read_with_totals, request.state.pieces)
+            async with self.summing:
+                found = await self.context.read_in_steps(read_with_totals, request.state.pieces)
         else:
-            found = await self._context.read(read)
+            found = await self.context.read(read)
         if not page.attention:  # who looks for what needs a person has not booked it
-            self._context.shows(request, approvals(*found.transactions))
+            self.context.shows(request, approvals(*found.transactions))
         return await page_response(found, language)
 
     async def _get(self, identity: str) -> model.Transaction:
-        return await self._context.look_up(partial(self._known, identity=identity))
+        return await self.context.look_up(partial(self._known, identity=identity))
 
     def _known(self, db: sqlite3.Connection, identity: str) -> model.Transaction:
         """Return the transaction of that id. Raise Problem."""
         found = rows.get(db, identity)
         if found is None:
-            raise self._context.not_here(PRUNED_PAYMENTS.missing(db, identity))
+            raise self.context.not_here(PRUNED_PAYMENTS.missing(db, identity))
         return found
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
@@ -474,16 +466,16 @@ class TransactionCalls:
     def _show(
         self, request: Request, shown: Transaction | TransactionOutcome, language: Language, status: int = 200
     ) -> Response:
-        self._context.shows(request, approvals(shown))
+        self.context.shows(request, approvals(shown))
         return json_response(shown, status, language)
 
     async def _document(self, transaction: model.Transaction, language: Language) -> documents.Transaction:
-        now = self._context.now()
+        now = self.context.now()
         view = partial(self._view, transaction=transaction, now=now, language=language)
         if _stands_alone(transaction):
             return view(None)
         try:
-            return await self._context.look_up(view)
+            return await self.context.look_up(view)
         except Problem as problem:
             if transaction.outcome is None:
                 return view(None)  # all but the original of a reference, and what the proof lacks of the search
@@ -499,20 +491,20 @@ class TransactionCalls:
             transaction,
             self._step(transaction, now),
             language,
-            abortable=self._aborts.possible(transaction),
-            missing_proof=self._reconciler.missing_proof(db, transaction),
+            abortable=self.aborts.possible(transaction),
+            missing_proof=self.reconciler.missing_proof(db, transaction),
         )
 
     def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionOutcome | None:
         """Return the outcome of a transaction, None while it has none. Raise Problem."""
         transaction = self._known(db, identity)
-        return documents.transaction_outcome(db, transaction, self._step(transaction, self._context.now()), language)
+        return documents.transaction_outcome(db, transaction, self._step(transaction, self.context.now()), language)
 
     def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionStanding:
         """Return how a transaction stands. Raise Problem."""
-        transaction, now = self._known(db, identity), self._context.now()
+        transaction, now = self._known(db, identity), self.context.now()
         step = self._step(transaction, now)
-        lacks = self._reconciler.missing_proof(db, transaction)
+        lacks = self.reconciler.missing_proof(db, transaction)
         return (
             documents.state_document(transaction, step, language, lacks),
             documents.transaction_outcome(db, transaction, step, language),
@@ -526,17 +518,17 @@ class TransactionCalls:
         on terminal and configuration too.
         """
         if transaction.phase is Phase.IN_DOUBT:
-            left = model.grace_left(transaction, now, self._grace)
+            left = model.grace_left(transaction, now, self.grace)
             return HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
         left = model.wait_left(transaction, now) if model.unaccounted(transaction) else None
         return None if left is None else (left + AFTER_THE_GRACE).total_seconds()
 
     def _step(self, transaction: model.Transaction, now: datetime) -> NextStep:
-        return model.next_step(transaction, now, self._grace)
+        return model.next_step(transaction, now, self.grace)
 
     def _language_of(self, request: Request) -> Language:
         """Return the language of the texts for the cashier that a call asks for."""
-        return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], self._language)
+        return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], self.language)
 
 
 def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:

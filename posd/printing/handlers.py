@@ -1,6 +1,7 @@
 """Calls on print jobs (local API, Print jobs)."""
 
 import sqlite3
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.requests import Request
@@ -26,21 +27,19 @@ from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 
 
+@dataclass(eq=False)
 class PrintJobCalls:
     """Handlers of /v1/print-jobs."""
 
-    def __init__(
-        self, context: CallContext, printing: Printing, operators: PrintOperators, spooler: PrintPoller
-    ) -> None:
-        self._context = context
-        self._printing = printing
-        self._operators = operators
-        self._spooler = spooler
+    context: CallContext
+    printing: Printing
+    operators: PrintOperators
+    spooler: PrintPoller
 
     async def start_print_job(self, request: Request) -> Response:
         """`PUT /print-jobs/{id}`: print, or answer for what is known."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
-        job, created = await self._printing.start(
+        job, created = await self.printing.start(
             identity, request.state.body, request.state.refusal, request.state.sender
         )
         return json_response(await self._document(job), 201 if created else 200)
@@ -48,22 +47,20 @@ class PrintJobCalls:
     async def get_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}`."""
         return json_response(
-            await self._context.look_up(
-                partial(self._shown, identity=parameters.path(request, parameters.PRINT_JOB_ID))
-            )
+            await self.context.look_up(partial(self._shown, identity=parameters.path(request, parameters.PRINT_JOB_ID)))
         )
 
     async def await_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/outcome`: hold until it has ended, or the caller's time-out passes."""
         asked = parameters.path(request, parameters.PRINT_JOB_ID)
-        identity = (await self._context.look_up(partial(self._get, identity=asked))).print_job_id
+        identity = (await self.context.look_up(partial(self._get, identity=asked))).print_job_id
         timeout = request.state.query["timeout"]
 
-        hub, look = self._context.hub, partial(self._context.look_up, partial(self._ended, identity=identity))
+        hub, look = self.context.hub, partial(self.context.look_up, partial(self._ended, identity=identity))
         found = await wait_until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
         if found is not None:
             return json_response(found)
-        return json_response(await self._context.look_up(partial(self._shown, identity=identity)), 202)
+        return json_response(await self.context.look_up(partial(self._shown, identity=identity)), 202)
 
     async def get_print_history(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
@@ -72,21 +69,21 @@ class PrintJobCalls:
         def read(db: sqlite3.Connection) -> PrintHistory:
             return documents.history_document(db, self._get(db, identity))
 
-        return await page_response(await self._context.read(read))
+        return await page_response(await self.context.read(read))
 
     async def reconcile_print_job(self, request: Request) -> Response:
         """`POST /print-jobs/{id}/reconcile`: ask the terminal now, also for one that has ended."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
-        job = await self._context.look_up(partial(self._get, identity=identity))
+        job = await self.context.look_up(partial(self._get, identity=identity))
         try:
-            answer = await self._spooler.ask(job)
+            answer = await self.spooler.ask(job)
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"what the terminal says cannot be recorded now ({error}); check the disk, and ask again"
             raise Problem("storage_unavailable", detail) from error
         status = answer.report.status if isinstance(answer, PollAnswered) else None
         reason = answer.reason if isinstance(answer, NoAnswer) else None
-        document = await self._context.look_up(partial(self._shown, identity=identity))
+        document = await self.context.look_up(partial(self._shown, identity=identity))
         return json_response(AskedPrintJob(status, reason, document))
 
     async def resolve_print_job(self, request: Request) -> Response:
@@ -102,10 +99,10 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         try:
-            job = await self._operators.decide(identity, decision)
+            job = await self.operators.decide(identity, decision)
         except Problem as problem:
             if problem.code == "already_final":
-                problem.extra["outcome"] = await self._context.look_up(partial(self._shown, identity=identity))
+                problem.extra["outcome"] = await self.context.look_up(partial(self._shown, identity=identity))
             raise
         return json_response(await self._document(job))
 
@@ -118,13 +115,13 @@ class PrintJobCalls:
             found, cursor = documents.read_page(db, page)
             return PrintJobPage([documents.job_document(db, row) for row in found], cursor)
 
-        return await page_response(await self._context.read(read))
+        return await page_response(await self.context.read(read))
 
     def _get(self, db: sqlite3.Connection, identity: str) -> model.PrintJob:
         """Return the job of that id. Raise Problem."""
         job = rows.find(db, identity)
         if job is None:
-            raise self._context.not_here(PRUNED_PRINT_JOBS.missing(db, identity))
+            raise self.context.not_here(PRUNED_PRINT_JOBS.missing(db, identity))
         return job
 
     def _shown(self, db: sqlite3.Connection, identity: str) -> documents.PrintJob:
@@ -140,7 +137,7 @@ class PrintJobCalls:
         Never a 503 in their place: after a start it would say that nothing was sent.
         """
         try:
-            return await self._context.look_up(partial(documents.job_document, job=job))
+            return await self.context.look_up(partial(documents.job_document, job=job))
         except Problem:
             return documents.job_document(None, job)
 

@@ -35,7 +35,7 @@ from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
-from posd.terminals.webhook_signatures import Headers
+from posd.terminals.authentication import Headers
 
 # Transaction events as they are read from their bytes.
 #

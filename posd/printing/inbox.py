@@ -30,7 +30,7 @@ from posd.records.replies import CallbackResult
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.writer import WriteTransaction
-from posd.terminals.webhook_signatures import Headers
+from posd.terminals.authentication import Headers
 
 log = structlog.get_logger("posd.print_inbox")
 

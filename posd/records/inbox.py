@@ -23,7 +23,7 @@ from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
-from posd.terminals import webhook_signatures
+from posd.terminals import authentication
 
 log = structlog.get_logger("posd.inbox")
 
@@ -109,7 +109,7 @@ class CallbackInbox(Generic[R]):
                     "webhook.headers",
                     terminal=terminal,
                     kind=self.kind.channel,
-                    detail=webhook_signatures.names(came.headers),
+                    detail=authentication.header_names(came.headers),
                 )
         self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
         if receipt.reason is not None:

@@ -19,7 +19,7 @@ from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
-from posd.terminals import webhook_signatures
+from posd.terminals import authentication
 
 log = structlog.get_logger("posd.reprocess")
 
@@ -38,7 +38,7 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
     body: bytes
     peer: str
     at: datetime
-    headers: webhook_signatures.Headers = ()
+    headers: authentication.Headers = ()
 
 
 class RefusedBody(Exception):
@@ -75,7 +75,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES (?,?,?,?,?,?)",
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
-    if carried := webhook_signatures.carried(came.headers):
+    if carried := authentication.signature_headers(came.headers):
         # What a signature is verified by: the headers of the body with that digest, as Latin-1.
         headers = [(name.decode(), value.decode("latin-1")) for name, value in carried]
         signed = {"of": _digest(channel, subject, came.body), "headers": headers}

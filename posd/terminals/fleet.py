@@ -17,12 +17,12 @@ from posd.base.problems import Problem
 from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, Profiles
 from posd.terminals.announcements import Announcement, CandidateVerdict
+from posd.terminals.authentication import Headers
 from posd.terminals.documents import Identity, Terminal
 from posd.terminals.identity import Commission, OpenConflict, Proof, Trusted
 from posd.terminals.location import AddressChange, FleetState
 from posd.terminals.settings import TerminalSettings, resolve_settings
 from posd.terminals.terminal import CHECK_SECONDS, FleetTerminal
-from posd.terminals.webhook_signatures import Headers
 
 #: Most announcements of terminals outside the fleet that are stored for display; the LAN can send any number.
 MAX_STRANGERS = 64

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from posd.base.clocks import wall
 from posd.config import TerminalConfig
 from posd.terminals import authentication, trust
-from posd.terminals.webhook_signatures import Verifier
+from posd.terminals.authentication import Verifier
 
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess

@@ -20,12 +20,12 @@ from posd.config.profile import Table, resolve_path
 from posd.terminals import identity
 from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
 from posd.terminals.attempt import Attempt, NotSent, refuser
+from posd.terminals.authentication import Headers
 from posd.terminals.documents import Claim, Claimant, Commissioned, Identity, State, Terminal
 from posd.terminals.identity import AddressConflict, Commission, OpenConflict, Proof, Trusted
 from posd.terminals.location import AddressChange, FleetState, TerminalLocation
 from posd.terminals.settings import TerminalSettings
 from posd.terminals.trust import Reached, Unreached
-from posd.terminals.webhook_signatures import Headers
 
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from posd.config.schema import WEBHOOK_SIGNATURES, WebhookSignature
-from posd.terminals.webhook_signatures import KINDS, MAX_OF_A_NAME, MAX_VALUE_BYTES, Verifier, carried, names
+from posd.terminals.authentication import (
+    KINDS,
+    MAX_OF_A_NAME,
+    MAX_VALUE_BYTES,
+    Verifier,
+    header_names,
+    signature_headers,
+)
 from tests.support.tables import every
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))
@@ -119,10 +126,14 @@ def test_few_and_short_headers_are_kept_and_verify_as_all_of_them_do() -> None:
         (b"x-kushki-signature", signature),
         (b"x-kushki-id", identity or b""),
     ]
-    assert carried(headers) == tuple(headers[2:])
-    assert Verifier(IDS[2], secret).fault(carried(headers), body) == Verifier(IDS[2], secret).fault(headers, body) == ""
+    assert signature_headers(headers) == tuple(headers[2:])
+    assert (
+        Verifier(IDS[2], secret).fault(signature_headers(headers), body)
+        == Verifier(IDS[2], secret).fault(headers, body)
+        == ""
+    )
     many = [(b"x-kushki-id", b"%d" % number) for number in range(256)]
-    assert len(carried(many)) == MAX_OF_A_NAME
+    assert len(signature_headers(many)) == MAX_OF_A_NAME
     assert (
         Verifier(IDS[1], secret).fault([*many, *headers], body) == "its signature is wrong"
     )  # and not that it has none
@@ -134,7 +145,7 @@ def test_a_secret_does_not_show() -> None:
 
 def test_names_of_headers_are_shown_once_and_without_their_values() -> None:
     def shown(*headers: bytes) -> str:
-        return names([(name, b"value") for name in headers])
+        return header_names([(name, b"value") for name in headers])
 
     assert shown() == ""
     assert shown(b"host", b"x-a", b"x-a", b"x-b") == "host, x-a, x-b"

@@ -1,0 +1,28 @@
+"""The authentication of a call: a scheme that fails, a header that cannot be sent, and headers of the configuration."""
+
+import pytest
+
+from posd.terminals.authentication import Authentication, NotAuthenticated, OutgoingRequest, authenticate, headers, none
+
+SECRET = "hunter2-hunter2"
+REQUEST = OutgoingRequest("POST", "https://192.0.2.7/x", {"X-Key": "before"}, b"{}")
+
+
+def fails(_: OutgoingRequest) -> OutgoingRequest:
+    raise ValueError(SECRET)
+
+
+def test_headers_of_the_configuration_replace_those_of_the_request_in_any_case() -> None:
+    assert authenticate(REQUEST, headers({"x-key": SECRET})).headers == {"x-key": SECRET}
+    assert authenticate(REQUEST, none) is REQUEST
+
+
+@pytest.mark.parametrize(
+    ("scheme", "word"),
+    [(fails, "ValueError"), (headers({"X-Key": f"{SECRET}\r\nX-Other: 1"}), "a header that cannot be sent")],
+)
+def test_a_scheme_that_fails_says_how_and_quotes_nothing(scheme: Authentication, word: str) -> None:
+    with pytest.raises(NotAuthenticated, match=word) as raised:
+        authenticate(REQUEST, scheme)
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None

@@ -27,9 +27,9 @@ def run(config_path: str) -> NoReturn:
     try:
         config: Config | None = load(Path(config_path))
     except ConfigError as error:
-        from posd.config.kept import recall
+        from posd.daemon.reload import recall_copy
 
-        refused, config = error.problems, recall(Path(config_path))
+        refused, config = error.problems, recall_copy(Path(config_path))
     if config is None:
         from posd.base.text import shown
         from posd.logs.output import PREFIXES, to_journal

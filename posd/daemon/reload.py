@@ -2,9 +2,13 @@
 
 A reload applies terminals, profile, log level, callback address and certificate. A wrong configuration is refused
 completely, and the present one stays in force.
+
+A copy of the last configuration that worked is stored, for a start with a mistake in its files. It is used only for the
+same file, and only with a state folder from the service manager.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,18 +16,60 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
+from posd.base import files
 from posd.base.clocks import ProcessMoment
 from posd.base.times import iso
-from posd.config import Config, ConfigError, ConfigProblem, HeaderError, kept, load
+from posd.config import Config, ConfigError, ConfigProblem, HeaderError, load
+from posd.config.layers import Layers
+from posd.config.reader import whole
 from posd.config.schema import SECTIONS, keys
 from posd.daemon.systemd import notify
 from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
+
+#: Name of the copy in the state folder. It holds the secrets in the configuration.
+NAME = "config.last"
+
+
+class KeptFiles(msgspec.Struct, frozen=True):
+    """Texts of the files in their order; `first` is the one that `--config` names."""
+
+    first: str
+    texts: dict[str, str]
+
+
+def store_copy(config: Config) -> None:
+    """Store a configuration in force, as its files were when they were read. Raise OSError."""
+    if (place := _place()) is not None:
+        texts = {str(layer.file): layer.text for layer in config.layers.files}
+        files.replace(place, msgspec.json.encode(KeptFiles(str(config.layers.first), texts)))
+
+
+def recall_copy(path: Path) -> Config | None:
+    """Return the stored copy of a configuration file; None if the file was removed or the copy is unusable."""
+    place = _place()
+    if place is None or not path.exists():
+        return None
+    try:
+        kept = msgspec.json.decode(place.read_bytes(), type=KeptFiles)
+        layers = Layers(path.absolute())
+        for file, text in kept.texts.items():
+            layers.add(Path(file), text)
+        return whole(layers) if kept.first == str(layers.first) else None
+    except (OSError, msgspec.DecodeError, ConfigError):
+        return None
+
+
+def _place() -> Path | None:
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return Path(folder, NAME) if folder else None
+
 
 #: Keys that a reload applies, besides the terminals and the profile; a section's name covers all its keys.
 TAKEN_UP: Final = frozenset(
@@ -154,7 +200,7 @@ class Reloader:
 async def keep(config: Config) -> None:
     """Store a working configuration, for a start with a mistake in its files."""
     try:
-        await asyncio.to_thread(kept.keep, config)
+        await asyncio.to_thread(store_copy, config)
     except OSError as error:
         log.warning("config.not_kept", error=str(error))
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.config import kept, load
+from posd.config import load
+from posd.daemon import reload
 
 
 def test_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +15,7 @@ def test_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     config = load(file)
     for later in ("[nonsense]\n", '[logging]\nlevel = "error"\n'):
         file.write_text(later)
-        kept.keep(config)
-        again = kept.recall(file)
+        reload.store_copy(config)
+        again = reload.recall_copy(file)
         assert again is not None
         assert again.logging.level == "debug"

@@ -109,8 +109,10 @@ class BodyBudget:
 
         Yield what reserves room for one more piece, of so many bytes. It raises BodyBudgetFull.
         """
-        free = 0 if self.bodies.seconds_until(subject) else SMALL_BYTES
-        taken = 0
+        free, taken = SMALL_BYTES, 0
+        if not self.bodies.try_take(subject):  # one more body of this subject than have a share
+            self.bodies.take(subject)
+            free = 0
 
         def take(count: int) -> None:
             nonlocal free, taken
@@ -125,7 +127,6 @@ class BodyBudget:
             own.take(subject, rest)
             taken += rest
 
-        self.bodies.take(subject)
         try:
             yield take
         finally:

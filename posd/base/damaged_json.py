@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from posd.base.json_types import MAX_DEPTH, check, exact
+from posd.base.json_types import MAX_DEPTH, check, decode
 
 #: Longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read piece
 #: by piece, and one terminal must not delay the others.
@@ -217,10 +217,10 @@ def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
     Valid JSON is checked once, because each event passes here. Raise ValueError as `readable`.
     """
     try:
-        return exact(check(body)), frozenset()
+        return decode(body), frozenset()
     except ValueError:
         mended = readable(body)
-        return exact(check(mended.body)), mended.damaged
+        return decode(mended.body), mended.damaged
 
 
 def presentable(body: bytes) -> bytes:

@@ -7,7 +7,7 @@ annotations have the rest: types, limits, and words (`msgspec.Meta`).
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
 
@@ -56,11 +56,6 @@ def decode(body: bytes) -> Any:
     Raise ValueError with the reason, TooDeep for a text nested deeper than MAX_DEPTH.
     """
     return exact(check(body))
-
-
-def exact(text: str) -> Any:
-    """Decode a text that was checked."""
-    return _EXACT.decode(text)
 
 
 def check(body: bytes) -> str:
@@ -205,17 +200,15 @@ def as_text(value: object) -> str | None:
     return format(value.to_integral_value(), "f") if whole and value.as_tuple().exponent else str(value)
 
 
-_EXACT = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number)
+#: Decodes a text that was checked.
+exact: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number).decode
 _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, parse_int=number_or_nan)
 
 
 #: Encoder of all stored and sent JSON: decimals stay numbers with their digits.
 ENCODER = msgspec.json.Encoder(decimal_format="number")
-
-
-def encode(value: Any) -> bytes:
-    """Encode to JSON with exact decimals."""
-    return ENCODER.encode(value)
+#: Encodes to JSON with exact decimals.
+encode: Callable[[Any], bytes] = ENCODER.encode
 
 
 #: A stored amount: its members, and those of `extra_taxes`, each with its original digits.

@@ -359,7 +359,8 @@ async def _write(response: Response, scope: Any, receive: Any, send: Any) -> Non
 async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
     """Send a response, and report its delivery to `handed_over`; `early`: before the body was read."""
     if early:
-        await _answer_early(response, scope, receive, send)
+        headers = tuple(pair for pair in response.raw_headers if pair[0] != b"content-length")
+        await bodies.answer_early(receive, send, response.status_code, bytes(response.body), headers)
         return
     state = scope["state"]
     try:
@@ -368,16 +369,3 @@ async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, ea
             handed_over()
     except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and the log has it
         _fault(scope)
-
-
-async def _answer_early(response: Response, scope: Any, receive: Any, send: Any) -> None:
-    messages: list[Any] = []
-
-    async def collect(message: Any) -> None:
-        messages.append(message)
-
-    await response(scope, receive, collect)
-    start, *rest = messages
-    headers = tuple((name, value) for name, value in start["headers"] if name != b"content-length")
-    body = b"".join(message.get("body", b"") for message in rest)
-    await bodies.answer_early(receive, send, start["status"], body, headers)

@@ -166,22 +166,7 @@ def after(db: sqlite3.Connection, seq: int, limit: int) -> list[RecordedChange]:
         " WHERE seq > ? ORDER BY seq LIMIT ?",
         (seq, limit),
     )
-    return [_change(*row) for row in rows]
-
-
-def _change(
-    seq: int,
-    at: str,
-    kind: str,
-    subject: str,
-    reason: str,
-    phase: str,
-    status: str,
-    result: str,
-    attention: str,
-    terminal: str,
-) -> RecordedChange:
-    return RecordedChange(seq, at, kind, subject, reason, phase, status, result, _ATTENTION.decode(attention), terminal)
+    return [RecordedChange(*[*before, _ATTENTION.decode(attention), terminal]) for *before, attention, terminal in rows]
 
 
 def newest_seq(db: sqlite3.Connection) -> int:

@@ -14,7 +14,6 @@ import asyncio
 import functools
 import ipaddress
 import socket
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -268,8 +267,6 @@ def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
 # The peer credentials (SO_PEERCRED), as of the connect, identify a process. A process of another pid namespace has no
 # number; it is counted by its user only.
 
-#: struct ucred: process, user and group id (unix(7)).
-_PEER_CREDENTIALS = struct.Struct("iII")
 #: Seconds that a refused connection has to send its request and to read the response.
 TURNED_AWAY_SECONDS = 1.0
 #: Most refused connections at one time. A further one gets its response and is closed at once, which costs least.
@@ -283,15 +280,6 @@ class SocketPeer(NamedTuple):
 
     pid: int
     uid: int
-
-
-def sender_of(connection: socket.socket) -> SocketPeer | None:
-    """Return the process and user at the other end, or None on the LAN."""
-    if connection.family != socket.AF_UNIX:
-        return None
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-    pid, uid, _ = _PEER_CREDENTIALS.unpack(credentials)
-    return SocketPeer(pid, uid)
 
 
 class PeerQuotas:

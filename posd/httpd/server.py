@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import socket
 import ssl
+import struct
 from asyncio import sslproto
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,7 +20,7 @@ from typing import Any
 
 from hypercorn.typing import ASGIFramework
 
-from posd.httpd.admission import AdmissionGate, ConnectionSlot, PeerQuotas, RejectedTraffic, SocketPeer, sender_of
+from posd.httpd.admission import AdmissionGate, ConnectionSlot, PeerQuotas, RejectedTraffic, SocketPeer
 from posd.httpd.connection import BoundedWriter, HttpConnection, ListenerContext, untaken
 from posd.httpd.messages import RefusedRequest
 
@@ -67,6 +68,8 @@ LOCAL_BACKLOG = 4096
 TRIM_CONNECTIONS = 64
 TRIM_SECONDS = 2.0
 
+#: struct ucred: process, user and group id (unix(7)).
+_PEER_CREDENTIALS = struct.Struct("iII")
 #: From glibc's malloc.h.
 _M_ARENA_MAX = -8
 
@@ -209,7 +212,7 @@ class HttpListener:
         """Serve or refuse a connection; return the amount of work."""
         peer = address[0] if isinstance(address, tuple) else "local"
         full = len(self._connections) >= self.max_connections
-        sender, place = sender_of(connection), None
+        sender, place = _sender_of(connection), None
         if self.senders is not None and sender is not None:
             if not self.senders.enter(connection, sender, full=full):
                 return ANSWER_WORK
@@ -300,6 +303,15 @@ class HttpListener:
     async def _answer_unreadable(self, peer: str, refused: RefusedRequest) -> int:
         self.noise.note(refused.kind, peer, refused.detail or None)
         return await self.unreadable(refused, peer)
+
+
+def _sender_of(connection: socket.socket) -> SocketPeer | None:
+    """Return the process and user at the other end, or None on the LAN."""
+    if connection.family != socket.AF_UNIX:
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    pid, uid, _ = _PEER_CREDENTIALS.unpack(credentials)
+    return SocketPeer(pid, uid)
 
 
 def _file_at(address: object) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ import pytest
 
 from posd.base.clocks import wall
 from posd.daemon import sockets
-from posd.httpd import admission, bodies
+from posd.httpd import bodies, server
 from posd.httpd.admission import MAX_TURNED_AWAY, PeerQuotas, RejectedTraffic, SocketPeer
 from posd.httpd.server import HttpListener
 from tests.support.senders import ask_on, process
@@ -111,12 +111,12 @@ async def test_a_socket_has_its_limit() -> None:
 
 async def test_a_process_that_the_kernel_does_not_name_is_counted_by_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nameless:
-        size = admission._PEER_CREDENTIALS.size
+        size = server._PEER_CREDENTIALS.size
 
         def unpack(self, data: bytes) -> tuple[int, int, int]:
             return 0, 1000, 1000
 
-    monkeypatch.setattr(admission, "_PEER_CREDENTIALS", Nameless())
+    monkeypatch.setattr(server, "_PEER_CREDENTIALS", Nameless())
     async with listening() as here:
         with process(here.path, OF_USER + 1) as all_of_them:
             assert await here.statuses(all_of_them) == [200] * OF_USER + [429]

@@ -1,5 +1,6 @@
 """Construction of the parts of the daemon, and their connections. `daemon.main` starts and stops them."""
 
+import asyncio
 from datetime import timedelta
 from functools import partial
 from socket import socket
@@ -14,7 +15,7 @@ from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.metrics import EventCounters
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
-from posd.base.clocks import ProcessMoment, monotonic
+from posd.base.clocks import ProcessMoment
 from posd.base.times import iso, released
 from posd.calls.context import CallContext
 from posd.clock.clock import WallClock
@@ -111,7 +112,9 @@ class Daemon:
             self.discovery = surroundings.discovery(config.discovery, self.fleet, self.interfaces, self.now)
         else:
             self.fleet.state.no_address = "discovery is switched off, and the configuration gives it no base_url"
-        self.quotas = Quotas(FreeSpace(config.database.path.parent, monotonic))
+        #: Monotonic seconds: the loop's own clock.
+        self.seconds = seconds = asyncio.get_running_loop().time
+        self.quotas = Quotas(FreeSpace(config.database.path.parent, seconds), seconds)
 
     def build(self, listening: socket, callback_urls: CallbackUrls) -> None:
         """Build the parts behind the listener of the terminals, and connect them."""
@@ -184,7 +187,7 @@ class Daemon:
             keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
             max_connections=MAX_LAN_CONNECTIONS,
             in_turn=True,
-            gate=AdmissionGate(self.fleet.hosts, clock=monotonic),
+            gate=AdmissionGate(self.fleet.hosts, clock=self.seconds),
             tls=self.certificate.served.context,
             refused=self.distrust.told,
             unreadable=self.webhooks.answer_unreadable,

@@ -19,7 +19,7 @@ import aiosqlite
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic, next_tick, wall
+from posd.base.clocks import next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
 from posd.storage import checkpoint, open_files
@@ -94,9 +94,11 @@ class WriteBatch:
     write (rare), all are rolled back and run again, each in a savepoint.
     """
 
-    def __init__(self, db: sqlite3.Connection, functions: Sequence[Function]) -> None:
+    def __init__(self, db: sqlite3.Connection, functions: Sequence[Function], clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds."""
         self._db = db
         self._functions = functions
+        self._clock = clock
         self._unit = WriteTransaction(db)
         self._results: list[Any] = []
         self._in_savepoints = False
@@ -123,9 +125,9 @@ class WriteBatch:
         """Run functions for `seconds`, at least one of them; return whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
         left = self._functions[len(self._results) :]
-        end = monotonic() + seconds if len(left) > 1 else 0.0  # one function is not timed
+        end = self._clock() + seconds if len(left) > 1 else 0.0  # one function is not timed
         for place, function in enumerate(left):
-            if place and monotonic() > end:
+            if place and self._clock() > end:
                 return False
             if not run(function):
                 self._forget_all()
@@ -176,14 +178,14 @@ class WriteBatch:
         """Commit the writes; return the outcome of all functions. Blocks until the writes are on disk."""
         wrote = self.wrote
         crash_point("writer.before_commit")
-        began = monotonic()
+        began = self._clock()
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self.roll_back()
             outcome = uncertain(error) if broken(error) else _unavailable(error)
             return BatchResult([outcome] * len(self._functions), distrusted=broken(error))
-        seconds = monotonic() - began if wrote else None
+        seconds = self._clock() - began if wrote else None
         crash_point("writer.committed")
         return BatchResult(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 
@@ -306,7 +308,8 @@ class DatabaseWriter:
         self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
-        self.checkpoints = Checkpoints(monotonic)
+        self._clock = asyncio.get_running_loop().time
+        self.checkpoints = Checkpoints(self._clock)
         self._pause_timer: asyncio.TimerHandle | None = None
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
@@ -418,14 +421,14 @@ class DatabaseWriter:
 
     async def _checkpoint(self, make: Callable[[sqlite3.Connection], bool]) -> bool:
         """Make a checkpoint and return whether it was complete. The caller holds the turn. Raise sqlite3.Error."""
-        began = monotonic()
+        began = self._clock()
         try:
             return await self._to_its_end(make)
         except sqlite3.Error as error:
             self._trusted = not broken(error)
             raise
         finally:
-            self.checkpoints.made(monotonic() - began)
+            self.checkpoints.made(self._clock() - began)
 
     async def _to_its_end(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function on the connection's thread, and raise its exception. The caller holds the turn."""
@@ -526,7 +529,7 @@ class DatabaseWriter:
     async def _transact(self, functions: Sequence[Function]) -> BatchResult:
         """Run the functions here, in slices; wait for a lock or the disk on the connection's thread."""
         db = self._connection._conn
-        batch = WriteBatch(db, functions)
+        batch = WriteBatch(db, functions, self._clock)
         try:
             while True:
                 if not db.in_transaction and not batch.begin():

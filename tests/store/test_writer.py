@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import pytest
 
+from posd.base.clocks import monotonic
 from posd.storage import checkpoint, writer
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import open_database
@@ -43,7 +44,7 @@ def insert(reason: str) -> Callable[[WriteTransaction], str]:
 
 def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> BatchResult:
     """Run a batch without a loop, a function at a time."""
-    running = WriteBatch(db, functions)
+    running = WriteBatch(db, functions, monotonic)
     assert running.begin()
     while not running.go_on(0):
         assert db.in_transaction or running.begin()

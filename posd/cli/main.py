@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "logs": "posd.cli.operate.logs:logs",
     "metrics": "posd.cli.operate.status:metrics",
     "config": "posd.cli.operate.config:config",
-    "tls": "posd.cli.tls:tls",
+    "tls": "posd.cli.tls.command:group",
     "backup": "posd.cli.operate.database:backup",
     "restore": "posd.cli.operate.files:restore",
     "verify": "posd.cli.operate.files:verify",

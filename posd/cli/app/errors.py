@@ -3,7 +3,7 @@
 import os
 import traceback
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import click
 import msgspec
@@ -37,6 +37,11 @@ class Failure(click.ClickException):
         else:
             self._output.json(msgspec.json.encode({"detail": self.message, "exit_code": self.exit_code}))
             self._output.note([f"posd: {self._lines[0]}", *self._lines[1:]], style="red")
+
+
+def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
+    """End the command with what cannot be done. Raise Failure."""
+    raise Failure(str(error), code, output)
 
 
 def explain(error: Exception, context: Context) -> Failure:

@@ -10,13 +10,13 @@ import click
 
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
+from posd.cli.app.errors import fail
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import TimeCell
 from posd.cli.explain.catalogue import say
-from posd.cli.tls.settings import fail
 
 # Terminals as rows of a table, and what there is to say of each.
 

@@ -18,12 +18,13 @@ from posd.cli.app import times
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
+from posd.cli.app.errors import fail
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.parameters import asks
 from posd.cli.operate.config import act_as_owner, load_or_exit
 from posd.cli.tls import settings
-from posd.cli.tls.settings import fail, fields, grouped
+from posd.cli.tls.settings import fields, folded, grouped
 from posd.config import Config, TerminalConfig, values
 from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
@@ -268,8 +269,6 @@ def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
 
 def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateInfo, key: str) -> None:
     days = info.days_left(datetime.now(UTC))
-    first, *rest = grouped(info.fingerprint_sha256)
-    first_of_key, *rest_of_key = grouped(key)
     pairs: list[Pair] = [
         ("shown at", where.base_url),
         ("subject", info.subject or "an empty name"),
@@ -277,10 +276,8 @@ def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateI
         ("names", ", ".join((*info.names, *info.addresses)) or "none"),
         ("valid from", times.day(info.not_before)),
         ("valid until", f"{times.day(info.not_after)} ({f'{days} days' if days >= 0 else 'it has ended'})"),
-        ("SHA-256", first),
-        *(("", line) for line in rest),
-        ("of its key", first_of_key),
-        *(("", line) for line in rest_of_key),
+        *folded("SHA-256", info.fingerprint_sha256),
+        *folded("of its key", key),
     ]
     output.panel(f"certificate of terminal {serial}", pairs, "cyan")
 

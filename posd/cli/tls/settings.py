@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from posd import tls
 from posd.cli.app.connection import Problem, Unreachable, connect
-from posd.cli.app.errors import Failure
-from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, Pair
 from posd.client.connection import probe
 from posd.config import Config
 from posd.tls.files import CertificateNotShown, shown_certificate
@@ -66,9 +64,10 @@ def grouped(fingerprint: str) -> tuple[str, ...]:
     return tuple(":".join(pairs[at : at + BYTES_A_LINE]) for at in range(0, len(pairs), BYTES_A_LINE))
 
 
-def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
-    """End the command with what cannot be done. Raise Failure."""
-    raise Failure(str(error), code, output)
+def folded(label: str, fingerprint: str) -> list[Pair]:
+    """Return the rows of a fingerprint: its label stands before the first of its lines."""
+    first, *rest = grouped(fingerprint)
+    return [(label, first), *(("", line) for line in rest)]
 
 
 def tell(output: Output, text: str) -> None:

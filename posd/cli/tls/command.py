@@ -1,7 +1,8 @@
-"""`posd tls init`, `ca` and `renew`: the server certificate, and the CA that vouches for it."""
+"""`posd tls`: the certificate with which terminals recognise this machine, and the CA that vouches for it."""
 
 import sqlite3
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -13,16 +14,25 @@ from posd import tls
 from posd.cli.app import times
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context, context, drop_lost_output
+from posd.cli.app.errors import fail
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output
+from posd.cli.app.lazy import LazyGroup, Targets
+from posd.cli.app.output import Output, Pair
 from posd.cli.explain.catalogue import say
 from posd.cli.operate.config import load_as_owner
 from posd.cli.tls import settings
-from posd.cli.tls.settings import document, fail, grouped, own, pair, tell, wanted
+from posd.cli.tls.settings import document, folded, grouped, own, pair, tell, wanted
 from posd.config import Config
 from posd.tls.files import there
 from posd.tls.issue import ca_reasons
 from posd.upkeep.known_ca import REMEDY, lost_beside
+
+SUBCOMMANDS: Targets = {name: f"posd.cli.tls.command:{name}" for name in ("init", "status", "renew", "ca")}
+
+
+@click.group("tls", cls=LazyGroup, targets=SUBCOMMANDS)
+def group() -> None:
+    """Make, look at and renew the certificates of the webhook listener."""
 
 
 @click.command()
@@ -259,3 +269,68 @@ def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, out
 def _end(output: Output, result: dict[str, object]) -> NoReturn:
     output.json(msgspec.json.encode(result))
     sys.exit(ExitCode.DONE)
+
+
+# `posd tls status`: the certificate that terminals see, and what posd's doctor says of it.
+
+
+@click.command()
+@json_option
+@click.pass_context
+def status(ctx: click.Context, output: Output) -> None:
+    """Show the certificate that terminals see, and what to do about it.
+
+    The findings are those of posd doctor; the listener itself is asked too, where posd runs. Exit code 0: all is well;
+    1: there is something to do.
+    """
+    from posd.cli.doctor.command import CHECKS, examine, show_group  # with all that a doctor needs
+    from posd.cli.doctor.context import CheckStatus, DoctorContext
+    from posd.cli.doctor.files import certificate_files
+
+    config = load_as_owner(context(ctx).config_path)
+    socket = context(ctx).socket_path
+    shop = DoctorContext(config.file, config, (), Path(socket) if socket else None)
+    examine("daemon", CHECKS["daemon"], shop)
+    shop.found.clear()
+    examine(
+        "files", CHECKS["files"]._replace(run=lambda of: of.permitted("certificate files", certificate_files(of))), shop
+    )
+    for name in ("certificate", "callback") if shop.there else ("certificate",):
+        examine(name, CHECKS[name], shop)
+    well = all(one.status is CheckStatus.OK for one in shop.found)
+    now = datetime.now(UTC)
+    certificate, ca = _info_of(shop.certificate), _info_of(shop.made.ca_certificate) if shop.made else None
+    if output.as_json:
+        result = {
+            "ok": well,
+            "own": shop.made is not None,
+            "certificate": document(certificate, shop.certificate, now) if certificate else None,
+            "ca": document(ca, shop.made.ca_certificate, now) if ca and shop.made else None,
+            "refused_by": shop.health("certificate").get("refused_by", []),
+            "findings": shop.found,
+        }
+        output.json(msgspec.json.encode(result))
+    else:
+        pairs = [("file", str(shop.certificate)), *(_pairs(certificate, now) if certificate else ())]
+        if ca is not None:
+            pairs.append(("CA", f"{ca.subject}, until {times.day(ca.not_after)} ({ca.days_left(now)} days)"))
+        output.panel("certificate", pairs, "green" if well else "yellow")
+        output.line()
+        show_group(output, "What posd doctor says of it", shop.found)
+    sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)
+
+
+def _info_of(path: Path) -> tls.CertificateInfo | None:
+    with suppress(tls.TlsError):
+        return tls.describe(path)
+    return None
+
+
+def _pairs(info: tls.CertificateInfo, now: datetime) -> list[Pair]:
+    return [
+        ("names", ", ".join(info.names) or "none"),
+        ("addresses", ", ".join(info.addresses) or "none"),
+        ("issued by", info.issuer),
+        ("valid until", f"{times.day(info.not_after)} ({info.days_left(now)} days)"),
+        *folded("fingerprint", info.fingerprint_sha256),
+    ]

@@ -1,8 +1,10 @@
 """How an error is shown: one message that says what is wrong and what to do, and the right exit code."""
 
 import os
+import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
 import click
@@ -42,6 +44,16 @@ class Failure(click.ClickException):
 def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
     """End the command with what cannot be done. Raise Failure."""
     raise Failure(str(error), code, output)
+
+
+@contextmanager
+def interruptible(output: Output, words: str = "Stopped waiting; posd may go on with it.") -> Iterator[None]:
+    """Leave the program with OPEN on Ctrl-C: what the block waits for goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.note(words, "yellow")
+        sys.exit(ExitCode.OPEN)
 
 
 def explain(error: Exception, context: Context) -> Failure:

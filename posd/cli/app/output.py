@@ -190,6 +190,11 @@ class Output:
         self.stdout.print(Panel(grid, title=head, title_align="left", border_style=style, expand=False))
 
 
+def aside() -> Output:
+    """Return the output of what is said around a question and beside a result: stderr."""
+    return Output(as_json=False, stream=sys.stderr)
+
+
 def _shown(text: Lines) -> list[str]:
     """Return the lines of a text as they are shown."""
     return [times.for_programs(text)] if isinstance(text, TimeCell) else [shown(line) for line in lines_of(text)]

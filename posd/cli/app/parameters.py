@@ -16,6 +16,8 @@ from posd.base.files import user_name
 from posd.base.ids import ID_RULE, is_print_job_id
 from posd.base.times import iso
 from posd.cli.app.connection import decode
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
@@ -142,6 +144,13 @@ def _is_uuid(text: str) -> bool:
 def asks() -> bool:
     """Whether a person can be asked: what is said around a question goes to stderr, so that --json stays JSON."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(output: Output, question: str, refused: str = "Nothing was changed.") -> None:
+    """Ask a person; leave the program with NOT_DONE where the answer is no."""
+    if not click.confirm(question, err=True):
+        output.line(refused)
+        sys.exit(ExitCode.NOT_DONE)
 
 
 def caller() -> str:

@@ -13,7 +13,7 @@ import click
 from posd.base.files import acting_as_owner
 from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, counted, pasted
+from posd.cli.app.output import Output, aside, counted, pasted
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
 from posd.config.show import ShownValue, entries, profile_entries, toml_lines
@@ -62,7 +62,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
         refused, unseen = refusals(shop)
     notes = list(dict.fromkeys(map(_reason, unseen)))
-    output, aside = Output(as_json=as_json), _aside()
+    output, beside = Output(as_json=as_json), aside()
     if as_json:
         problems = [
             {
@@ -77,9 +77,9 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}))
     elif refused:
         for one in refused:
-            _show_problem(aside, one, _reason(one), one.todo, one.commands)
+            _show_problem(beside, one, _reason(one), one.todo, one.commands)
         many = counted(len(refused), "problem")
-        aside.line(f"{many}: posd cannot use the configuration on this machine until this is mended.")
+        beside.line(f"{many}: posd cannot use the configuration on this machine until this is mended.")
     else:
         output.verbatim(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
         output.verbatim(*(f"  {label + ':':<12} {value}" for label, value in _summary(loaded)))
@@ -161,29 +161,25 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
         sys.exit(ExitCode.USAGE)
 
 
-def _aside() -> Output:
-    return Output(as_json=False, stream=sys.stderr)
-
-
 def _show_problems(problems: tuple[ConfigProblem, ...]) -> None:
-    aside = _aside()
+    beside = aside()
     for problem in problems:
-        _show_problem(aside, problem, problem.reason, problem.cure)
-    aside.line(f"{counted(len(problems), 'problem')}: the configuration cannot be used until this is mended.")
+        _show_problem(beside, problem, problem.reason, problem.cure)
+    beside.line(f"{counted(len(problems), 'problem')}: the configuration cannot be used until this is mended.")
     for file, first in {problem.file: problem for problem in reversed(problems)}.items():
         line = [] if first.line is None else [f"+{first.line}"]
-        aside.verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))
+        beside.verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))
 
 
 def _show_problem(
-    aside: Output, at: "ConfigProblem | CheckFinding", reason: str, cure: str, commands: Iterable[str] = ()
+    beside: Output, at: "ConfigProblem | CheckFinding", reason: str, cure: str, commands: Iterable[str] = ()
 ) -> None:
     where = at.file if at.line is None else f"{at.file}:{at.line}"
-    aside.line(f"{where}: {f'{at.key} ' if at.key else ''}{reason}", "red")
+    beside.line(f"{where}: {f'{at.key} ' if at.key else ''}{reason}", "red")
     if cure:
-        aside.line(cure, indent=INDENT)
-    width = aside.stdout.width if aside.rich else sys.maxsize
-    aside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
+        beside.line(cure, indent=INDENT)
+    width = beside.stdout.width if beside.rich else sys.maxsize
+    beside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
 
 
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:

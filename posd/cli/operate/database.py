@@ -16,10 +16,10 @@ from posd.base.files import acting_as_owner
 from posd.base.text import escaped
 from posd.cli.app.completion_words import files
 from posd.cli.app.connection import Api, Reply, connect, json_option
-from posd.cli.app.errors import Failure
+from posd.cli.app.errors import Failure, interruptible
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, counted, inline, size
-from posd.cli.app.parameters import asks
+from posd.cli.app.output import Output, aside, counted, inline, size
+from posd.cli.app.parameters import asks, confirm
 from posd.cli.app.private_file import private_file
 from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
@@ -61,17 +61,13 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
         raise click.UsageError("--keep belongs to --into: the directory that keeps so many backups")
     if path == "-" and (output.as_json or sys.stdout.isatty()):
         raise click.UsageError("a backup is bytes: send standard output to a file or another command, without --json")
-    with connect(ctx) as api:
-        try:
-            if path == "-":
-                _send(api, output)
-            elif path is not None:
-                _receive(api, output, Path(path).absolute())
-            else:
-                _rotate(api, output, Path(into or "").absolute(), backup_file.KEEP if keep is None else keep)
-        except KeyboardInterrupt:
-            output.note("Stopped waiting; posd may go on with it.", "yellow")
-            sys.exit(ExitCode.OPEN)
+    with connect(ctx) as api, interruptible(output):
+        if path == "-":
+            _send(api, output)
+        elif path is not None:
+            _receive(api, output, Path(path).absolute())
+        else:
+            _rotate(api, output, Path(into or "").absolute(), backup_file.KEEP if keep is None else keep)
 
 
 def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
@@ -174,20 +170,15 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
         if not dry_run and not yes:
             if not asks():
                 raise click.UsageError("say --yes: what is removed cannot be brought back (--dry-run says what it is)")
-            aside = Output(as_json=False, stream=sys.stderr)
+            beside = aside()
             found = _prune(api, output, "posd looks what is old", {**asked, "dry_run": True}).body
-            _show(aside, found)
+            _show(beside, found)
             if not any(found["removed"].values()):
-                aside.line("There is nothing to remove.")
+                beside.line("There is nothing to remove.")
                 return
-            if not click.confirm("Remove it? It cannot be undone", err=True):
-                aside.line("Nothing was removed.")
-                sys.exit(ExitCode.NOT_DONE)
-        try:
+            confirm(beside, "Remove it? It cannot be undone", "Nothing was removed.")
+        with interruptible(output):
             reply = _prune(api, output, "posd removes what is old", {**asked, "dry_run": dry_run})
-        except KeyboardInterrupt:
-            output.note("Stopped waiting; posd may go on with it.", "yellow")
-            sys.exit(ExitCode.OPEN)
     output.reply(reply, _show)
 
 
@@ -323,12 +314,9 @@ def reprocess(ctx: click.Context, output: Output) -> None:
     nothing differed, 1 where something did and was corrected.
     """
     with connect(ctx) as api:
-        try:
-            with output.busy("posd derives every payment and print job again"):
-                reply = api.post("/reprocess", seconds=REPROCESS_SECONDS)
-        except KeyboardInterrupt:
-            output.note("Stopped waiting; posd may go on with it. Run the command again to see the result.", "yellow")
-            sys.exit(ExitCode.OPEN)
+        words = "Stopped waiting; posd may go on with it. Run the command again to see the result."
+        with interruptible(output, words), output.busy("posd derives every payment and print job again"):
+            reply = api.post("/reprocess", seconds=REPROCESS_SECONDS)
     output.reply(reply, show_result)
     sys.exit(ExitCode.NOT_DONE if _differences(reply.body) else ExitCode.DONE)
 

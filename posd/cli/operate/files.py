@@ -15,8 +15,8 @@ from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context, drop_lost_output
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import DESCRIPTION, Output, counted
-from posd.cli.app.parameters import asks, caller
+from posd.cli.app.output import DESCRIPTION, Output, aside, counted
+from posd.cli.app.parameters import asks, caller, confirm
 from posd.cli.app.times import in_words, moment
 from posd.cli.explain.catalogue import chosen
 from posd.cli.operate.config import act_as_owner, load_as_owner
@@ -167,11 +167,8 @@ def restore(
             prepared = restoring.prepare(file, look, named)
         asked = asks() and not yes
         if asked:
-            aside = Output(as_json=False, stream=sys.stderr)
-            _show_plan(aside, database.path, prepared)
-            if not click.confirm("Do it?", err=True):
-                aside.line("Nothing was changed.")
-                sys.exit(ExitCode.NOT_DONE)
+            _show_plan(aside(), database.path, prepared)
+            confirm(aside(), "Do it?")
         drop_lost_output()
         restoring.commit()
     mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
@@ -205,11 +202,8 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
     """Make a new callback key on purpose, after saying what is lost with the old one."""
     database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
     if asks() and not yes:
-        aside = Output(as_json=False, stream=sys.stderr)
-        aside.line(chosen("callback_key")["lost"], "yellow")
-        if not click.confirm("Make a new key?", err=True):
-            aside.line("Nothing was changed.")
-            sys.exit(ExitCode.NOT_DONE)
+        aside().line(chosen("callback_key")["lost"], "yellow")
+        confirm(aside(), "Make a new key?")
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         drop_lost_output()
         made = restoring.new_key(operator)
@@ -228,7 +222,7 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
     note = (note or "").strip()
     with connect(ctx) as api:
         asked = asks() and not output.as_json
-        _show_unseen(Output(as_json=False, stream=sys.stderr), api.get("/restore").body)
+        _show_unseen(aside(), api.get("/restore").body)
         while asked and not note:
             note = click.prompt("What was found (it is kept with the database)", err=True).strip()
         reply = api.post("/restore/seen", {"operator": operator, "note": note or NO_NOTE})
@@ -236,16 +230,16 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
     output.line("The restore is confirmed. posd now sends a repeated call even if it does not know the id.")
 
 
-def _show_unseen(aside: Output, found: Mapping[str, Any]) -> None:
+def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
     """Write what happened, and each payment that was taken over by its id."""
     happened = [msgspec.convert(item, Restored).words for item in found["restores"]]
     happened += [msgspec.convert(item, GoneBack).words for item in found["gone_back"]]
     for words in happened:
-        aside.line(in_words(words), "yellow")
+        beside.line(in_words(words), "yellow")
     for payment in found["transactions"]:
         state = payment["result"] or payment["phase"]
         at = moment(payment["created_at"], date=True)
-        aside.line(f"{payment['client_transaction_id']}  {payment['terminal'] or '-'}  {at}  {state}", indent=2)
+        beside.line(f"{payment['client_transaction_id']}  {payment['terminal'] or '-'}  {at}  {state}", indent=2)
 
 
 #: What is kept where the operator gave no note.
@@ -256,7 +250,7 @@ def _taken(what: str, by_id: int) -> str:
     return f"{what}, of {by_id} only the id" if by_id else what
 
 
-def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
+def _show_plan(beside: Output, database: Path, prepared: RestorePlan) -> None:
     """Write what a restore will do."""
     mark, contents = prepared.mark, prepared.backup
     pairs = [("database", str(database))]
@@ -277,9 +271,9 @@ def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
         pairs.append(("", _taken(counted(mark.print_jobs, "print job"), mark.print_jobs_by_id)))
     if mark.ids:
         pairs.append(("ids of the list", f"{mark.ids}, of these {mark.ids_taken_over} not known: taken over in doubt"))
-    aside.panel("restore", pairs, "cyan")
+    beside.panel("restore", pairs, "cyan")
     for line in _key_lines(prepared):
-        aside.line(line, "yellow")
+        beside.line(line, "yellow")
 
 
 def _key_lines(prepared: RestorePlan) -> Iterator[str]:

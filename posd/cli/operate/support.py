@@ -38,8 +38,8 @@ from posd.cli.app.connection import Api, Problem, Unreachable, can_open, json_op
 from posd.cli.app.context import Context, context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, size
-from posd.cli.app.parameters import asks
+from posd.cli.app.output import Output, aside, size
+from posd.cli.app.parameters import asks, confirm
 from posd.cli.app.private_file import write_private_file
 from posd.cli.explain.catalogue import events, say
 from posd.cli.operate.config import is_own_file
@@ -132,12 +132,11 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
     with output.busy("collecting; posd doctor can take a minute"):
         parts = collect(machine)
     listing = _listing(parts)
-    aside = Output(as_json=False, stream=sys.stderr) if output.as_json else output
+    beside = aside() if output.as_json else output
     for line in () if output.as_json and yes else listing:
-        aside.line(line.strip(), indent=len(line) - len(line.lstrip()))
-    if not yes and not click.confirm(f"Write {file}?", err=True):
-        aside.line("Nothing was written.")
-        sys.exit(ExitCode.NOT_DONE)
+        beside.line(line.strip(), indent=len(line) - len(line.lstrip()))
+    if not yes:
+        confirm(beside, f"Write {file}?", "Nothing was written.")
     try:
         write_private_file(file, archive(parts, datetime.now(UTC)), replaces=False)
     except FileExistsError:

@@ -17,11 +17,11 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
-from posd.cli.app.errors import Failure
+from posd.cli.app.errors import Failure, interruptible
 from posd.cli.app.exit_codes import RESULT_CODES, ExitCode, for_transaction
 from posd.cli.app.find_id import find
-from posd.cli.app.output import Output
-from posd.cli.app.parameters import asks, caller
+from posd.cli.app.output import Output, aside
+from posd.cli.app.parameters import asks, caller, confirm
 from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof, terminal_option
 from posd.cli.explain.catalogue import chosen
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
@@ -101,16 +101,16 @@ def _decide(
     path = subject.path(identity)
     with connect(ctx) as api:
 
-        def look(aside: Output) -> None:
+        def look(beside: Output) -> None:
             try:
                 document = api.get(path).body
             except Problem as problem:
                 if problem.status != 404 or decision.lost is None:
                     raise
-                aside.line(decision.lost)
+                beside.line(decision.lost)
                 return
-            aside.panel(f"{subject.noun(document)} {identity}", subject.summary(document), "cyan")
-            decision.explain(aside, document)
+            beside.panel(f"{subject.noun(document)} {identity}", subject.summary(document), "cyan")
+            decision.explain(beside, document)
 
         note = _agreed(look, decision.question, subject.word, signature)
         body = {**decision.body, "operator": signature["operator"], "note": note}
@@ -134,13 +134,12 @@ def _agreed(look: Callable[[Output], None], question: str, word: str, signature:
     note, yes = signature["note"], signature["yes"]
     if note is not None and (yes or not asks()):
         return note
-    aside = Output(as_json=False, stream=sys.stderr)
-    look(aside)
+    beside = aside()
+    look(beside)
     while not note:
         note = click.prompt(f"Why (it is kept with the {word})", err=True).strip()
-    if not yes and not click.confirm(question, err=True):
-        aside.line("Nothing was changed.")
-        sys.exit(ExitCode.NOT_DONE)
+    if not yes:
+        confirm(beside, question)
     return note
 
 
@@ -155,13 +154,11 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api:
-        try:
+        words = f"Stopped waiting; posd goes on. See the result:  posd show {transaction_id}"
+        with interruptible(output, words):
             with output.busy("asking the terminal"):
                 reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
             whom = None if output.as_json else _not_the_terminal(api, reply.body)
-        except KeyboardInterrupt:
-            output.note(f"Stopped waiting; posd goes on. See the result:  posd show {transaction_id}", "yellow")
-            sys.exit(ExitCode.OPEN)
     transaction = reply.body
     if output.as_json:
         output.json(reply.raw)
@@ -209,10 +206,10 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
 
-    def explain(aside: Output, transaction: Document) -> None:
+    def explain(beside: Output, transaction: Document) -> None:
         _check_open(output, PAYMENT, transaction, "release")
-        aside.line(words_of(transaction).fill(chosen("decide")["release"]))
-        _warn_running(aside, transaction)
+        beside.line(words_of(transaction).fill(chosen("decide")["release"]))
+        _warn_running(beside, transaction)
 
     decision = Decision("release", {}, f"Free the terminal of {transaction_id}?", explain)
     transaction = _decide(ctx, output, PAYMENT, transaction_id, decision, signature)
@@ -276,15 +273,15 @@ def resolve(
 
     said = chosen("decide")
 
-    def explain(aside: Output, document: Document) -> None:
+    def explain(beside: Output, document: Document) -> None:
         _check_open(output, subject, document, "resolve")
         if subject is PRINT_JOB:
-            aside.line(said["resolve_print"].format(does=said[result]))
+            beside.line(said["resolve_print"].format(does=said[result]))
             return
-        aside.line(said["resolve"].format(does=resolving(result, document)))
+        beside.line(said["resolve"].format(does=resolving(result, document)))
         if result == "approved" and reference is None and words_of(document).followed_by:
-            aside.line(words_of(document).fill(said["without_reference"]), "yellow")
-        _warn_running(aside, document)
+            beside.line(words_of(document).fill(said["without_reference"]), "yellow")
+        _warn_running(beside, document)
 
     draft = {"client_transaction_id": identity, "type": kind or "charge"}
     does = resolving(result, draft) if result in RESULT_CODES else ""
@@ -312,14 +309,14 @@ def acknowledge(
     """
     subject, identity = find(ctx, output, identity, *([] if print_job else [PAYMENT]), PRINT_JOB)
 
-    def explain(aside: Output, document: Document) -> None:
+    def explain(beside: Output, document: Document) -> None:
         found = [attention for attention in document["attention"] if attention["code"] == code]
         if not found:
             others = ", ".join(attention["code"] for attention in document["attention"]) or "none"
             why = f"cannot acknowledge {code}: it is not open for {identity} (open: {others})"
             raise Failure(why, ExitCode.NOT_DONE, output)
-        show_attention(aside, subject, {**document, "attention": found})
-        aside.line(chosen("decide")["acknowledge"].format(code=code, noun=subject.noun(document)))
+        show_attention(beside, subject, {**document, "attention": found})
+        beside.line(chosen("decide")["acknowledge"].format(code=code, noun=subject.noun(document)))
 
     decision = Decision("acknowledge", {"code": code}, f"Clear {code}?", explain)
     document = _decide(ctx, output, subject, identity, decision, signature)
@@ -334,10 +331,10 @@ def _check_open(output: Output, subject: Subject, document: Document, verb: str)
         raise Failure(why, ExitCode.NOT_DONE, output)
 
 
-def _warn_running(aside: Output, transaction: Document) -> None:
+def _warn_running(beside: Output, transaction: Document) -> None:
     if transaction["abortable"]:
-        aside.line(chosen("decide")["may_run"], "yellow")
-        aside.line(f"posd abort {transaction['client_transaction_id']}", indent=4)
+        beside.line(chosen("decide")["may_run"], "yellow")
+        beside.line(f"posd abort {transaction['client_transaction_id']}", indent=4)
 
 
 @click.command()

@@ -19,7 +19,7 @@ from posd.cli.app.connection import Api, Problem, Reply, Unreachable, connect, j
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.outcome import CurrentState, TimedOut, start
-from posd.cli.app.output import Output, money
+from posd.cli.app.output import Output, aside, money
 from posd.cli.app.subject import Document, Subject
 from posd.cli.explain import catalogue
 from posd.cli.payments.decide import RECONCILE_SECONDS
@@ -75,7 +75,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
         raise click.UsageError("no terminal to ask at, and nothing was sent: say --yes if a payment may be started")
     context(ctx).set_starts()
     with connect(ctx) as api:
-        tell = Output(as_json=False, stream=sys.stderr) if output.as_json else output
+        tell = aside() if output.as_json else output
         walk = _CommissionRun(api, tell, serial, given["amount"] or _smallest(ctx, api, serial), asking)
         try:
             _go(ctx, walk, given)

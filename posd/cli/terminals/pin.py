@@ -20,7 +20,7 @@ from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.errors import fail
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, Pair
+from posd.cli.app.output import Output, Pair, aside
 from posd.cli.app.parameters import asks
 from posd.cli.operate.config import act_as_owner, load_or_exit
 from posd.cli.tls import settings
@@ -137,12 +137,12 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
     file = _own_file(output, config, serial)
     expected = None if pinned is None else _hex(pinned, "--pin")
     where, info, key = _look(ctx, output, None, serial, address)
-    aside = Output(as_json=False, stream=sys.stderr) if output.as_json else output
-    _show(aside, serial, where, info, key)
+    beside = aside() if output.as_json else output
+    _show(beside, serial, where, info, key)
     if expected not in (None, info.fingerprint_sha256, key):
         fail(output, f"it is another certificate: neither it nor its key has the SHA-256 {expected}")
     if not yes:
-        _compare(aside, "--yes --pin HEX")
+        _compare(beside, "--yes --pin HEX")
     lines = [f"serial = {_quoted(serial)}", f'public_key_sha256 = "{":".join(grouped(key))}"']
     lines += [f"base_url = {_quoted(where.base_url)}"] if address else []
     _write(output, config, file, "\n".join(["[[terminals]]", *lines, ""]))

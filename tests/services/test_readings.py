@@ -3,13 +3,11 @@
 import asyncio
 import threading
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 
 from posd.base.fair_queue import APART_BYTES, read_apart
-from posd.payments import inbox
-from posd.payments.inbox import MAX_READINGS, BodyNotParsed, EventReadings
+from posd.payments.inbox import BodyNotParsed, EventReadings
 from posd.payments.wire import NotAnEvent, read_event
 from tests.core.scenarios import IDENTITY
 from tests.support.events import body
@@ -21,29 +19,6 @@ COUNT = 20
 SMALL_BYTES = 4096
 
 
-def counting(read: Callable[[bytes], object], seen: list[bytes]) -> Callable[[bytes], object]:
-    """Return the function, noting what it is asked for."""
-
-    def counted(content: bytes) -> object:
-        seen.append(content)
-        return read(content)
-
-    return counted
-
-
-async def test_the_same_large_bytes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bytes] = []
-    monkeypatch.setattr(inbox, "read_event", counting(read_event, seen))
-    memory = EventReadings()
-    assert [await memory.read(LARGE, "peer") for _ in range(3)] == [read_event(LARGE)] * 3
-    assert memory.within_commit(LARGE) == read_event(LARGE)
-    no_event = b"<html>" + b" " * APART_BYTES
-    for _ in range(3):
-        with pytest.raises(NotAnEvent, match="not JSON"):
-            await memory.read(no_event, "peer")
-    assert seen == [LARGE, no_event]
-
-
 async def test_within_a_commit_only_what_is_small_is_read() -> None:
     memory = EventReadings()
     assert memory.within_commit(SMALL) == read_event(SMALL)
@@ -51,24 +26,6 @@ async def test_within_a_commit_only_what_is_small_is_read() -> None:
         memory.within_commit(LARGE)
     await memory.read(large.value.body, "peer")
     assert memory.within_commit(LARGE) == read_event(LARGE)
-
-
-async def test_the_readings_of_late_are_remembered() -> None:
-    memory = EventReadings()
-
-    async def others(count: int) -> None:
-        for number in range(count):
-            with pytest.raises(NotAnEvent):
-                await memory.read(b"%d" % number + b" " * APART_BYTES, "peer")
-
-    await memory.read(LARGE, "peer")
-    await others(MAX_READINGS - 1)
-    await memory.read(LARGE, "peer")  # it is the newest again
-    await others(MAX_READINGS - 1)
-    assert memory.within_commit(LARGE) == read_event(LARGE)
-    await others(MAX_READINGS)
-    with pytest.raises(BodyNotParsed):
-        memory.within_commit(LARGE)
 
 
 async def test_what_is_remembered_of_a_body_that_is_no_event_is_small() -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.limits import EVENTS_OF_TRANSACTION
 from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.lifecycle import Verdict
@@ -45,36 +44,6 @@ def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[i
     (first,) = db.execute(query, (name(number),)).fetchone()
     query = "SELECT seq, together FROM events WHERE client_transaction_id = ? ORDER BY seq"
     return first, db.execute(query, (name(number),)).fetchall()
-
-
-def test_the_first_begins_a_block_and_the_others_follow_though_other_payments_come_between(filled: Filled) -> None:
-    one, other = filled.intent(0), filled.intent(1)
-    for status in OPEN:
-        filled.event(one, status)
-        filled.event(other, status)
-    count = len(OPEN)
-    assert place(filled.db, 0) == (64, [(64 + at, 1) for at in range(count)])
-    assert place(filled.db, 1) == (128, [(128 + at, 1) for at in range(count)])
-
-
-def test_one_more_than_a_block_and_all_are_scattered(filled: Filled) -> None:
-    filled.intent(0)
-    bodies = [b"%d" % at for at in range(journal.BLOCK + 3)]
-    for content in bodies[: journal.BLOCK]:
-        add(filled, 0, content)
-    first, found = place(filled.db, 0)
-    assert first == journal.BLOCK
-    assert {together for _, together in found} == {1}
-    for content in bodies[journal.BLOCK :]:
-        add(filled, 0, content)
-    first, found = place(filled.db, 0)
-    assert first is None
-    assert {together for _, together in found} == {None}
-    assert [item.body for item in journal.events(filled.db, name(0))] == bodies
-    assert journal.count_events(filled.db, name(0)) == len(bodies)
-    event_id = read_event(body(name(0), "APPROVAL")).event_id
-    assert rows.get_with_bodies(filled.db, name(0), event_id)[2] == journal.event_bodies(filled.db, name(0), event_id)
-    assert EVENTS_OF_TRANSACTION.value > journal.BLOCK, "a payment may have more than a block"
 
 
 @given(

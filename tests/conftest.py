@@ -35,15 +35,20 @@ TOLD = "told"
 SCHEMATHESIS = "test_schemathesis.py"
 #: Files that begin first, so that in the end no worker is left with one of them while the others have nothing to do.
 LONGEST = {
+    "test_back_in_time.py",
     "test_backup.py",
+    "test_breaks.py",
+    "test_changes.py",
     "test_charges.py",
     "test_every_point_once.py",
+    "test_generated.py",
     "test_power_loss.py",
+    "test_relay.py",
+    "test_restore.py",
+    "test_sandbox.py",
     "test_short.py",
     "test_situations.py",
-    "test_changes.py",
-    "test_restore.py",
-    "test_generated.py",
+    "test_store.py",
     SCHEMATHESIS,
 }
 #: Folders of tests in one process with asyncio, TLS or SQLite, which differ between the Pythons of Debian.

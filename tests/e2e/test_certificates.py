@@ -18,9 +18,11 @@ import pytest
 
 from posd import tls
 from posd.tls import TlsFiles, authority, issue
+from tests.support import forks
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
 from tests.support.https import connect, post
+from tests.support.leftovers import OWNER, owner
 from tests.support.shop import AMOUNT
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
@@ -60,11 +62,10 @@ async def check(posd: Daemon) -> dict[str, Any]:
 
 async def command(posd: Daemon, *arguments: str) -> tuple[int, str]:
     """Run `posd tls` beside the daemon; return exit code and output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "posd", "--config", str(posd.config_file), "tls", *arguments),
-        stdout=asyncio.subprocess.PIPE,
+    process = await forks.start(
+        *("--config", str(posd.config_file), "tls", *arguments),
         stderr=asyncio.subprocess.STDOUT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("POSD_")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("POSD_")} | {OWNER: owner()},
     )
     said, _ = await process.communicate()
     assert process.returncode is not None

@@ -24,17 +24,22 @@ def fits(example: str, said: str) -> bool:
 
 def is_written(example: str) -> bool:
     """Whether a text of the code can become that example, alone or after "cannot …: "."""
-    return any(template.fullmatch(example) for template in _templates())
+    return any(
+        piece in example and re.fullmatch(f"(?:[^:]+: )?{template}", example) for piece, template in _templates()
+    )
 
 
 @cache
-def _templates() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(f"(?:[^:]+: )?{found}") for file in POSD.rglob("*.py") for found in _in(file))
+def _templates() -> tuple[tuple[str, str], ...]:
+    """Return the texts of the code as patterns, each with its longest piece: most examples do not have that."""
+    return tuple(found for file in POSD.rglob("*.py") for found in _in(file))
 
 
-def _in(file: Path) -> Iterator[str]:
+def _in(file: Path) -> Iterator[tuple[str, str]]:
     for node in ast.walk(ast.parse(file.read_text())):
         pieces = node.values if isinstance(node, ast.JoinedStr) else [node]
         literal = [piece.value if isinstance(piece, ast.Constant) else None for piece in pieces]
-        if sum(len(piece) for piece in literal if isinstance(piece, str)) >= MEANS_SOMETHING:
-            yield "".join(re.escape(piece) if isinstance(piece, str) else ".*" for piece in literal)
+        texts = [piece for piece in literal if isinstance(piece, str)]
+        if sum(map(len, texts)) >= MEANS_SOMETHING:
+            found = "".join(re.escape(piece) if isinstance(piece, str) else ".*" for piece in literal)
+            yield max(texts, key=len), found

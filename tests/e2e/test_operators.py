@@ -187,6 +187,7 @@ async def test_what_only_events_tell_of_never_takes_a_terminal(shop: Shop) -> No
     assert (await orphan.get())["phase"] == "active"
     assert await holder(orphan) is None
     assert (await orphan.post("abort")).json["code"] == "not_abortable"
+    assert "intent" not in {line["kind"] for line in await orphan.history()}, "no till has asked for it"
     assert (await (await next_on(orphan)).put()).status == 201
 
 

@@ -16,10 +16,12 @@ from posd import tls
 from posd.api.metrics import FAMILIES
 from posd.daemon.metrics import OPEN_PHASES
 from tests.support.daemon import Daemon
+from tests.support.events import body
 from tests.support.exposition import Family, read
 from tests.support.outcomes import FINALS, every_outcome
 from tests.support.ports import reserve
 from tests.support.shop import PATIENCE_SECONDS, Shop, open_shop
+from tests.support.webhooks import address, deliver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -102,6 +104,14 @@ async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Sho
     assert {"in_doubt", "quarantined_event"} <= attention.keys()
     assert value(found, "posd_searches_total", result="found") >= 1
     assert value(found, "posd_aborts_total", answer="taken") == 1
+
+
+async def test_what_only_events_tell_of_was_started_by_no_till(place: tuple[Shop, int, Path]) -> None:
+    posd, orphan = place[0].daemon, place[0].payment()
+    started = total(await families(posd), "posd_payments_started_total")
+    content = body(orphan.identity, "APPROVAL", None, orphan.serial)
+    assert (await deliver(posd, address(posd, orphan.identity), content)).status == 200
+    assert total(await families(posd), "posd_payments_started_total") == started
 
 
 async def test_the_port_serves_the_metrics_and_nothing_else(place: tuple[Shop, int, Path]) -> None:

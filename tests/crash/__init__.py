@@ -1,4 +1,4 @@
 """The crash matrix: SIGKILL at each named point of the daemon, in each scenario, and what is true afterwards.
 
-`python -m tests.crash --help`; a sample of it runs with the tests. `--random` kills at any instant.
+`python -m tests.crash --help`; a sample of it runs with the tests.
 """

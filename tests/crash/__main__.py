@@ -19,13 +19,11 @@ def main() -> int:
     """Run what the command line asks for, print progress, table and summary."""
     options = _options()
     try:
-        points, scenarios = _names(options.points, POINTS), _names(options.scenarios, SCENARIOS)
-        if options.only:
-            wanted = [cell.parse(options.only)]
-        elif options.random:
-            wanted = matrix.random_cells(options.seed, options.random, scenarios)
-        else:
-            wanted = matrix.cells(options.seed, points, scenarios)
+        wanted = (
+            [cell.parse(options.only)]
+            if options.only
+            else matrix.cells(options.seed, _names(options.points, POINTS), _names(options.scenarios, SCENARIOS))
+        )
     except ValueError as error:
         print(f"tests.crash: {error}", file=sys.stderr)
         return 2
@@ -50,10 +48,8 @@ def main() -> int:
         for line in results[0].log:
             print(json.dumps(line))
     pairs = list(zip(wanted, results, strict=True))
-    missing = []
-    if not options.random:
-        print(f"\n{matrix.table(pairs)}\n")
-        missing = matrix.never_reached(pairs)
+    print(f"\n{matrix.table(pairs)}\n")
+    missing = matrix.never_reached(pairs)
     if missing:
         print(f"never reached in any scenario of this run: {', '.join(missing)}")
     counted = {verdict: sum(result.verdict == verdict for result in results) for verdict in (OK, NOT_REACHED, FAILED)}
@@ -79,7 +75,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--points", default="", help="names of crash points, separated by commas; all")
     parser.add_argument("--scenarios", default="", help="names of scenarios, separated by commas; all")
     parser.add_argument("--only", metavar="POINT:COUNT,SCENARIO", help="one cell, as the progress names it; with logs")
-    parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="cells of kills at any instant instead")
     parser.add_argument("--jobs", type=int, default=3, help="cells that run side by side; 3")
     parser.add_argument("--seed", type=int, default=1, help="of ids, of the terminal's delays, of counts; 1")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")

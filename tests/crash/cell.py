@@ -12,7 +12,7 @@ from tests.crash import printing
 from tests.crash.opening import open_world
 from tests.crash.scenarios import OPEN, SCENARIOS
 from tests.crash.verdict import offline_faults, online_faults
-from tests.crash.world import AFTER, World
+from tests.crash.world import World
 
 #: Longest that a cell may take, in seconds, on a machine with much else to do; a few are usual.
 CELL_SECONDS = 90.0
@@ -22,10 +22,7 @@ OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"
 
 @dataclass(frozen=True)
 class Cell:
-    """`lives` are POINT:COUNT, one for each life of the daemon that ends so; mostly there is one.
-
-    A life `after:300` is killed from outside, 300 ms after its process was started.
-    """
+    """`lives` are POINT:COUNT, one for each life of the daemon that ends so; mostly there is one."""
 
     lives: tuple[str, ...]
     scenario: str
@@ -64,7 +61,7 @@ def parse(text: str) -> Cell:
     lives = tuple(life if ":" in life else f"{life}:1" for life in row.split("+"))
     for life in lives:
         point, _, count = life.partition(":")
-        if point not in {AFTER, *POINTS} or not count.isdecimal():
+        if point not in POINTS or not count.isdecimal():
             raise ValueError(f"{life} is no crash: give POINT:COUNT with one of {', '.join(sorted(POINTS))}")
     if scenario not in SCENARIOS:
         raise ValueError(f"{scenario} is no scenario: give one of {', '.join(SCENARIOS)}")

@@ -7,7 +7,6 @@ from random import Random
 from posd.base.crashpoints import POINTS
 from tests.crash.cell import FAILED, NOT_REACHED, OK, Cell, Result, run
 from tests.crash.scenarios import SCENARIOS
-from tests.crash.world import AFTER
 
 #: How often a point is to be reached before the plug is pulled, where once is not enough: the points that come often.
 COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}
@@ -18,9 +17,6 @@ LEFT_BY = {
     "recovery": ("start.intended:1", "start.written:1", "event.committed:2"),
     "print_recovery": ("print.intended:1", "print.written:1", "print.concluded:1"),
 }
-
-#: Lives of a cell whose kills come from outside, at most; and when such a kill comes at the latest, in milliseconds.
-MOST_LIVES, LATEST_MS = 3, 2000
 
 MARKS = {OK: ".", NOT_REACHED: "-", FAILED: "F"}
 
@@ -42,13 +38,6 @@ def cells(seed: int, points: Sequence[str], scenarios: Sequence[str]) -> list[Ce
     """Return the cells of these points and scenarios; none named means all."""
     wanted = [lives for lives in rows(seed) if not points or lives[-1].partition(":")[0] in points]
     return [Cell(lives, scenario) for scenario in scenarios or SCENARIOS for lives in wanted]
-
-
-def random_cells(seed: int, count: int, scenarios: Sequence[str]) -> list[Cell]:
-    """Return cells whose kills come from outside, at any instant of any scenario."""
-    random, names = Random(seed), list(scenarios or SCENARIOS)
-    lives = [[random.randrange(LATEST_MS) for _ in range(random.randint(1, MOST_LIVES))] for _ in range(count)]
-    return [Cell(tuple(f"{AFTER}:{after}" for after in kills), random.choice(names)) for kills in lives]
 
 
 async def run_all(wanted: Iterable[Cell], seed: int, jobs: int, tell: Callable[[Result], None]) -> list[Result]:

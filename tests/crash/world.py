@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tests.crash.scenarios import Scenario
 
 SERIAL = "SN-0001"
-#: In place of a named point: the kill comes from outside, so many milliseconds after the start of the process.
-AFTER = "after"
 #: How long the till lets one question for the outcome wait, in seconds.
 PATIENCE_SECONDS = 0.25
 
@@ -120,7 +118,6 @@ class World:
     async def _serve(self, crash: str) -> int:
         self._gone = asyncio.Event()
         self.daemon.environment = _environment(crash)
-        killing = asyncio.create_task(self._kill_after(crash))
         try:
             await self.daemon.start()
         except AssertionError:  # it ended before it had started: the code says of what
@@ -131,19 +128,11 @@ class World:
         if self._stopping or self._command:
             self._terminate()
         code = await self.daemon.process.wait()
-        killing.cancel()
         self._up.clear()
         await self.daemon.stop()
         self.log += self.daemon.lines
         self._gone.set()
         return code
-
-    async def _kill_after(self, crash: str) -> None:
-        point, _, milliseconds = crash.partition(":")
-        if point == AFTER:
-            await asyncio.sleep(int(milliseconds) / 1000)
-            if self.daemon.process is not None:
-                self.daemon.process.kill()
 
     async def _run_command(self, crash: str) -> int:
         process = await forks.start(
@@ -281,4 +270,4 @@ class World:
 
 
 def _environment(crash: str) -> dict[str, str]:
-    return {"POSD_CRASH": crash} if crash and not crash.startswith(AFTER) else {}
+    return {"POSD_CRASH": crash} if crash else {}

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.lan.network import network
-from tests.lan.street import POS, TERMINAL, Street, net, open_street
+from tests.lan.street import POS, POS_LATER, TERMINAL, Street, net, open_street, started
 from tests.support.shop import nothing_to_correct
 from tests.support.webhooks import attention
 
@@ -17,6 +17,26 @@ async def kinds(street: Street, identity: str) -> list[str]:
     """Return what the history of a payment says of addresses."""
     reply = await street.daemon.call("GET", f"/transactions/{identity}/history")
     return [item["kind"] for item in reply.json["history"] if item["kind"].startswith("address")]
+
+
+async def test_it_changes_while_posd_does_not_run() -> None:
+    async with open_street() as street:
+        terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
+        await street.found_at(TERMINAL)
+        identity = await street.under_way(terminal)
+        await street.daemon.kill()
+        street.pos.move(net(POS), net(POS_LATER))
+        await street.daemon.start()
+        await street.daemon.wait_for(identity, lambda item: "address_changed" in attention(item))
+        terminal.thaw()
+        outcome = await street.approved(identity)
+        assert {item["kind"] for item in outcome["evidence"]} == {"search"}
+        assert started(identity, terminal) == [1]
+        assert (await street.daemon.transaction(identity))["attention"] == []
+        assert await kinds(street, identity) == ["address_changed"]
+        await nothing_to_correct(street.daemon)
+        later = await street.paid(terminal)
+        assert await kinds(street, later) == []
 
 
 async def test_it_goes_and_comes_back_and_the_events_arrive() -> None:
@@ -32,6 +52,19 @@ async def test_it_goes_and_comes_back_and_the_events_arrive() -> None:
         await street.approved(identity)
         assert await kinds(street, identity) == ["address_changed", "address_back"]
         await nothing_to_correct(street.daemon)
+
+
+async def test_a_configured_advertise_host_is_the_configurations_own_matter() -> None:
+    async with open_street(start=False) as street:
+        street.daemon.config = street.daemon.config.replace("[webhooks]", f'[webhooks]\nadvertise_host = "{POS_LATER}"')
+        await street.daemon.start()
+        terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
+        await street.found_at(TERMINAL)
+        identity = await street.under_way(terminal)
+        street.pos.move(net(POS), net(POS_LATER))
+        terminal.thaw()
+        await street.approved(identity)
+        assert await kinds(street, identity) == []
 
 
 #: Prints where a terminal of each URL is told to call back; the problem's code where this machine has no way to it.

@@ -1,0 +1,170 @@
+"""Books that are falsified in one place, and what the comparison has to find there."""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from tests.chaos.books import Books, Case, cases
+
+
+def charged(books: Books) -> Iterator[Case]:
+    """The payments that were charged and whose tills have heard it."""
+    return (case for case in cases(books).values() if case.charges and case.heard is not None)
+
+
+def lines(books: Books, kind: str, identity: str) -> list[tuple[list[Any], dict[str, Any]]]:
+    """The lines of a kind of an id in any ledger, each with its ledger."""
+    return [
+        (ledger, line)
+        for ledger in (*books.terminals.values(), *books.tills.values())
+        for line in ledger
+        if line["kind"] == kind and identity in (line.get("client_transaction_id"), line.get("id"))
+    ]
+
+
+def unknown(books: Books, case: Case) -> None:
+    """posd does not have it."""
+    books.transactions.remove(case.shown)
+
+
+def not_charged(books: Books, case: Case) -> None:
+    """posd says that it was declined."""
+    case.shown["outcome"]["result"] = "declined"
+
+
+def heard_canceled(books: Books, case: Case) -> None:
+    """Its till heard that it was canceled."""
+    for _, line in lines(books, "outcome", case.id):
+        line["result"] = "canceled"
+
+
+def never_stored(books: Books, case: Case) -> None:
+    """An event was answered 2xx that is not in the database."""
+    ledger, line = lines(books, "attempt", case.id)[0]
+    ledger.append(line | {"event_id": "another", "result": 200})
+
+
+def sent_twice(books: Books, case: Case) -> None:
+    """The terminal got it twice."""
+    ledger, line = lines(books, "start", case.id)[0]
+    ledger.append(line)
+
+
+def started_twice(books: Books, case: Case) -> None:
+    """posd said twice that it was started now."""
+    ledger, line = lines(books, "answer", case.id)[0]
+    ledger[:] = [{**line, "status": 201}, {**line, "status": 201}, *ledger]
+
+
+def charged_twice(books: Books, case: Case) -> None:
+    """The terminal charged it twice."""
+    ledger, line = lines(books, "final", case.id)[0]
+    ledger.append(line)
+
+
+def sale_charged_twice(books: Books, case: Case) -> None:
+    """It was for the basket of another payment that was charged."""
+    other = next(other for other in charged(books) if other.id != case.id)
+    books.sales.update({case.id: "basket", other.id: "basket"})
+
+
+def never_charged(books: Books, case: Case) -> None:
+    """posd says approved, and the terminal has no end of it."""
+    for ledger, line in lines(books, "final", case.id):
+        ledger.remove(line)
+
+
+def another_reference(books: Books, case: Case) -> None:
+    """posd has another reference than the terminal."""
+    case.shown["outcome"]["transaction_reference"] = "another"
+
+
+def another_amount(books: Books, case: Case) -> None:
+    """The terminal charged another amount than was asked for."""
+    for _, line in lines(books, "final", case.id):
+        line["amount"] += 1
+    case.shown["outcome"]["authorized_amount"] += 1
+
+
+def refused_and_sent(books: Books, case: Case) -> None:
+    """posd said that nothing was sent."""
+    ledger, _ = lines(books, "outcome", case.id)[-1]
+    ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "sale_conflict"})
+
+
+def open_unseen(books: Books, case: Case) -> None:
+    """posd has it open, and does not tell of it."""
+    case.shown.update(phase="active", outcome=None, attention=[])
+
+
+def sent_and_unknown(books: Books, case: Case) -> None:
+    """It was sent, and posd does not have it."""
+    for ledger, line in lines(books, "final", case.id):
+        ledger.remove(line)
+    unknown(books, case)
+
+
+def open_and_charged(books: Books, case: Case) -> None:
+    """posd says that it is open, and its terminal would have told how it ended."""
+    case.shown.update(phase="in_doubt", outcome=None, attention=[{"code": "in_doubt"}])
+
+
+def still_starting(books: Books, case: Case) -> None:
+    """posd has left it in the middle of its start."""
+    case.shown.update(phase="starting", outcome=None, attention=[{"code": "in_doubt"}])
+
+
+def heard_another_reference(books: Books, case: Case) -> None:
+    """Its till heard another reference than the terminal's."""
+    for _, line in lines(books, "outcome", case.id):
+        line["reference"] = "another"
+
+
+def heard_approved(books: Books, case: Case) -> None:
+    """Its till heard approved, and its terminal has not charged it."""
+    for _, line in lines(books, "final", case.id):
+        line["charged"] = False
+
+
+def changed_without_a_word(books: Books, case: Case) -> None:
+    """It became another outcome than its till heard, and posd does not tell."""
+    case.shown["outcome"]["result"] = "declined"
+    case.shown["attention"] = []
+
+
+def copied(books: Books) -> Books:
+    """Books that can be falsified."""
+    names = ("terminals", "tills", "sales", "transactions")
+    return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
+
+
+def undisturbed(books: Books) -> Case:
+    """A payment that was charged, and to which no person, abort or fault did anything."""
+    return next(case for case in charged(books) if not lines(books, "abort", case.id) and case.id not in books.resolved)
+
+
+#: What is done to a payment, the kind of the finding, and a part of its words.
+TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
+    (unknown, "lost", "it was charged, and posd does not know it"),
+    (not_charged, "lost", "it is declined, and its terminal says APPROVAL"),
+    (heard_canceled, "lost", "its till heard canceled"),
+    (never_stored, "lost", "was answered 2xx and is not there"),
+    (sent_twice, "doubled", "2 start requests reached terminals"),
+    (started_twice, "doubled", "more than once that it was started now"),
+    (charged_twice, "doubled", "it was charged 2 times"),
+    (sale_charged_twice, "doubled", "the sale was charged 2 times"),
+    (never_charged, "wrong", "its terminal knows of no end of it"),
+    (another_reference, "wrong", "it is approved with"),
+    (another_amount, "wrong", "was asked for, and"),
+    (refused_and_sent, "wrong", "nothing should be recorded"),
+    (open_unseen, "lost", "and not in attention"),
+    (open_and_charged, "wrong", "it is open after the last search"),
+    (still_starting, "wrong", "it is still starting"),
+    (sent_and_unknown, "lost", "it was sent, and posd does not know it"),
+    (unknown, "lost", "posd has shown it to its till, and does not know it"),
+    (unknown, "wrong", "it stands in one of database and list"),
+    (heard_another_reference, "wrong", "its till heard another reference than the terminal's"),
+    (heard_approved, "wrong", "it was not charged, and its till heard approved"),
+    (changed_without_a_word, "wrong", "without a word of a correction"),
+)

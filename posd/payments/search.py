@@ -259,10 +259,12 @@ class CallTurns:
             raise
 
     def _leave(self) -> None:
-        if not self._waiting:
+        # One that is cancelled is still here until its task resumes; it takes no turn.
+        waiting = {place: urgent for place, urgent in self._waiting.items() if not place.done()}
+        if not waiting:
             self._free += 1
             return
-        first = next(iter(self._waiting))
-        place = next((place for place, urgent in self._waiting.items() if urgent()), first)
+        first = next(iter(waiting))
+        place = next((place for place, urgent in waiting.items() if urgent()), first)
         del self._waiting[place]
         place.set_result(None)

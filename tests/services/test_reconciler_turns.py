@@ -114,3 +114,22 @@ async def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
     await asyncio.wait({waiting, given, last})
     async with asyncio.timeout(20), line.turns.turn(always):
         pass
+
+
+async def test_who_gives_up_in_the_instant_in_which_a_place_becomes_free_takes_no_turn() -> None:
+    line = Line(1)
+    async with line.turns.turn(always):
+        waiting, last = line.join("a"), line.join("b")
+        await some_turns(5)
+        waiting.cancel()  # its task has not resumed yet when the block ends
+    await some_turns(5)
+    assert line.had == ["b"]
+    await line.end("b")
+    await asyncio.wait({waiting, last})
+    async with asyncio.timeout(20), line.turns.turn(always):
+        alone = line.join("c")
+        await some_turns(5)
+        alone.cancel()
+    await asyncio.wait({alone})
+    async with asyncio.timeout(20), line.turns.turn(always):
+        pass

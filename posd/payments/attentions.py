@@ -50,16 +50,16 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
             await asyncio.sleep(RETRY_STORING_SECONDS)
 
 
-# Addresses of this machine that come and go under payments that are running.
+# Changes of this machine's addresses while payments run.
 #
 # A callback URL names the address from which this machine reaches the terminal. If that address is gone, the events of
-# the payment cannot come: it is marked, and the reconciler asks the terminal in a rhythm of its own until the outcome
-# is known or the address is back. What starts from now on names the address that there is now. A daemon that starts
-# looks at once: the address may have changed while none was running.
+# the payment cannot arrive. The payment is marked, and the reconciler asks the terminal at its own intervals until the
+# outcome is known or the address is back. New payments name the present address. The daemon also checks at its start:
+# the address may have changed while no daemon ran.
 #
-# Nothing is to be done for what names another address than one of this machine's own: the configured `advertise_host`,
-# and the `public_url` for terminals in the cloud. Print jobs are polled whether their webhook comes or not, so that a
-# lost address delays them by no more than one pause.
+# Callback URLs that name no address of this machine are not checked: those with a configured `advertise_host`, and
+# those with the `public_url` for terminals in the cloud. Print jobs are polled whether their webhook arrives or not, so
+# that a lost address delays them by one pause at most.
 
 
 class AddressChanges(RecordService):

@@ -261,9 +261,9 @@ def contradicts(pruned: Pruned, status: str) -> bool:
 
 # An approval that contradicts its request (design: a suspicious answer counts, and is reported).
 #
-# It is the terminal's word all the same: it is applied, and `approval_unlikely` says what does not fit. What it is held
-# against (currencies that were seen, whether the clock was sure) is known at its arrival alone. So what was found is
-# written into the journal, in the commit of the approval, and is derived again from there: see `entries.Unlikely`.
+# The terminal said it, so it is applied, and `approval_unlikely` says what does not fit. The facts to compare it with
+# (currencies that were seen, whether the clock was sure) are known only when it arrives. So the findings are written
+# into the journal, in the commit of the approval, and are derived again from there: see `entries.Unlikely`.
 
 #: A terminal with a right clock dates no approval further away than this.
 FAR = timedelta(days=1)

@@ -29,7 +29,7 @@ log = structlog.get_logger("posd.inbox")
 
 
 class UnreadableCallback(msgspec.Struct, frozen=True):
-    """A callback whose token is right and that could not be read: the answer, why, and from where.
+    """A callback with a valid token that could not be read: the reply, the reason, and the sender.
 
     `limit_bytes`: of its body, if that was too large. `detail`: the words of the HTTP parser.
     """

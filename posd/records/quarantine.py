@@ -33,7 +33,7 @@ NOT_KEPT = (
 
 
 class ReceivedCallback(msgspec.Struct, frozen=True):
-    """A body at a callback address whose token is right: from where, when, and its headers (names in lower case)."""
+    """A body at a callback address with a valid token: its sender, time and headers (names in lower case)."""
 
     body: bytes
     peer: str

@@ -75,7 +75,7 @@ class Stub:
                 pass
 
         class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-            daemon_threads = True
+            daemon_threads = False  # `server_close` waits for them: they hold connections
 
             def handle_error(self, request: object, client_address: object) -> None:
                 if not isinstance(sys.exc_info()[1], BrokenPipeError):

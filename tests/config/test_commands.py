@@ -44,8 +44,8 @@ def test_check(tmp_path: Path) -> None:
 
 
 def test_check_tells_what_keeps_posd_from_starting_on_this_machine(tmp_path: Path) -> None:
-    text = f'[database]\npath = "posd.db"\n[local_api]\ndirectory = "run"\nadmin_group = ""\ntill_group = ""\n{RIGHT}'
-    file = write(tmp_path, text)
+    own = f'[database]\npath = "posd.db"\n[local_api]\ndirectory = "run"\nadmin_group = ""\ntill_group = ""\n{RIGHT}'
+    file = write(tmp_path, f'[webhooks]\nlisten = "127.0.0.1:0"\n{own}')
     done = posd(file, "check")
     assert (done.returncode, done.stdout) == (2, "")
     missing = f"{tmp_path}/tls/server.crt"

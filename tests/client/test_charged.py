@@ -221,7 +221,7 @@ def older(socket: Path, before: Path) -> Iterator[Path]:
             pass
 
     class Server(ThreadingMixIn, UnixStreamServer):
-        daemon_threads = True
+        daemon_threads = False  # `server_close` waits for them: they hold connections
 
     with Server(str(before), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

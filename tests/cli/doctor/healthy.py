@@ -78,6 +78,8 @@ class Terminal:
                 pass
 
         class Server(ThreadingHTTPServer):
+            daemon_threads = False  # `server_close` waits for them: they hold connections
+
             def handle_error(self, *_: object) -> None:
                 pass
 

@@ -110,11 +110,14 @@ def read_all(path: Path) -> Layers:
 def _further(folder: Path) -> list[Path]:
     try:
         names = [item for item in folder.iterdir() if item.suffix == ".toml" and not item.name.startswith(".")]
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
     except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        raise _unread(folder, reason, "let the user that runs posd look into that folder") from error
+        if not folder.exists():  # what stands above it is no folder: the file itself says so
+            return []
+        is_file = isinstance(error, NotADirectoryError)
+        cure = "make it a folder, or remove it" if is_file else "let the user that runs posd look into that folder"
+        raise _unread(folder, f"cannot be read ({error.strerror})", cure) from error
     return sorted(names)
 
 

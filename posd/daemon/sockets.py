@@ -1,5 +1,6 @@
 """Listening sockets: their lock, their group and mode, and those that systemd passes."""
 
+import errno
 import grp
 import os
 import resource
@@ -104,16 +105,18 @@ def unix_socket(path: Path, group: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+        if path.exists():
+            if not stat.S_ISSOCK(path.stat().st_mode):
+                raise FileExistsError(errno.EEXIST, "another file is there")
             path.unlink()  # left by a killed daemon: the lock shows that none runs
         sock.bind(str(path))
         _give(path, gid)
     except OSError as error:
         sock.close()
-        raise SocketError(
-            f"cannot make the socket {path} ({error.strerror}); posd must own the directory and belong to the group "
-            f"{group or 'that it runs as'}"
-        ) from error
+        cure = f"posd must own the directory and belong to the group {group or 'that it runs as'}"
+        if isinstance(error, FileExistsError):
+            cure = "move it away, or remove it"
+        raise SocketError(f"cannot make the socket {path} ({error.strerror}); {cure}") from error
     finally:
         os.umask(before)
     return sock

@@ -80,6 +80,7 @@ class DatabaseFinding(msgspec.Struct, frozen=True):
 
 _RESTORE = "stop posd, then: posd restore BACKUP (what can be read of this file is taken over)"
 _ANOTHER = "make another backup (posd backup), and restore from another one"
+_EITHER = f"if it is a backup, {_ANOTHER}; if it is posd's own database, {_RESTORE}"
 _DERIVE = "derive it again from what the terminals sent: posd reprocess"
 
 #: kind -> its meaning, and the cure if it is the database
@@ -126,7 +127,7 @@ def verify(path: Path, look: Look) -> VerifyReport:
             f"cannot look at {path}: {error.strerror}. The user of posd may read it, and root"
         ) from error
     if empty:
-        raise NothingToVerify(f"{path} is empty: it is damaged. What to do: {_RESTORE}")
+        raise NothingToVerify(f"{path} is empty: it is damaged. What to do: {_EITHER}")
     try:
         with unpacked(path) as plain, closing(connect_reader(plain)) as db:
             db.text_factory = text
@@ -135,7 +136,7 @@ def verify(path: Path, look: Look) -> VerifyReport:
             schema = _schema(db, path)
             return _Check(db, path, look).run(schema)
     except sqlite3.Error as error:
-        hint = f"What to do: {_RESTORE}" if is_damage(error) else "The user of posd may read it, and root"
+        hint = f"What to do: {_EITHER}" if is_damage(error) else "The user of posd may read it, and root"
         raise NothingToVerify(f"{path} cannot be read as a database ({error}). {hint}") from error
 
 

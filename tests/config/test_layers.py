@@ -59,6 +59,13 @@ def test_tables_merge_a_later_value_wins_and_terminals_add_up(file: Path) -> Non
     assert [item.serial for item in config.terminals] == ["SN-1", "SN-2", "SN-3"]
 
 
+def test_a_file_in_place_of_the_folder_is_no_folder_that_is_missing(file: Path) -> None:
+    (file.parent / FOLDER).rmdir()
+    (file.parent / FOLDER).write_text("no folder")
+    ((name, _, _, reason),) = problems(file)
+    assert (name, reason) == (FOLDER, "cannot be read (Not a directory)")
+
+
 def test_relative_paths_are_those_of_the_first_file(file: Path) -> None:
     (file.parent / "ca.pem").touch()
     further(file, a='[database]\npath = "state/posd.db"\n')

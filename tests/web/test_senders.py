@@ -80,6 +80,14 @@ async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
             await listener.close(PATIENCE)
 
 
+def test_another_file_in_place_of_a_socket_stays_and_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "till.sock"
+    path.write_text("of somebody")
+    with pytest.raises(sockets.SocketError, match=r"till\.sock \(another file is there\); move it away, or remove it$"):
+        sockets.unix_socket(path, "")
+    assert path.read_text() == "of somebody"
+
+
 async def test_a_process_has_its_limit_and_another_gets_in() -> None:
     async with listening() as here:
         with process(here.path, OF_PROCESS + 1) as greedy, process(here.path, 1) as other:

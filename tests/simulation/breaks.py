@@ -5,12 +5,14 @@ is changed and compiled anew, so that the table shows the mistake itself. A chan
 more raises: the table follows the product.
 """
 
+import builtins
+import dis
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 from posd.api import certificate
@@ -64,12 +66,24 @@ def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None
         source = source.replace(change.old, change.new)
     names: dict[str, Any] = {}
     exec(compile(source, inspect.getfile(function), "exec"), function.__globals__, names)
-    before = function.__code__
-    function.__code__ = _plain(names[function.__name__]).__code__
+    before, broken = function.__code__, _plain(names[function.__name__]).__code__
+    if unknown := {
+        name for name in _globals(broken) if name not in function.__globals__ and not hasattr(builtins, name)
+    }:
+        raise ValueError(f"{function.__qualname__} does not know {unknown}")
+    function.__code__ = broken
     try:
         yield
     finally:
         function.__code__ = before
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function, and those in it, take from their module."""
+    yield from (item.argval for item in dis.get_instructions(code) if item.opname == "LOAD_GLOBAL")
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield from _globals(item)
 
 
 def _plain(function: Any) -> FunctionType:
@@ -177,7 +191,8 @@ _ALL: Final = (
         Change(
             start.Payments._run,
             "transaction, request = await self._intend(draft, way)",
-            "early = asyncio.ensure_future(self._send(draft, self._request(draft, way), way.until))\n"
+            "from asyncio import ensure_future\n"
+            "            early = ensure_future(self._send(draft, self._request(draft, way), way.until))\n"
             "            transaction, request = await self._intend(draft, way)",
         ),
         Change(start.Payments._run, "await self._send(transaction, request, way.until)", "await early"),
@@ -189,7 +204,8 @@ _ALL: Final = (
         Change(
             start.Payments._send,
             'crash_point("start.replied")',
-            "if not isinstance(attempt, Replied):\n        attempt = await contact.call(request)",
+            "if not isinstance(attempt, Replied):\n        "
+            "attempt = await terminal.call(request, written=partial(_written, transaction), connected=connected)",
         ),
     ),
     Break(
@@ -363,6 +379,7 @@ _ALL: Final = (
             "result = RESULTS[type(answer)]\n"
             "    item = self._watched.get(identity)\n"
             "    if item is not None and item.watch.phase is Phase.IN_DOUBT and asked - item.watch.quiet_since > 600:\n"
+            "        from posd.payments.missing_proof import Evidence, EvidenceKind, iso\n"
             "        said = Evidence(kind=EvidenceKind.SEARCH, at=iso(self._now()), result=result)\n"
             "        await self._record(identity, ProvedNotStarted((said,)))\n",
         ),
@@ -376,6 +393,7 @@ _ALL: Final = (
             "result = RESULTS[type(answer)]\n",
             "result = RESULTS[type(answer)]\n"
             "    if result is SearchResult.NONE:\n"
+            "        from posd.payments.missing_proof import Evidence, EvidenceKind, iso\n"
             "        said = Evidence(kind=EvidenceKind.SEARCH, at=iso(self._now()), result=result)\n"
             "        await self._record(identity, ProvedNotStarted((said,)))\n",
         ),

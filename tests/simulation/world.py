@@ -418,7 +418,8 @@ class World:
             task = machine.task
             assert task is not None
             started = asyncio.create_task(machine.started.wait())
-            await asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED, timeout=600)
+            patience = 600 + max(0.0, self.still_until - self.loop.time())  # a disk that stands still holds any start
+            await asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED, timeout=patience)
             started.cancel()
             if machine.started.is_set():
                 return

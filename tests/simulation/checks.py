@@ -157,7 +157,7 @@ class Checks:
         if reply.status in (400, 403) and payment.habit.events != "broken" and FOREIGN not in event:
             self.fail(f"a good event of {payment.identity} was refused: {reply.status} {reply.body[:300]!r}")
         if 200 <= reply.status < 300 and truth.told_at is None:
-            self._gap(payment, event)
+            self._gap(payment, event, began)
         if 200 <= reply.status < 300 and self.world.follower is not None and not self.world.plan.retention_days:
             self.world.loop.call_later(STREAM_SECONDS, self._followed, payment, _status(event), self.world.loop.time())
 
@@ -179,8 +179,11 @@ class Checks:
         self.holds(follows or self.lost_some or self.replaced, told)
         self._streamed.add((change["id"], change["reason"]))
 
-    def _gap(self, payment: "Payment", event: bytes) -> None:
-        """An event was acknowledged that names one before it which was not: the terminal has to be asked."""
+    def _gap(self, payment: "Payment", event: bytes, began: float) -> None:
+        """An event was acknowledged that names one before it which was not: the terminal has to be asked.
+
+        The question can come to it before the answer to the event, which was sent at `began`.
+        """
         truth, world = self.world.bank.of(payment.identity), self.world
         before = _member(event, "previous_status")
         known = {_status(other) for other in truth.acknowledged}
@@ -191,7 +194,7 @@ class Checks:
         if payment.identity in terminal.found or payment.habit.extra == "after-final":
             return  # the search has told it, or it is a step out of order, which misses nothing
         world.seen("gap", before)
-        self._look_at_gap(payment, before, world.loop.time(), GAP_SEARCHES)
+        self._look_at_gap(payment, before, began, GAP_SEARCHES)
 
     def _look_at_gap(self, payment: "Payment", missing: str, since: float, others: int) -> None:
         asked_by = GAP_SECONDS + self.world.plan.reply_timeout

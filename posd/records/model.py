@@ -92,7 +92,7 @@ class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kin
 
 
 class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
-    """Callbacks of the quarantine were applied after all; none of this payment or print job is left there."""
+    """Quarantined callbacks were applied later; the quarantine has no more of this payment or print job."""
 
 
 class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):

@@ -34,7 +34,7 @@ async def counter(home: Path) -> AsyncIterator[Shop]:
 
 
 async def waiting(counter: Shop) -> Payment:
-    """Return a payment that waits for the PIN, of which every event so far has come."""
+    """Return a payment that waits for the PIN; every event so far was delivered."""
     payment = await counter.started()
     for status, previous in APPROVED[:2]:
         assert await payment.event(status, previous) == 200

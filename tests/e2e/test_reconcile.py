@@ -231,12 +231,12 @@ async def resolved(shop: Shop) -> Payment:
 
 
 async def by_event(payment: Payment, final: dict[str, Any]) -> None:
-    """Have the terminal say it in its own time."""
+    """Send it from the terminal as an event, at its own time."""
     assert await payment.deliver(json.dumps(final).encode()) == 200
 
 
 async def by_search(payment: Payment, final: dict[str, Any]) -> None:
-    """Have the terminal say it when it is asked."""
+    """Return it from the terminal in the answer to a search."""
     payment.shop.terminal.search = knowing(final)
     assert (await payment.post("reconcile")).status == 200
 

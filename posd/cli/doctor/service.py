@@ -177,7 +177,7 @@ def of_service(service: Service) -> User | None:
 
 
 def group_id(name: str, otherwise: int) -> int:
-    """Return the number of a group, `otherwise` where this machine has none of that name."""
+    """Return the number of a group, or `otherwise` if this machine has no group of that name."""
     with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
     return otherwise

@@ -1,4 +1,4 @@
-"""What `posd watch` writes: its lists, each with the columns for which there is room, and what stands around them."""
+"""Texts of `posd watch`: its lists, each with the columns that fit, and the lines around them."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -60,8 +60,8 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
     return found
 
 
-def first_complete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last transaction that was recorded before there was a journal."""
+def last_incomplete_rowid(db: sqlite3.Connection) -> int:
+    """Return the rowid of the last payment with an incomplete record: it is from before the journal."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 

@@ -96,7 +96,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
     def tell(derived: int, differ: int) -> None:
         log.info("store.reprocessed", count=derived, kind=f"{differ} differences")
 
-    return Derivable(rows.PAYMENT, differing, inbox.reapply, tell, Applied, Difference, journal.first_complete_rowid)
+    return Derivable(rows.PAYMENT, differing, inbox.reapply, tell, Applied, Difference, journal.last_incomplete_rowid)
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:

@@ -166,7 +166,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
     RefusedBody.
     `tell` logs how many were derived, and how many of them differed. `applied` (id in the quarantine, id of the record,
-    verdict) and `difference` (id, fields, before, after) are documents of the local API. `first_complete_rowid`: the
+    verdict) and `difference` (id, fields, before, after) are documents of the local API. `last_incomplete_rowid`: the
     rowid of the last record from before the journal, 0 if all have one.
     """
 
@@ -176,7 +176,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     tell: Callable[[int, int], None]
     applied: Callable[[int, str, Any], object]
     difference: Callable[[str, tuple[str, ...], dict[str, Any], dict[str, Any]], object]
-    first_complete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
+    last_incomplete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next records: rowid, id, and whether it differs from what follows."""
@@ -235,7 +235,7 @@ class Reprocessing:
                 done[channel].applied.append(kind.applied(item.id, item.subject, verdict))
 
     async def _derive(self, kind: Derivable[Any], done: ReprocessResult) -> None:
-        after = done.skipped = await self._store.read(kind.first_complete_rowid)
+        after = done.skipped = await self._store.read(kind.last_incomplete_rowid)
         while chunk := await self._store.read(partial(kind.chunk, after=after, limit=CHUNK)):
             after = chunk[-1][0]
             for _, identity, differs in chunk:

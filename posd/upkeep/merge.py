@@ -71,8 +71,8 @@ class MergedKind(msgspec.Struct, frozen=True):
     """Payments or print jobs: their table and its key, their record, and their lines of the feed.
 
     `named_in`: tables that may name one without a row. `pruned`: table of those that retention removed.
-    `first_complete_rowid`: returns the rowid up to which records are incomplete. `end`: column of the feed with the end
-    of one; `ended`: the same of the table (as `t`).
+    `last_incomplete_rowid`: returns the rowid up to which records are incomplete. `end`: column of the feed with the
+    end of one; `ended`: the same of the table (as `t`).
     """
 
     noun: str
@@ -85,7 +85,7 @@ class MergedKind(msgspec.Struct, frozen=True):
     pruned: str
     get: Callable[[sqlite3.Connection, str], Any]
     forget: Callable[[sqlite3.Connection, str], None]
-    first_complete_rowid: Callable[[sqlite3.Connection], int]
+    last_incomplete_rowid: Callable[[sqlite3.Connection], int]
     end: str
     ended: str
     unended: str  # word for one without an end
@@ -110,10 +110,10 @@ def _changes(kind: str) -> MergedRows:
     return MergedRows("changes", "id", (*same, "terminal"), same, read, kind)
 
 
-def _begins_after(db: sqlite3.Connection) -> int:
-    """Return `journal.first_complete_rowid`, or 0 if the mark cannot be read."""
+def _last_incomplete_rowid(db: sqlite3.Connection) -> int:
+    """Return `journal.last_incomplete_rowid`, or 0 if the mark cannot be read."""
     try:
-        return journal.first_complete_rowid(db)
+        return journal.last_incomplete_rowid(db)
     except UNREADABLE:
         return 0
 
@@ -153,7 +153,7 @@ PAYMENTS = MergedKind(
     pruned="pruned_transactions",
     get=transactions.get,
     forget=retention_rows.forget,
-    first_complete_rowid=_begins_after,
+    last_incomplete_rowid=_last_incomplete_rowid,
     end="result",
     ended="t.outcome ->> 'result'",
     unended="open",
@@ -169,7 +169,7 @@ PRINT_JOBS = MergedKind(
     pruned="pruned_print_jobs",
     get=print_jobs.get,
     forget=retention_rows.forget_job,
-    first_complete_rowid=lambda _: 0,
+    last_incomplete_rowid=lambda _: 0,
     end="status",
     ended="t.status",
     unended="no state",
@@ -404,7 +404,7 @@ def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> Non
     db.execute(
         f"UPDATE {kind.table} SET rowid = (SELECT min(0, min(rowid)) - 1 FROM {kind.table})"
         f" WHERE {kind.key} = ? AND rowid > ?",
-        (identity, kind.first_complete_rowid(db)),
+        (identity, kind.last_incomplete_rowid(db)),
     )
 
 

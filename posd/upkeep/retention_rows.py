@@ -112,8 +112,7 @@ def _kept(
 
 def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
     """Return whether the next payment would get a number from before the journal."""
-    begins = journal.first_complete_rowid(db)
-    if not begins:
+    if not journal.last_incomplete_rowid(db):
         return False
     row = db.execute("SELECT client_transaction_id FROM transactions ORDER BY rowid DESC LIMIT 1").fetchone()
     return row[0] in ids

@@ -263,9 +263,9 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
         for identity in copied:
             self.link(identity, appended)
-        first_complete_rowid = self.kind.first_complete_rowid(self.old)
+        incomplete_up_to = self.kind.last_incomplete_rowid(self.old)
         for identity, place in newer.items():
-            if place <= first_complete_rowid or not (self.sound or self._follows(identity)):
+            if place <= incomplete_up_to or not (self.sound or self._follows(identity)):
                 merge.number_below(self.db, self.kind, identity)
         grown = {identity for item in appended.values() for identity in item.grown}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
@@ -293,7 +293,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         before.
         """
         place = self._place(identity)
-        return place is None or place > self.kind.first_complete_rowid(self.db)
+        return place is None or place > self.kind.last_incomplete_rowid(self.db)
 
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
         """Record one without a readable row: in doubt, until its record, the terminal or a person resolves it."""

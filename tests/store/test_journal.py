@@ -188,4 +188,4 @@ async def test_an_entry_of_a_state_that_has_passed_leaves_no_trace(store: Store,
 
 
 async def test_a_new_database_can_be_derived_from_its_first_transaction_on(store: Store) -> None:
-    assert await store.read(journal.first_complete_rowid) == 0
+    assert await store.read(journal.last_incomplete_rowid) == 0

@@ -53,7 +53,7 @@ def assert_sound(path: Path) -> None:
     """The file is whole by every measure, and everything in it follows from its record."""
     assert verify(path, lambda *_: None).counts == {}
     with closing(connect_reader(path)) as db:
-        after = journal.first_complete_rowid(db)
+        after = journal.last_incomplete_rowid(db)
         for _, item in derived_again(db, after):
             assert reprocess.difference(item) == {}
     assert path.stat().st_mode & 0o777 == 0o600
@@ -353,14 +353,14 @@ def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: St
     assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
     with closing(connect_reader(state.database)) as db:
         assert [
-            item.stored.client_transaction_id for _, item in derived_again(db, journal.first_complete_rowid(db))
+            item.stored.client_transaction_id for _, item in derived_again(db, journal.last_incomplete_rowid(db))
         ] == [name(1)]
         found = rows.get(db, paid)
     assert found is not None
     assert there(found.outcome).result is Result.APPROVED
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        assert len(derived_again(db, journal.first_complete_rowid(db))) == 1, "a later restore keeps that in mind"
+        assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps that in mind"
 
 
 def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:
@@ -490,10 +490,10 @@ def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
         for number in (1, 2):
             found = there(rows.get(db, name(number)))
             assert found.phase is Phase.FINAL
-        assert derived_again(db, journal.first_complete_rowid(db)) == []
+        assert derived_again(db, journal.last_incomplete_rowid(db)) == []
     db = open_database(state.database)
     Filled(db, NOON).pay(9)
-    assert len(derived_again(db, journal.first_complete_rowid(db))) == 1
+    assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1
     db.close()
 
 

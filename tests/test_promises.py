@@ -13,7 +13,7 @@ ROW = re.compile(r"^(?:\d\. |- |\| )(?:\*\*)?(.*)", re.MULTILINE)
 CHAPTERS = {
     "docs/design/architecture.md": ("## Promises", "## Rules that hold everywhere"),
     "SECURITY.md": ("## Threats",),
-    "docs/design/limits.md": ("# What is known not to work yet",),
+    "docs/design/limits.md": ("# Known limits",),
 }
 TABLE_HEAD = ("who | ", "--- | ")
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from posd.simulator.scenario import Expect, PrintExpect, Scenario, payments, prints
+from posd.simulator.scenario import Scenario, payments, prints
+from tests.catalogue.expected import Expect, PrintExpect, expect_of, print_expect_of
 from tests.catalogue.themes import THEMES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "scenarios.md"
@@ -52,7 +53,10 @@ def document() -> str:
     for title, theme in THEMES.items():
         rows = (_row(name, payments()[name]) for name in theme.names)
         parts.append(f"\n## {title}\n\n{theme.sentence}\n\n{_table(rows, 'amount')}")
-    rows = ((f"`{name}`", _story(item.summary, item.when), _printed(item.expect)) for name, item in prints().items())
+    rows = (
+        (f"`{name}`", _story(item.summary, item.when), _printed(print_expect_of(item)))
+        for name, item in prints().items()
+    )
     parts.append(f"{PRINTING}\n{_table(rows)}")
     return "".join(parts)
 
@@ -72,7 +76,7 @@ def _story(summary: str, when: str) -> str:
 
 
 def _said(scenario: Scenario) -> str:
-    expect = scenario.expect
+    expect = expect_of(scenario)
     parts = [f"**{_result(expect)}**"]
     if expect.supersedes is not None:
         parts.append(f"corrected from {expect.supersedes}")

@@ -13,6 +13,7 @@ from uuid import uuid4
 from posd.simulator import Simulator
 from posd.simulator.ledger import Entry, Ledger
 from posd.simulator.scenario import Scenario, payments
+from tests.catalogue.expected import expect_of, till_of
 from tests.support.daemon import Daemon
 from tests.support.streams import stream
 
@@ -39,7 +40,7 @@ class Said:
     @classmethod
     def expected(cls, scenario: Scenario) -> "Said":
         """Return what the file of a scenario says."""
-        it = scenario.expect
+        it = expect_of(scenario)
         attention = frozenset(it.attention)
         return cls(it.result, it.phase, it.status, attention, it.evidence, it.next_step, it.supersedes)
 
@@ -48,12 +49,13 @@ class Said:
         """Return what the local API says; of several kinds of evidence the one that the scenario has."""
         outcome = document["outcome"] or {"evidence": []}
         kinds = [item["kind"] for item in outcome["evidence"]]
+        expected = expect_of(scenario).evidence
         return cls(
             outcome.get("result"),
             document["phase"],
             outcome["status"] if kinds else document["status"],
             frozenset(item["code"] for item in document["attention"]),
-            scenario.expect.evidence if scenario.expect.evidence in kinds else next(iter(kinds), None),
+            expected if expected in kinds else next(iter(kinds), None),
             document["next_step"],
             (outcome.get("supersedes") or {}).get("result"),
         )
@@ -127,7 +129,7 @@ class Play:
         start = reply.json.get("code") or reply.status
         abort = await aborting
         await self._over()
-        if self._scenario.till.reconcile:
+        if till_of(self._scenario).reconcile:
             await self._call("POST", "/reconcile")
         document = await self._settled()
         of = self._simulator.ledger.of
@@ -156,7 +158,7 @@ class Play:
 
     async def _abort(self) -> int | str | None:
         """Do what the till does once it knows that status; return what it is answered."""
-        known = self._scenario.till.abort
+        known = till_of(self._scenario).abort
         if known is None:
             return None
         if known == "started":  # what posd says once the call is through
@@ -195,7 +197,7 @@ class Play:
             nonlocal document
             document = now
             asked = now["phase"] == "final" or now["last_search"] is not None
-            passed = self._news.passed[self._identity] >= set(self._scenario.expect.passed)
+            passed = self._news.passed[self._identity] >= set(expect_of(self._scenario).passed)
             return asked and passed and Said.of(now, self._scenario) == expected
 
         with suppress(TimeoutError):

@@ -15,6 +15,7 @@ from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import CHOICE, PrintScenario, prints
 from tests.catalogue import schemes
+from tests.catalogue.expected import person_of, print_expect_of
 from tests.catalogue.playing import News
 from tests.catalogue.street import IMPATIENT, PATIENT
 from tests.support.daemon import Daemon, running
@@ -43,7 +44,7 @@ class Said:
     @classmethod
     def expected(cls, scenario: PrintScenario) -> "Said":
         """Return what the file of a scenario says."""
-        it = scenario.expect
+        it = print_expect_of(scenario)
         return cls(it.status, it.phase, it.decided_by, it.error_code, frozenset(it.attention))
 
     @classmethod
@@ -72,7 +73,7 @@ class PrintPlay:
 
     async def run(self) -> "PrintPlay":
         """Play it until posd says what is expected, or until that takes too long."""
-        person = self.scenario.person
+        person = person_of(self.scenario)
         if person.restarts:
             await self._put("before", "out-of-paper")  # what comes behind it waits for its turn
             await self.simulator.ledger.wait_for("printing")
@@ -123,7 +124,8 @@ class PrintPlay:
 
 def _asked_soon(scenario: PrintScenario) -> bool:
     """Whether it needs a daemon that asks soon: nothing else brings its end, or shows that there is none."""
-    brought = scenario.expect.decided_by == "webhook" or "quarantined_event" in scenario.expect.passed
+    expect = print_expect_of(scenario)
+    brought = expect.decided_by == "webhook" or "quarantined_event" in expect.passed
     return not brought
 
 

@@ -15,6 +15,7 @@ from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import Certificate, Scenario, TerminalAction, payments
 from tests.catalogue import schemes
+from tests.catalogue.expected import expect_of
 from tests.catalogue.playing import News, Play, Played
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
@@ -77,7 +78,7 @@ def _gives_up(scenario: Scenario) -> bool:
 
 def _asked_soon(scenario: Scenario) -> bool:
     """Whether it needs the daemon that asks soon: its end comes by a search or a time-out, or it moves."""
-    expect = scenario.expect
+    expect = expect_of(scenario)
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
     by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}
     return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, "move")

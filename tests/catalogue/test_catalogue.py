@@ -7,6 +7,7 @@ from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.records.model import Phase
 from posd.simulator.scenario import payments, prints
 from tests.catalogue.document import DOCUMENT, document
+from tests.catalogue.expected import expect_of
 from tests.catalogue.themes import QUICK, REQUIRED, THEMES
 from tests.support.tables import every
 
@@ -41,7 +42,7 @@ def test_each_is_told_in_sentences(name: str) -> None:
 
 @every("name", payments())
 def test_each_states_what_the_till_gets_in_words_of_the_local_api(name: str) -> None:
-    expect = payments()[name].expect
+    expect = expect_of(payments()[name])
     assert (expect.result in set(Result)) == (expect.phase == Phase.FINAL)
     assert (expect.evidence in set(EvidenceKind)) == (expect.phase == Phase.FINAL)
     assert expect.phase in set(Phase)
@@ -58,7 +59,7 @@ def test_no_two_share_an_amount_or_a_story() -> None:
 
 def test_what_is_open_is_in_attention_and_what_is_charged_otherwise_too() -> None:
     for name, scenario in payments().items():
-        expect = scenario.expect
+        expect = expect_of(scenario)
         if expect.phase != Phase.FINAL or (expect.charges != (expect.result == Result.APPROVED)):
             assert expect.attention, name
 

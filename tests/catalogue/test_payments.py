@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import payments
+from tests.catalogue.expected import expect_of
 from tests.catalogue.playing import Played, Said
 from tests.catalogue.schemes import BUSINESS_CODE
 from tests.catalogue.street import Street, streets
@@ -60,11 +61,12 @@ async def playing(opened: Streets) -> AsyncIterator[Playing]:
 @pytest.mark.parametrize("name", CASES)
 async def test_posd_says_what_the_scenario_says(opened: Streets, playing: Playing, name: str) -> None:
     scenario = payments()[name]
+    expect = expect_of(scenario)
     played = await playing[name]
-    assert (played.start, played.abort) == (scenario.expect.start, scenario.expect.abort)
+    assert (played.start, played.abort) == (expect.start, expect.abort)
     assert Said.of(played.document, scenario) == Said.expected(scenario), played.document
-    assert len(played.charges) == scenario.expect.charges
-    passed, expected = opened[name].news.passed[played.identity], set(scenario.expect.passed)
+    assert len(played.charges) == expect.charges
+    passed, expected = opened[name].news.passed[played.identity], set(expect.passed)
     assert passed >= expected
     assert passed - BY_TIME == expected - BY_TIME
 
@@ -95,7 +97,7 @@ async def test_it_is_sent_once_and_an_abort_where_the_till_says_so(playing: Play
     scenario = payments()[name]
     played = await playing[name]
     assert played.starts == (0 if scenario.out_of_reach else 1)
-    sent = scenario.expect.abort not in (None, "not_abortable", "past_point_of_no_return", "terminal_offline")
+    sent = expect_of(scenario).abort not in (None, "not_abortable", "past_point_of_no_return", "terminal_offline")
     assert played.aborts == sent
 
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, prints
+from tests.catalogue.expected import person_of, print_expect_of
 from tests.catalogue.print_street import PrintPlay, Said, print_street
 from tests.catalogue.schemes import BUSINESS_CODE
 from tests.support.secrets import Secrets
@@ -46,7 +47,7 @@ async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", named_quick(prints(), QUICK))
 async def test_posd_says_what_the_scenario_says(playing: Playing, name: str) -> None:
-    expect = prints()[name].expect
+    expect = print_expect_of(prints()[name])
     play = await playing[name]
     assert play.start == expect.start
     job = await play.job()
@@ -62,7 +63,7 @@ async def test_it_stays_so_and_each_job_was_created_once(playing: Playing) -> No
         play = await task
         assert Said.of(await play.job()) == Said.expected(prints()[name]), name
         created = play.simulator.ledger.of("print", print_job_id=name)
-        assert len(created) == (0 if play.scenario.person.restarts else 1), name  # a restart begins a new ledger
+        assert len(created) == (0 if person_of(play.scenario).restarts else 1), name  # a restart begins a new ledger
         assert all(line["scenario"] == name for line in created)
 
 
@@ -81,13 +82,14 @@ def test_a_file_says_when_it_happens_and_fits_together(name: str) -> None:
     for text in (scenario.summary, scenario.when, scenario.advice or "None."):
         assert text[0].isupper()
         assert text[-1] == "."
-    assert scenario.expect.phase == "final" or scenario.expect.decided_by is None
+    expect = print_expect_of(scenario)
+    assert expect.phase == "final" or expect.decided_by is None
     if scenario.creation.after_webhook:  # otherwise it would never be answered
         assert scenario.creation.taken
         assert scenario.webhooks
         assert scenario.memory != "none"
     comes_out = scenario.prints and scenario.creation.taken and scenario.memory == "on-file"
-    assert scenario.expect.papers == (comes_out and scenario.jam != "for-ever")
+    assert expect.papers == (comes_out and scenario.jam != "for-ever")
 
 
 def test_the_ordinary_receipt_is_the_default() -> None:

@@ -10,9 +10,6 @@ HEAD = """
 summary = "It happens."
 when = "Sometimes."
 """
-TAIL = """
-[expect]
-"""
 
 
 def step(status: str | None = None, *, after: str = "1", **fields: str) -> str:
@@ -30,5 +27,5 @@ APPROVED = steps(A, C, Q, OK)
 
 def write(directory: Path, text: str, name: str = "own") -> Path:
     file = directory / f"{name}.toml"
-    file.write_text(HEAD + text + TAIL)
+    file.write_text(HEAD + text)
     return file

@@ -1,0 +1,82 @@
+"""Tables of a scenario file that only this test suite reads: actions of till and person, and the end in posd."""
+
+import msgspec
+
+from posd.simulator.scenario import PrintScenario, Scenario, Strict
+
+
+class Till(Strict, frozen=True):
+    """Actions of the till, or of a person.
+
+    `abort`: at this status (or "started"). `reconcile`: a person asks after the last step.
+    """
+
+    abort: str | None = None
+    reconcile: bool = False
+
+
+class Expect(Strict, frozen=True):
+    """Final state in posd with its default configuration (search and abort not confirmed).
+
+    `result` None: it stays open, in `phase`. `attention`: exactly the open ones. `passed`: attentions that must have
+    been raised before. `evidence`: kind of the evidence. `charges`: how often money moved. `start`: HTTP status or
+    problem code of the till's PUT; `abort`: the same of its abort. `supersedes`: the earlier result that was corrected.
+    """
+
+    result: str | None = None
+    phase: str = "final"
+    status: str | None = None
+    attention: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    evidence: str | None = None
+    charges: int = 0
+    start: int | str = 201
+    abort: int | str | None = None
+    next_step: str | None = None
+    supersedes: str | None = None
+
+
+class Person(Strict, frozen=True):
+    """Actions of a person: adding paper once the job is shown as stuck, or restarting the terminal while the job waits
+    for its turn.
+    """
+
+    puts_paper_in: bool = False
+    restarts: bool = False
+
+
+class PrintExpect(Strict, frozen=True):
+    """Final state of the job in posd.
+
+    `phase` other than final: it stays open. `attention`: exactly the open ones. `passed`: attentions that must have
+    been raised before. `papers`: number of printed copies. `start`: HTTP status of the till's PUT.
+    """
+
+    status: str | None = None
+    phase: str = "final"
+    decided_by: str | None = None
+    error_code: str | None = None
+    attention: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    papers: int = 1
+    start: int = 201
+
+
+def expect_of(scenario: Scenario) -> Expect:
+    """Return the end of a payment. Raise ValidationError for an unknown member or a wrong type."""
+    return msgspec.convert(scenario.expect, Expect)
+
+
+def till_of(scenario: Scenario) -> Till:
+    """Return the actions of the till. Raise ValidationError."""
+    return msgspec.convert(scenario.till, Till)
+
+
+def print_expect_of(scenario: PrintScenario) -> PrintExpect:
+    """Return the end of a print job. Raise ValidationError."""
+    return msgspec.convert(scenario.expect, PrintExpect)
+
+
+def person_of(scenario: PrintScenario) -> Person:
+    """Return the actions of the person. Raise ValidationError."""
+    return msgspec.convert(scenario.person, Person)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from manual.notes import ENVIRONMENT, FILES
 from manual.pages import VERBATIM, Page
-from posd.cli.app.help import GROUPS
+from posd.cli.app.lazy import groups
 
 HEAD = """# Every command
 
@@ -16,7 +16,7 @@ configuration. What to do when something is wrong: [operations.md](../guides/ope
 def markdown(pages: Sequence[Page]) -> str:
     """Write all pages, the table of contents before them."""
     lines = [HEAD, "| command | does |", "| --- | --- |", *map(_row, pages[:1])]
-    for title, commands in GROUPS.items():
+    for title, commands in groups().items():
         lines.append(f"| **{title}** | |")
         lines += [_row(page) for page in pages[1:] if page.path[1] in commands]
     for page in pages:

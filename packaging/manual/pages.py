@@ -7,8 +7,8 @@ from typing import NamedTuple
 import click
 
 from manual.notes import exits_of, related
-from posd.cli.app.help import EXAMPLES, GROUPS, Example
-from posd.cli.app.lazy import LazyGroup
+from posd.cli.app.lazy import Example, LazyGroup, groups
+from posd.cli.app.lazy import examples as all_examples
 from posd.cli.main import main
 
 #: Paragraphs of a help text that begin so are kept as they are, line by line (click's own mark).
@@ -63,7 +63,7 @@ def _children(command: click.Command, ctx: click.Context) -> list[tuple[str, cli
         return []
     names = command.list_commands(ctx)
     if command is main:
-        names = sorted(names, key=[name for group in GROUPS.values() for name in group].index)
+        names = sorted(names, key=[name for group in groups().values() for name in group].index)
     found = ((name, command.get_command(ctx, name)) for name in names)
     return [(name, child) for name, child in found if child is not None and not child.hidden]
 
@@ -86,7 +86,7 @@ def _page(command: click.Command, ctx: click.Context) -> Page:
         commands=tuple(children),
         options=tuple(_options(command, ctx)),
         exits=exits_of(path[1:]),
-        examples=tuple(EXAMPLES.get(" ".join(path[1:]), ())),
+        examples=tuple(all_examples().get(" ".join(path[1:]), ())),
         see_also=tuple(related(path[1:], [child for child, _ in children])),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from manual.notes import ENVIRONMENT, FILES
 from manual.pages import VERBATIM, Page
 from posd import __version__
-from posd.cli.app.help import GROUPS
+from posd.cli.app.lazy import groups
 
 #: characters with a meaning to roff -> how they are written so that what is copied from a page can be typed.
 ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -46,7 +46,7 @@ def _grouped(page: Page) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
     if len(page.path) > 1:
         yield "", page.commands
         return
-    for title, names in GROUPS.items():
+    for title, names in groups().items():
         yield title, [command for command in page.commands if command[0] in names]
 
 

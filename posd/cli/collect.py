@@ -19,9 +19,8 @@ from posd.base.text import shown
 from posd.base.times import iso, parse_iso
 from posd.cli.app import parameters
 from posd.cli.app.connection import json_option
-from posd.cli.app.context import Context
+from posd.cli.app.context import Context, ExitCode
 from posd.cli.app.errors import Failure
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, counted, money
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment, roughly

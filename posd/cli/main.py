@@ -11,8 +11,8 @@ import click
 
 from posd import __version__
 from posd.cli.app.completion_words import files
-from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, OutputLost, context
-from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, ExitCode, OutputLost, context
+from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
 
 #: command -> "module:attribute" of its click command. `posd --help` shows them as `groups.toml` has them.
 COMMANDS: Mapping[str, str] = {
@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "logs": "posd.cli.operate.logs:logs",
     "metrics": "posd.cli.operate.status:metrics",
     "config": "posd.cli.operate.config:config",
-    "tls": "posd.cli.tls.command:group",
+    "tls": "posd.cli.tls:group",
     "backup": "posd.cli.operate.database:backup",
     "restore": "posd.cli.operate.files:restore",
     "verify": "posd.cli.operate.files:verify",
@@ -66,10 +66,8 @@ class Commands(LazyGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the commands in their groups; none of them is imported for that."""
-        from posd.cli.app.help import GROUPS  # no command needs them that runs
-
         most = max(map(len, COMMANDS))
-        for title, commands in GROUPS.items():
+        for title, commands in groups().items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(most), does) for name, does in commands.items()])
 
@@ -82,7 +80,6 @@ class Commands(LazyGroup):
         except click.ClickException as error:
             from posd.base.text import shown  # completing a word needs neither
             from posd.cli.app.errors import Failure
-            from posd.cli.app.exit_codes import ExitCode
 
             if not isinstance(error, Failure):  # that one has lines, and writes each as text
                 output = context(ctx).output

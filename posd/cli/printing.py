@@ -12,9 +12,7 @@ import msgspec
 from posd.cli.app.completion_words import files, serials
 from posd.cli.app.completion_words import print_jobs as print_job_ids
 from posd.cli.app.connection import Api, Reply, connect, decode, json_option
-from posd.cli.app.context import context
-from posd.cli.app.exit_codes import for_print_job
-from posd.cli.app.find_id import find
+from posd.cli.app.context import context, for_print_job
 from posd.cli.app.outcome import CurrentState, Disconnected, Update, follow_print_job
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.parameters import job_id
@@ -23,6 +21,7 @@ from posd.cli.app.subject import (
     Subject,
     await_end,
     deadline_in,
+    find,
     run,
     show_attention,
     show_list,

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 
 #: What is imported where it is found, and a daemon has no use for: structlog imports rich (megabytes), `shutil` what
 #: compresses archives.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
-from posd.cli.app.exit_codes import ExitCode, for_print_job, for_problem, for_transaction
+from posd.cli.app.context import ExitCode, for_print_job, for_problem, for_transaction
 from posd.cli.payments.words import refused_step
 from posd.client import documents as client
 from tests.cli.documents import ID

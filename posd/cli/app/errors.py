@@ -12,8 +12,7 @@ import msgspec
 
 from posd.base.problems import PROBLEMS
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
-from posd.cli.app.context import Context, OutputLost
-from posd.cli.app.exit_codes import ExitCode, for_problem
+from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Lines
 from posd.cli.payments.words import SPELLINGS, explained_by

@@ -1,8 +1,13 @@
-"""Groups of commands that are imported only when they are called: a command must not wait for the others."""
+"""Groups of commands that are imported only when they are called, and what their help says beside their own texts.
+
+A command must not wait for the others, nor for the TOML files of the help.
+"""
 
 import importlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -45,11 +50,8 @@ class LazyGroup(click.Group):
 
 def write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """Write the examples of a command at the end of its help."""
-    from posd.cli.app.help import EXAMPLES  # no command needs them that runs
-
-    examples = EXAMPLES.get(" ".join(ctx.command_path.split()[1:]), ())
     with formatter.section("Examples"):
-        for example in examples:
+        for example in examples().get(" ".join(ctx.command_path.split()[1:]), ()):
             formatter.write(f"{'':{formatter.current_indent}}{example.does}\n")
             formatter.write(f"{'':{formatter.current_indent + 2}}{example.line}\n")
 
@@ -58,3 +60,29 @@ def _add_examples(command: click.Command) -> None:
     command.format_epilog = write_examples  # type: ignore[method-assign]
     for child in command.commands.values() if isinstance(command, click.Group) else ():
         _add_examples(child)
+
+
+class Example(NamedTuple):
+    """What is typed, and what it does."""
+
+    line: str
+    does: str
+
+
+@cache
+def groups() -> Mapping[str, Mapping[str, str]]:
+    """Return group -> its commands, each with what it does."""
+    return _read("groups.toml")
+
+
+@cache
+def examples() -> Mapping[str, Sequence[Example]]:
+    """Return command -> its examples."""
+    found = _read("examples.toml")
+    return {command: [Example(*example) for example in of.items()] for command, of in found.items()}
+
+
+def _read(name: str) -> dict[str, Any]:
+    import tomllib  # no command needs it that runs
+
+    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))

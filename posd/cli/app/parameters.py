@@ -16,7 +16,7 @@ from posd.base.files import user_name
 from posd.base.ids import ID_RULE, is_print_job_id
 from posd.base.times import iso
 from posd.cli.app.connection import decode
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
 

@@ -19,7 +19,7 @@ import click
 
 from posd.base.json_types import encode
 from posd.cli.app.connection import Api, Problem, Unreachable, json_option
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, TimedOut, follow, follow_print_job, start
 from posd.cli.app.output import Output, money, total
 from posd.cli.explain.catalogue import say

@@ -16,10 +16,10 @@ from posd import tls
 from posd.base import tls_contexts
 from posd.base.ids import Channel
 from posd.base.problems import Problem
+from posd.cli import certificates
 from posd.cli.app import times
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings, not_seen
 from posd.cli.explain.catalogue import say
-from posd.cli.tls import settings
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
@@ -133,7 +133,7 @@ def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
 
 def _hosts(shop: DoctorContext) -> tuple[str, ...]:
     """Return by what a terminal can call this machine, where no terminal is known yet."""
-    wanted = settings.wanted(shop.settings)
+    wanted = certificates.wanted(shop.settings)
     return (*wanted.names, *wanted.addresses)
 
 

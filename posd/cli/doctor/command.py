@@ -15,8 +15,7 @@ from rich.text import Text
 
 from posd.base.text import shown
 from posd.cli.app.connection import json_option
-from posd.cli.app.context import context
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode, context
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, counted, pasted
 from posd.cli.app.times import in_words

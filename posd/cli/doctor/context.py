@@ -18,11 +18,11 @@ import msgspec
 
 from posd import tls
 from posd.base.files import user_name
+from posd.cli import certificates
 from posd.cli.app.context import CONFIG_FILE
 from posd.cli.doctor import service
 from posd.cli.doctor.service import Service, User
 from posd.cli.explain.catalogue import language, named, over
-from posd.cli.tls import settings
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.layers import where
 from posd.storage import backup
@@ -128,17 +128,17 @@ class DoctorContext:
     @property
     def made(self) -> tls.TlsFiles | None:
         """What `posd tls init` makes; None if the certificate comes from elsewhere."""
-        return settings.own(self.settings)
+        return certificates.own(self.settings)
 
     @property
     def certificate(self) -> Path:
         """The certificate that the webhook listener shows."""
-        return settings.pair(self.settings)[0]
+        return certificates.pair(self.settings)[0]
 
     @property
     def private_key(self) -> Path:
         """Its private key."""
-        return settings.pair(self.settings)[1]
+        return certificates.pair(self.settings)[1]
 
     @property
     def port(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair, counted
 from posd.cli.app.times import in_words, moment

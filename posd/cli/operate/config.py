@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posd.base.files import acting_as_owner
-from posd.cli.app.context import Context, context
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import Context, ExitCode, context
 from posd.cli.app.output import Output, aside, counted, pasted
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode

@@ -16,8 +16,8 @@ from posd.base.files import acting_as_owner
 from posd.base.text import escaped
 from posd.cli.app.completion_words import files
 from posd.cli.app.connection import Api, Reply, connect, json_option
+from posd.cli.app.context import ExitCode
 from posd.cli.app.errors import Failure, interruptible
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, aside, counted, inline, size
 from posd.cli.app.parameters import asks, confirm
 from posd.cli.app.private_file import private_file

@@ -12,9 +12,8 @@ import msgspec
 from rich.progress import BarColumn
 
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.context import context, drop_lost_output
+from posd.cli.app.context import ExitCode, context, drop_lost_output
 from posd.cli.app.errors import Failure
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import DESCRIPTION, Output, aside, counted
 from posd.cli.app.parameters import asks, caller, confirm
 from posd.cli.app.times import in_words, moment

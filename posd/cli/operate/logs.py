@@ -18,8 +18,8 @@ from posd.base.files import login_name
 from posd.base.text import escaped, shown
 from posd.cli.app import parameters, times
 from posd.cli.app.connection import json_option
+from posd.cli.app.context import ExitCode
 from posd.cli.app.errors import Failure
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
 from posd.cli.explain.catalogue import events

@@ -16,8 +16,7 @@ from posd.base.text import shown
 from posd.base.times import parse_iso
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
-from posd.cli.app.context import context
-from posd.cli.app.exit_codes import RESULT_CODES, ExitCode
+from posd.cli.app.context import RESULT_CODES, ExitCode, context
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap

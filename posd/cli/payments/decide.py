@@ -17,12 +17,11 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
+from posd.cli.app.context import RESULT_CODES, ExitCode, for_transaction
 from posd.cli.app.errors import Failure, interruptible
-from posd.cli.app.exit_codes import RESULT_CODES, ExitCode, for_transaction
-from posd.cli.app.find_id import find
 from posd.cli.app.output import Output, aside
 from posd.cli.app.parameters import asks, caller, confirm
-from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof, terminal_option
+from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
 from posd.cli.explain.catalogue import chosen
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
 from posd.cli.payments.start import TYPES

@@ -10,11 +10,10 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
-from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
-from posd.cli.app.find_id import find
+from posd.cli.app.context import RESULT_CODES, for_transaction
 from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
-from posd.cli.app.subject import Progress, Subject, show_advice, show_attention, show_list, show_missing_proof
+from posd.cli.app.subject import Progress, Subject, find, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
 from posd.cli.explain.catalogue import chosen

@@ -10,9 +10,8 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import Complete, payments
 from posd.cli.app.connection import id_argument, json_option
-from posd.cli.app.find_id import LEAST_FOR_MONEY, find
 from posd.cli.app.output import Output
-from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
+from posd.cli.app.subject import LEAST_FOR_MONEY, await_end, deadline_in, find, run, terminal_option, timeout_option
 from posd.cli.explain.catalogue import chosen, say
 from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import operation

@@ -14,7 +14,7 @@ import click
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option, merchant_zone
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output, counted
 from posd.cli.app.private_file import write_private_file
 from posd.cli.explain.catalogue import choose, named

@@ -19,7 +19,7 @@ import msgspec
 
 from posd import tls
 from posd.base.text import shown
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.simulate.screen import Keys, OutputThread, as_words

@@ -10,8 +10,8 @@ import click
 
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
+from posd.cli.app.context import ExitCode
 from posd.cli.app.errors import fail
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Id, Layout

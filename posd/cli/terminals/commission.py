@@ -16,8 +16,7 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, Reply, Unreachable, connect, json_option
-from posd.cli.app.context import context
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode, context
 from posd.cli.app.outcome import CurrentState, TimedOut, start
 from posd.cli.app.output import Output, aside, money
 from posd.cli.app.subject import Document, Subject

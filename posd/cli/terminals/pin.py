@@ -14,17 +14,16 @@ import msgspec
 
 from posd import tls
 from posd.base import files
+from posd.cli import certificates
 from posd.cli.app import times
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, Unreachable, connect, json_option
-from posd.cli.app.context import context
+from posd.cli.app.context import ExitCode, context
 from posd.cli.app.errors import fail
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair, aside
 from posd.cli.app.parameters import asks
+from posd.cli.certificates import fields, folded, grouped
 from posd.cli.operate.config import act_as_owner, load_or_exit
-from posd.cli.tls import settings
-from posd.cli.tls.settings import fields, folded, grouped
 from posd.config import Config, TerminalConfig, values
 from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
@@ -146,7 +145,7 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
     lines = [f"serial = {_quoted(serial)}", f'public_key_sha256 = "{":".join(grouped(key))}"']
     lines += [f"base_url = {_quoted(where.base_url)}"] if address else []
     _write(output, config, file, "\n".join(["[[terminals]]", *lines, ""]))
-    daemon = settings.find(ctx, config)
+    daemon = certificates.find(ctx, config)
     uses = daemon is not None and daemon.reload() and _is_used(ctx, serial)
     document = {"terminal": serial, "base_url": where.base_url, "public_key_sha256": key, "file": str(file)}
     output.json(msgspec.json.encode({**document, "fingerprint_sha256": info.fingerprint_sha256, "in_use": uses}))
@@ -196,7 +195,7 @@ def _is_used(ctx: click.Context, serial: str) -> bool:
         while not any(item["serial"] == serial for item in api.get("/terminals").body["terminals"]):
             if time.monotonic() >= end:
                 return False
-            time.sleep(settings.LOOK_SECONDS)
+            time.sleep(certificates.LOOK_SECONDS)
     return True
 
 

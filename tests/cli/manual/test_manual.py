@@ -15,7 +15,7 @@ from manual.markdown import markdown
 from manual.notes import EXITS, FAMILIES
 from manual.pages import Page, pages
 from manual.roff import escaped, man_page, told
-from posd.cli.app.help import EXAMPLES, GROUPS
+from posd.cli.app.lazy import examples, groups
 from posd.cli.main import COMMANDS, main
 from tests.cli.manual.parsing import parse, words_of
 from tests.support.needs import needs
@@ -79,7 +79,7 @@ def test_a_wrong_example_would_be_found() -> None:
 
 def test_no_example_is_of_a_command_that_does_not_exist() -> None:
     known = {" ".join(page.path[1:]) for page in PAGES}
-    assert set(EXAMPLES) <= known
+    assert set(examples()) <= known
 
 
 def test_what_is_read_beside_a_page_exists() -> None:
@@ -94,7 +94,7 @@ def test_every_command_has_a_page() -> None:
 
 
 def test_the_help_has_every_command_in_one_group_in_the_words_of_its_page() -> None:
-    listed = [(name, does) for commands in GROUPS.values() for name, does in commands.items()]
+    listed = [(name, does) for commands in groups().values() for name, does in commands.items()]
     assert len(dict(listed)) == len(listed)
     assert dict(listed) == {page.path[1]: page.summary for page in PAGES if len(page.path) == 2}, (
         "posd/cli/app/groups.toml has to have each command, with the first sentence of its docstring"

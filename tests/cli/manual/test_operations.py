@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.context import ExitCode
 from posd.cli.explain.command import entries
 from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 

@@ -11,23 +11,22 @@ import click
 import msgspec
 
 from posd import tls
+from posd.cli import certificates
 from posd.cli.app import times
 from posd.cli.app.connection import json_option
-from posd.cli.app.context import Context, context, drop_lost_output
+from posd.cli.app.context import Context, ExitCode, context, drop_lost_output
 from posd.cli.app.errors import fail
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair
+from posd.cli.certificates import document, folded, grouped, own, pair, tell, wanted
 from posd.cli.explain.catalogue import say
 from posd.cli.operate.config import load_as_owner
-from posd.cli.tls import settings
-from posd.cli.tls.settings import document, folded, grouped, own, pair, tell, wanted
 from posd.config import Config
 from posd.tls.files import there
 from posd.tls.issue import ca_reasons
 from posd.upkeep.known_ca import REMEDY, lost_beside
 
-SUBCOMMANDS: Targets = {name: f"posd.cli.tls.command:{name}" for name in ("init", "status", "renew", "ca")}
+SUBCOMMANDS: Targets = {name: f"posd.cli.tls:{name}" for name in ("init", "status", "renew", "ca")}
 
 
 @click.group("tls", cls=LazyGroup, targets=SUBCOMMANDS)
@@ -98,7 +97,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
             fail(output, f"no CA was made: {words}. What to do: {REMEDY}")
         # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
-        daemon = None if if_missing else settings.find(ctx, config)
+        daemon = None if if_missing else certificates.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
             fail(output, daemon.clock_doubt)
         new_ca = force or not there(made.ca_certificate)
@@ -235,7 +234,7 @@ def _wait_for_the_clock(
 
     The daemon itself has asked its clock before, and would not answer while it starts.
     """
-    daemon = None if by_daemon else settings.find(ctx, config)
+    daemon = None if by_daemon else certificates.find(ctx, config)
     if daemon is None or not daemon.clock_doubt:
         return
     if not if_needed:
@@ -255,7 +254,7 @@ def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ..
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
     """Notify the running daemon; return whether it serves the certificate now, None if none runs."""
-    daemon = settings.find(ctx, config)
+    daemon = certificates.find(ctx, config)
     if daemon is None:
         tell(output, "No posd answers here; one that runs takes it up within a minute.")
         return None

@@ -1,4 +1,4 @@
-"""What every `posd tls` command needs of the configuration, and how it ends where something cannot be done."""
+"""The certificate that posd serves, as commands need it: its files, how it is written, and the daemon that shows it."""
 
 import os
 import signal

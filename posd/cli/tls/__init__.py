@@ -1,1 +1,0 @@
-"""`posd tls`: the certificate with which terminals recognise this machine."""

@@ -111,6 +111,9 @@ def _begin(config: pytest.Config) -> None:
     run.chmod(0o755)  # tests that become another user find theirs below
     config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
     os.environ[leftovers.RUN] = str(run)
+    # Where it is set, each of a thousand processes compiles what it imports again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # One CA in place of the system's: loading a hundred of them takes up to 20 ms of each process.
     trustme.CA().cert_pem.write_to_path(run / "ca.pem")
     os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(run / "ca.pem"), os.devnull

@@ -32,17 +32,16 @@ PACKAGES = os.pathsep.join((str(Path(__file__).parents[2]), sysconfig.get_path("
 OWNER = 54321
 
 
-def _cannot_run() -> str:
-    """Return why a command cannot act as `OWNER` here; empty where it can."""
+@pytest.fixture(scope="module", autouse=True)
+def _can_run() -> None:
+    """A command can act as `OWNER` here; else all are skipped."""
     if missing := lacking("setpriv", root=True):
-        return missing
+        pytest.skip(missing)
     program = f"import sys, posd, httpx2; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     command = ["setpriv", f"--reuid={OWNER}", "--clear-groups", PYTHON, "-c", program]
-    tried = subprocess.run(command, env=os.environ | {"PYTHONPATH": PACKAGES}, check=False, capture_output=True)
-    return "needs posd and its Python where all users may read them" if tried.returncode else ""
+    if subprocess.run(command, env=os.environ | {"PYTHONPATH": PACKAGES}, check=False, capture_output=True).returncode:
+        pytest.skip("needs posd and its Python where all users may read them")
 
-
-pytestmark = pytest.mark.skipif(bool(_cannot_run()), reason=_cannot_run() or "nothing is missing")
 
 #: How posd tells of an error that it did not expect.
 FAULT = "a fault of posd itself"

@@ -1,10 +1,12 @@
 """`posd explain`: every code that posd can show has its words, and no other; what a person types is found."""
 
 import ast
+import functools
 import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -68,29 +70,31 @@ def terminals() -> set[str]:
     return {word.replace("…", "") for word in re.findall(r"`([-A-Z0-9_…]+)`", section)}
 
 
-#: kind -> the codes that there are.
-CODES = {
-    "problem": set(PROBLEMS),
-    "attention": set(AttentionCode),
-    "print": set(PrintAttentionCode),
-    "proof": set(ProofCode),
-    "display": set(DisplayCode),
-    "next": {*NextStep, *StartStep},
-    "result": set(Result),
-    "phase": set(Phase),
-    "status": set(Status),
-    "evidence": set(EvidenceKind),
-    "failure": {code for kind, code in failures("payments") if kind == "posd"},
-    "terminal": terminals(),
-    "simulated": {code for _, code in failures("simulator")},
-    "health": {"ok", "degraded", "failing"},
-    "check": set(Checks.__struct_fields__),
-    "doctor": set(CHECKS),
-    "limit": {limit.name for limit in limits.ALL},
-    "refused": called("httpd", "note") | called("api", "note") | set(RefusalKind),
-    "doubt": set(Doubt),
-    "event": set(EVENTS),
-}
+@functools.cache
+def codes() -> dict[str, set[Any]]:
+    """Return the codes that there are, by kind."""
+    return {
+        "problem": set(PROBLEMS),
+        "attention": set(AttentionCode),
+        "print": set(PrintAttentionCode),
+        "proof": set(ProofCode),
+        "display": set(DisplayCode),
+        "next": {*NextStep, *StartStep},
+        "result": set(Result),
+        "phase": set(Phase),
+        "status": set(Status),
+        "evidence": set(EvidenceKind),
+        "failure": {code for kind, code in failures("payments") if kind == "posd"},
+        "terminal": terminals(),
+        "simulated": {code for _, code in failures("simulator")},
+        "health": {"ok", "degraded", "failing"},
+        "check": set(Checks.__struct_fields__),
+        "doctor": set(CHECKS),
+        "limit": {limit.name for limit in limits.ALL},
+        "refused": called("httpd", "note") | called("api", "note") | set(RefusalKind),
+        "doubt": set(Doubt),
+        "event": set(EVENTS),
+    }
 
 
 @pytest.mark.parametrize(
@@ -102,10 +106,10 @@ def test_a_code_of_a_terminal_without_an_entry_is_explained_by_its_family(typed:
 
 @every("kind", kinds())
 def test_every_code_is_explained_and_none_that_does_not_exist(kind: str) -> None:
-    assert CODES.keys() == kinds().keys()
-    assert CODES[kind], "no code was found"
+    assert codes().keys() == kinds().keys()
+    assert codes()[kind], "no code was found"
     found = Counter(entry.code for entry in ENTRIES if entry.kind == kind)
-    assert set(found) == {str(code) for code in CODES[kind]}, (
+    assert set(found) == {str(code) for code in codes()[kind]}, (
         "add it to en.toml and es.toml of posd/cli/explain, or remove it"
     )
     assert max(found.values()) == 1
@@ -117,8 +121,8 @@ def test_a_file_of_texts_has_no_code_that_does_not_exist(language: Language) -> 
     assert set(sections.pop("kind")) == kinds().keys()
     assert set(sections.pop("limits")) == {"any", "terminal", "most", "least"}
     assert set(sections.pop("event_money")) <= {"none", *EVENTS, *(code.partition(".")[0] for code in EVENTS)}
-    for kind in CODES.keys() & sections.keys():
-        assert set(sections[kind]) <= {str(code) for code in CODES[kind]}, kind
+    for kind in codes().keys() & sections.keys():
+        assert set(sections[kind]) <= {str(code) for code in codes()[kind]}, kind
 
 
 @every("entry", (*ENTRIES, *SPANISH), ids=lambda entry: f"{entry.language} {entry.title}")

@@ -213,7 +213,7 @@ class LocalApp:
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
-            by_path.setdefault(call.route.path, {})[call.route.method] = call
+            by_path.setdefault(call[0].path, {})[call[0].method] = call
         self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -263,12 +263,11 @@ class LocalApp:
 
         Processes take turns. A process has no page read and encoded while it has too many unread bytes.
         """
-        call, request = self._find(scope)
-        pages = call.route.pages
-        queue = self._turns_of_pages if pages else self._turns
+        (route, handler), request = self._find(scope)
+        queue = self._turns_of_pages if route.pages else self._turns
         async with queue.turn(scope["state"].get("sender")):
-            with held.page() if pages else nullcontext():
-                response = await call.handler(request)
+            with held.page() if route.pages else nullcontext():
+                response = await handler(request)
             return await _finished(response, held)
 
     def _find(self, scope: Any) -> tuple[BoundRoute, Request]:
@@ -278,7 +277,7 @@ class LocalApp:
         call = methods.get("GET" if method == "HEAD" else method)
         if call is None:
             raise NotAllowed(method, ", ".join(sorted(methods)))
-        state, route = scope["state"], call.route
+        state, route = scope["state"], call[0]
         if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)

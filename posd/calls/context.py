@@ -11,7 +11,7 @@ from starlette.requests import Request
 from posd.base.problems import Problem
 from posd.calls.app import ClientGone
 from posd.calls.streams import Streams, T
-from posd.httpd.connection import BodyChannel
+from posd.httpd.bodies import BodyChannel
 from posd.records.quotas import Quotas
 from posd.records.service import Missing
 from posd.records.start import not_here

@@ -85,11 +85,8 @@ class Route(msgspec.Struct, frozen=True, dict=True):
         return (*ALWAYS, *(("forbidden",) if self.admin else ()), *self.codes)
 
 
-class BoundRoute(msgspec.Struct, frozen=True):
-    """A row and its handler."""
-
-    route: Route
-    handler: Handler
+#: A row and its handler.
+BoundRoute = tuple[Route, Handler]
 
 
 def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]:
@@ -97,5 +94,5 @@ def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]
     calls = []
     for route in routes:
         (handler,) = (getattr(item, route.name) for item in handlers if hasattr(item, route.name))
-        calls.append(BoundRoute(route, handler))
+        calls.append((route, handler))
     return tuple(calls)

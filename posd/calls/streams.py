@@ -31,7 +31,8 @@ from posd.calls.parameters import Parameter
 from posd.calls.route import StreamMessage
 from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
-from posd.httpd.connection import TAKE_SECONDS, BodyChannel
+from posd.httpd.bodies import BodyChannel
+from posd.httpd.connection import TAKE_SECONDS
 from posd.records.quotas import LimitCounters, limit_reached
 from posd.storage.changes import Hub, Waiter
 

@@ -24,7 +24,7 @@ from posd.daemon import sockets
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.parts import Daemon
 from posd.daemon.status import HealthChecks
-from posd.httpd.admission import PeerQuotas, SocketPeer
+from posd.httpd.admission import ListenerPolicy, PeerQuotas, SocketPeer
 from posd.httpd.server import HttpListener
 from posd.payments.handlers import TransactionCalls
 from posd.payments.reprocess import payment_records
@@ -107,7 +107,7 @@ class LocalApi:
         places = limits.places(daemon.surroundings.descriptors(limits.DESCRIPTORS))
         in_flight = quotas.in_flight
         app = LocalApp(calls, in_flight)
-        feed = LocalApp(tuple(call for call in calls if call.route.feed), in_flight, NOT_ON_THE_FEED_SOCKET)
+        feed = LocalApp(tuple(call for call in calls if call[0].feed), in_flight, NOT_ON_THE_FEED_SOCKET)
         doors = [
             (app, api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
             (app, api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),
@@ -117,15 +117,15 @@ class LocalApi:
             HttpListener(
                 served_app,
                 sock,
-                name=path.name,
-                noise=daemon.noise,
-                now=daemon.now,
-                keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
-                max_connections=most,
-                senders=PeerQuotas(
-                    min(places.process, most // 2), places.user, partial(_too_many, quotas.reached, limit)
+                ListenerPolicy(
+                    name=path.name,
+                    keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
+                    max_connections=most,
+                    state={"admin": admin, "feed": served_app is feed},
                 ),
-                state={"admin": admin, "feed": served_app is feed},
+                daemon.noise,
+                daemon.now,
+                PeerQuotas(min(places.process, most // 2), places.user, partial(_too_many, quotas.reached, limit)),
             )
             for served_app, path, group, admin, most, limit in doors
             if (sock := self._socket(path, group, may_miss=served_app is feed)) is not None

@@ -28,7 +28,7 @@ from posd.config.schema import MetricsConfig
 from posd.daemon.parts import Daemon
 from posd.daemon.status import HealthChecks
 from posd.httpd import bodies
-from posd.httpd.admission import RejectedTraffic
+from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.server import HttpListener
 from posd.logs import output
 from posd.payments.handlers import TransactionCalls
@@ -136,7 +136,7 @@ class Metrics(msgspec.Struct, eq=False):
         yield "posd_limit_reached_total", _by_word(self.daemon.quotas.reached.counts)
         yield "posd_listener_absences_total", [((), self.daemon.presence.absences)]
         yield "posd_listener_away_payments", [((), away)]
-        yield "posd_connections", [((item.name,), item.connections) for item in self.daemon.listeners]
+        yield "posd_connections", [((item.policy.name,), item.connections) for item in self.daemon.listeners]
         yield "posd_streams_open", _by_word(self.daemon.context.streams.open)
         yield "posd_streams_ended_total", list(self.daemon.context.streams.ended.items())
 
@@ -228,11 +228,9 @@ def metrics_listeners(
         HttpListener(
             metrics.serve,
             sock,
-            name="metrics",
-            noise=noise,
-            now=metrics.daemon.now,
-            keep_alive_seconds=KEEP_ALIVE_SECONDS,
-            max_connections=MAX_CONNECTIONS,
+            ListenerPolicy(name="metrics", keep_alive_seconds=KEEP_ALIVE_SECONDS, max_connections=MAX_CONNECTIONS),
+            noise,
+            metrics.daemon.now,
         )
     ]
 

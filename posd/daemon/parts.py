@@ -23,7 +23,7 @@ from posd.config import Config, HeaderError
 from posd.daemon.presence import Presence
 from posd.daemon.reload import InForce
 from posd.daemon.surroundings import Surroundings
-from posd.httpd.admission import AdmissionGate, RejectedTraffic
+from posd.httpd.admission import AdmissionGate, ListenerPolicy, RejectedTraffic
 from posd.httpd.server import HttpListener, give_memory_back
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
@@ -181,17 +181,19 @@ class Daemon:
         self.listener = HttpListener(
             self.webhooks,
             listening,
-            name="webhooks",
-            noise=self.noise,
-            now=self.now,
-            keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
-            max_connections=MAX_LAN_CONNECTIONS,
-            in_turn=True,
-            gate=AdmissionGate(self.fleet.hosts, clock=self.seconds),
-            tls=self.certificate.served.context,
-            refused=self.distrust.told,
-            unreadable=self.webhooks.answer_unreadable,
+            ListenerPolicy(
+                name="webhooks",
+                keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
+                max_connections=MAX_LAN_CONNECTIONS,
+                in_turn=True,
+            ),
+            self.noise,
+            self.now,
+            AdmissionGate(self.fleet.hosts, clock=self.seconds),
         )
+        shared = self.listener.context
+        shared.refused, shared.unreadable = self.distrust.told, self.webhooks.answer_unreadable
+        self.listener.use_tls(self.certificate.served.context)
         #: All listeners; that of the LAN is the first.
         self.listeners = [self.listener]
 

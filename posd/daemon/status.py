@@ -170,7 +170,7 @@ class HealthChecks(msgspec.Struct, eq=False):
     def _local_api(self) -> Check:
         lost = {path: item for item in self.daemon.listeners if (path := item.lost_path) is not None}
         if lost:
-            of_tills = any(not item.state["admin"] and not item.state["feed"] for item in lost.values())
+            of_tills = any(not item.policy.state["admin"] and not item.policy.state["feed"] for item in lost.values())
             words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
             return Check("failing" if of_tills else "degraded", words, "sudo systemctl restart posd.socket posd")
         return _well("the local sockets are in place")

@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
 from posd.httpd.allowance import Allowance
@@ -46,6 +47,20 @@ MAX_PLAIN = 1024
 LINE_EVERY_SECONDS = 60.0
 
 log = structlog.get_logger("posd.listener")
+
+
+class ListenerPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Name of a listener in logs and metrics, its limits, and what the state of its requests has.
+
+    `in_turn`: the app does not need to learn of a disconnect before its response. So data behind a complete request is
+    read after its response.
+    """
+
+    name: str
+    keep_alive_seconds: float
+    max_connections: int
+    in_turn: bool = False
+    state: dict[str, Any] = {}
 
 
 class AddressQuota:

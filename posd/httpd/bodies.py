@@ -1,4 +1,4 @@
-"""Request bodies, read completely within a size and a time limit; and early responses before the end of a body.
+"""Request bodies: their pieces on the way to the app, and complete within a size and a time limit; responses.
 
 After an early response the rest of the body is read and dropped, and then the connection closes.
 """
@@ -6,12 +6,73 @@ After an early response the rest of the body is read and dropped, and then the c
 import asyncio
 from collections.abc import Callable
 
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
+from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, HTTPScope
 
 #: Key in the state of a request: the body, if all of it arrived before the app starts.
 WHOLE = "whole"
 #: Seconds for which the body of a refused sender is still read while the response goes out.
 DRAIN_SECONDS = 2.0
+
+_GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
+
+
+class BodyChannel:
+    """Pieces of a request's body, and whether its client is gone. One task takes them, another one adds them.
+
+    At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
+    A client that disconnects while a queue is full would leave a connection and its tasks behind.
+    """
+
+    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
+
+    def __init__(self, first: ASGIReceiveEvent) -> None:
+        self._piece: ASGIReceiveEvent | None = first
+        self._taker: asyncio.Future[None] | None = None
+        self._bringer: asyncio.Future[None] | None = None
+        #: Whether the client disconnected or got its response.
+        self.gone = False
+        #: Whether the newest data reached the client's socket, as far as the kernel reports.
+        self.delivered = False
+        #: Called when `gone` is set.
+        self.on_gone: Callable[[], None] | None = None
+        #: Returns the data to send in place of an unread rest. None: nothing is sent.
+        self.last_words: Callable[[], bytes] | None = None
+        #: Whether the response was cut off.
+        self.cut_off = False
+
+    async def take(self) -> ASGIReceiveEvent:
+        """Return the next piece (ASGI `receive`), or the disconnect, at each call, once the client is gone."""
+        while self._piece is None:
+            if self.gone:
+                return _GONE
+            self._taker = asyncio.get_running_loop().create_future()
+            await self._taker
+        piece, self._piece = self._piece, None
+        if self._bringer is not None:
+            _wake(self._bringer)
+        return piece
+
+    async def bring(self, piece: ASGIReceiveEvent) -> None:
+        """Add a piece, once there is room; drop it if the client is gone."""
+        while self._piece is not None and not self.gone:
+            self._bringer = asyncio.get_running_loop().create_future()
+            await self._bringer
+        if not self.gone:
+            self._piece = piece
+            _wake(self._taker)
+
+    def end(self) -> None:
+        """Set `gone`: the client disconnected or got its response. Later pieces are dropped."""
+        self.gone = True
+        _wake(self._bringer)
+        if self.on_gone is not None:
+            self.on_gone()
+        _wake(self._taker)
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 class BodyTooLarge(Exception):

@@ -9,7 +9,8 @@ response;
   a task for each request, and holds 3 KB while a till waits. Its sending and idling take 7 µs more.
 - `_read_data`: `HttpConnection` reads directly. Hypercorn wraps each read into a wait, and the data into an event.
 - `writer`: `BoundedWriter` limits the wait for a client that does not read.
-- `idle_task`: `IdleTimeout` is a timer. Hypercorn starts and cancels a task for each request, a tenth of its cost.
+- `idle_task`: the connection itself, with one timer for all of a listener. Hypercorn starts and cancels a task for each
+  request, a tenth of its cost.
 - `context`: `ListenerContext` can end only the idle connections.
 
 tests/web/test_hypercorn.py fails if Hypercorn changes one of these parts.
@@ -19,10 +20,15 @@ import asyncio
 import fcntl
 import logging
 import secrets
+import socket
+import ssl
 import struct
 import termios
+from asyncio import sslproto
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -34,15 +40,9 @@ from hypercorn.events import Closed, Event
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, ConnectionState, HTTPScope
 
-from posd.httpd.bodies import WHOLE
-from posd.httpd.messages import (
-    END,
-    RefusedRequest,
-    RequestHead,
-    RequestParser,
-    ResponseEncoder,
-    ResponseHeads,
-)
+from posd.httpd.admission import ListenerPolicy, RejectedTraffic
+from posd.httpd.bodies import WHOLE, BodyChannel
+from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser, ResponseEncoder, ResponseHeads
 
 #: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
 PIECE_BYTES = 2048
@@ -58,24 +58,36 @@ TAKE_SECONDS = 30.0
 #: Seconds that a disconnected slow reader has to read the rest; then the connection is aborted. The same holds for the
 #: rest of any response whose connection ends.
 LINGER_SECONDS = 60.0
+#: Longest TLS handshake, in seconds. A terminal's takes well under a second; a half one must not hold a place longer.
+TLS_HANDSHAKE_SECONDS = 10.0
+#: Longest shutdown of a TLS connection, in seconds: less than the stop may take.
+TLS_SHUTDOWN_SECONDS = 0.3
+#: Bytes read before the app asks for them. asyncio stores up to twice as much, of terminals a TLS record too. With less
+#: of a terminal, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
+#: response.
+TILL_AHEAD_BYTES = 1024 - 1
+TERMINAL_AHEAD_BYTES = 4 * 1024
+#: Bytes of one receive, from a till and from a terminal. asyncio's default is 256 KiB, for each of hundreds of
+#: connections.
+TILL_READ_BYTES = 2 * 1024
+TERMINAL_READ_BYTES = 4 * 1024
+#: Bytes of undeciphered TLS data before reading pauses: more than a record. asyncio's default is 256 KiB, deciphered at
+#: once.
+TLS_AHEAD_BYTES = 32 * 1024
+#: Bytes written beyond one piece of a response and not yet read. Our responses to terminals have a few hundred. The
+#: kernel buffers more before that (net.core.wmem_default, 208 KiB).
+WRITE_AHEAD_BYTES = 4 * 1024
+#: Buffer of each TLS connection, in bytes: a record. asyncio's default is 256 KiB, for each of hundreds.
+TLS_BUFFER_BYTES = 16 * 1024
 
 #: Result of the ioctl TIOCOUTQ: bytes that the peer has not acknowledged (on a Unix socket with the kernel's overhead).
 _OUTQ = struct.Struct("i")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST = RequestHead("GET", b"/", "/", "1.1", [], keep_alive=False, expects=False)
-_GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
+
+sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 log = structlog.get_logger("posd.web")
-
-
-def http_config(keep_alive_seconds: float) -> Config:
-    """Return Hypercorn's settings: no logs, and a time limit on idle and half-sent requests."""
-    config = Config()
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.include_server_header = False
-    config.keep_alive_timeout = keep_alive_seconds
-    return config
 
 
 class SlowReader(OSError):
@@ -145,84 +157,73 @@ def untaken(transport: asyncio.WriteTransport) -> int:
     return transport.get_write_buffer_size() + int(lying)
 
 
-class ListenerContext(WorkerContext):
-    """Hypercorn's context of a listener, with all that its connections share.
+def _no_refusal(_peer: str, _error: BaseException) -> bool:
+    """Return False: without TLS no client refuses our certificate."""
+    return False
 
-    `in_turn`: data behind a complete request is read after its response.
-    """
+
+async def _its_status(refused: RefusedRequest, _peer: str) -> int:
+    """Return the status that the parser chose."""
+    return refused.status
+
+
+class ListenerContext(WorkerContext):
+    """Hypercorn's context of a listener, with all that its connections share. `now`: wall clock, for their dates."""
 
     def __init__(
-        self, app: ASGIFramework, keep_alive_seconds: float, now: Callable[[], datetime], *, in_turn: bool
+        self, app: ASGIFramework, policy: ListenerPolicy, noise: RejectedTraffic, now: Callable[[], datetime]
     ) -> None:
         super().__init__(None)
         self.app = app
-        self.config = http_config(keep_alive_seconds)
+        self.policy = policy
+        self.noise = noise
         self.heads = ResponseHeads(now)
-        self.in_turn = in_turn
-        self.idle: dict[IdleTimeout, None] = {}  # in the order in which they became idle
+        #: Ends of the idle connections, in the order in which they became idle, and since when, on the loop's clock.
+        self.idle: dict[Callable[[], None], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        #: The open connections; None before the end of the TLS handshake.
+        self.transports: dict[asyncio.Task[None], asyncio.Transport | None] = {}
+        #: TLS of new connections; open ones keep theirs.
+        self.tls: ssl.SSLContext | None = None
+        #: Called with the error that broke a connection; returns whether the client refused our certificate.
+        self.refused: Callable[[str, BaseException], bool] = _no_refusal
+        #: Called with unparsable input and the peer; returns the status of the response.
+        self.unreadable: Callable[[RefusedRequest, str], Awaitable[int]] = _its_status
+        # Hypercorn's settings: no logs, and a time limit on idle and half-sent requests.
+        self.config = Config()
+        self.config.accesslog = None
+        self.config.errorlog = logging.getLogger("hypercorn.error")
+        self.config.include_server_header = False
+        self.config.keep_alive_timeout = policy.keep_alive_seconds
 
     async def terminate_idle(self) -> None:
         """End idle connections at once, and each other one after its request."""
         await self.terminated.set()
-        for idle in list(self.idle):
-            idle.end()
-
-
-class IdleTimeout:
-    """Timer that ends a connection after a time without requests, or at the stop of posd."""
-
-    def __init__(self, context: ListenerContext, seconds: float, end: Callable[[], Awaitable[None]]) -> None:
-        self._context = context
-        self._seconds = seconds
-        self._end: Callable[[], Awaitable[None]] | None = end
-        self._since: float | None = None  # time at which it became idle, on the loop's clock
-        self._timer: asyncio.TimerHandle | None = None
-        self._ending: asyncio.Task[None] | None = None
-
-    async def restart(self, *_: object) -> None:
-        """Start the idle time again."""
-        loop = asyncio.get_running_loop()
-        self._since = loop.time()
-        if self._context.terminated.is_set():
-            self.end()
-            return
-        self._context.idle[self] = None
-        if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._look)
-
-    async def stop(self) -> None:
-        """Stop the idle time."""
-        self._since = None
-        self._context.idle.pop(self, None)
-
-    def _look(self) -> None:
-        """End the connection if it is idle for too long. One timer serves many requests."""
-        self._timer = None
-        if self._since is None:
-            return
-        loop = asyncio.get_running_loop()
-        over = self._since + self._seconds
-        if loop.time() >= over:
-            self.end()
-        else:
-            self._timer = loop.call_at(over, self._look)
-
-    def end(self) -> None:
-        """End the connection."""
-        self._context.idle.pop(self, None)
-        if self._ending is None or self._ending.done():
-            self._ending = asyncio.get_running_loop().create_task(self._finish())
-
-    async def _finish(self) -> None:
-        if self._since is not None and self._end is not None:  # a request arrived meanwhile
-            await self._end()
-
-    def forget(self) -> None:
-        """Cancel the timer and drop the reference to the ended connection."""
-        self._end = None
+        for end in list(self.idle):
+            end()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+
+    def start_idle(self, end: Callable[[], None]) -> None:
+        """Start the idle time of a connection, again if it runs; `end` is called after it, and at the stop of posd."""
+        loop = asyncio.get_running_loop()
+        self.idle.pop(end, None)
+        self.idle[end] = loop.time()
+        if self.terminated.is_set():
+            end()
+        elif self._timer is None:
+            self._timer = loop.call_later(self.policy.keep_alive_seconds, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """End the connections that are idle for too long. One timer serves all of them."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for end, since in list(self.idle.items()):
+            over = since + self.policy.keep_alive_seconds
+            if loop.time() < over:
+                self._timer = loop.call_at(over, self._end_idle)
+                return
+            end()
 
 
 class HttpConnection(TCPServer):
@@ -237,21 +238,19 @@ class HttpConnection(TCPServer):
     def __init__(
         self,
         context: ListenerContext,
+        peer: str,
         state: dict[str, Any],
         reader: asyncio.StreamReader,
         writer: BoundedWriter,
-        unreadable: Callable[[RefusedRequest], Awaitable[int]],
     ) -> None:
-        """`unreadable`: called with unparsable input; returns the status of the response."""
-        config, loop = context.config, asyncio.get_running_loop()
-        super().__init__(ASGIWrapper(context.app), loop, config, context, state, reader, writer)
-        self._idle = self.idle_task = IdleTimeout(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
-        self.asgi = context.app
-        self.in_turn = context.in_turn
-        self._unreadable = unreadable
-        self._heads = context.heads
+        app, loop = ASGIWrapper(context.app), asyncio.get_running_loop()
+        super().__init__(app, loop, context.config, context, state, reader, writer)
+        self.idle_task = self  # type: ignore[assignment]
+        self.shared = context
+        self._peer = peer
         self._requests = RequestParser()
         self._exchange: HttpExchange | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._over = False
         self._said = False  # whether a response announced the close
         #: Set while no request is open.
@@ -271,21 +270,33 @@ class HttpConnection(TCPServer):
         self._client, self._server = hypercorns.client, hypercorns.server
         self.spawn = hypercorns.task_group.spawn
 
-    async def serve(self) -> None:
-        """Serve until either side closes. Raise OSError or ExceptionGroup if the connection breaks."""
-        try:
-            await self.run()
-        finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Break the reference cycles, so that buffers are freed at once."""
-        self._idle.forget()
+        del self.idle_task
+        self.shared.idle.pop(self.end_idle, None)
         self.writer.forget()
         self._requests.end()
         self._exchange = None
         if (error := self.reader.exception()) is not None:
             error.__traceback__ = error.__context__ = None
+
+    async def restart(self, *_: object) -> None:
+        """Start the idle time again."""
+        self.shared.start_idle(self.end_idle)
+
+    async def stop(self) -> None:
+        """Stop the idle time."""
+        self.shared.idle.pop(self.end_idle, None)
+
+    def end_idle(self) -> None:
+        """Close the connection, unless a request arrives meanwhile."""
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.get_running_loop().create_task(self._end_idle())
+
+    async def _end_idle(self) -> None:
+        if self.end_idle in self.shared.idle:
+            await self._gone()
+            self.writer.close()
 
     async def initiate(self) -> None:
         """Do nothing: the client sends first."""
@@ -326,7 +337,8 @@ class HttpConnection(TCPServer):
                     if event.expects and event is events[-1] and self._exchange is not None:
                         await self.send(_CONTINUE)
                 elif isinstance(event, RefusedRequest):
-                    await self._refuse(await self._unreadable(event))
+                    self.shared.noise.note(event.kind, self._peer, event.detail or None)
+                    await self._refuse(await self.shared.unreadable(event, self._peer))
                 elif self._exchange is None:
                     continue  # it got an early response, and the connection is over
                 elif event is END:
@@ -339,13 +351,13 @@ class HttpConnection(TCPServer):
             await self._exchange.begin()
 
     async def _open(self, head: RequestHead) -> None:
-        exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self._heads, head))
+        exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self.shared.heads, head))
         if self._over:  # it was pipelined, and the client has disconnected
             if not self._said:  # after an announced close a request counts as not received (RFC 9112, 9.6)
                 await exchange.gone()
             return
         self._free.clear()
-        await self._idle.stop()
+        await self.stop()
         self._exchange = exchange
 
     async def _refuse(self, status: int) -> None:
@@ -359,7 +371,7 @@ class HttpConnection(TCPServer):
         if exchange is not None:
             await exchange.gone()  # the app must learn that this request stays incomplete
         if exchange is None or not exchange.answer.started:
-            await self.send(ResponseEncoder(self._heads, _LAST).empty(status))
+            await self.send(ResponseEncoder(self.shared.heads, _LAST).empty(status))
         await self._end()
         self._over = True
 
@@ -385,7 +397,7 @@ class HttpConnection(TCPServer):
         stays = exchange is not None and exchange.whole and not exchange.answer.closes
         if stays and not self.context.terminated.is_set():
             self._free.set()
-            await self._idle.restart()
+            await self.restart()
         else:
             self._over = True
             self._said = exchange is not None and exchange.answer.closes
@@ -398,10 +410,6 @@ class HttpConnection(TCPServer):
             await self.protocol_send(Closed())
         except OSError:
             await self._gone()
-
-    async def _end_idle(self) -> None:
-        await self._gone()
-        self.writer.close()
 
     def _scope(self, head: RequestHead) -> HTTPScope:
         raw_path, _, query = head.target.partition(b"?")
@@ -456,7 +464,7 @@ class HttpExchange:
             await self._pieces.bring(_piece(b"", more=False))
             return
         pieces = self._hand_over(more=False)
-        if self._connection.in_turn:
+        if self._connection.shared.policy.in_turn:
             await self._run(pieces)
         else:
             self._connection.spawn(self._run, pieces)
@@ -474,16 +482,16 @@ class HttpExchange:
             if self._pieces is not None:
                 self._pieces.end()
 
-    def _hand_over(self, *, more: bool) -> "BodyChannel":
+    def _hand_over(self, *, more: bool) -> BodyChannel:
         body, self._body = bytes(self._body), bytearray()
         if not more:
             self._scope["state"][WHOLE] = body
         self._pieces = self._scope["state"]["pieces"] = BodyChannel(_piece(body, more=more))
         return self._pieces
 
-    async def _run(self, pieces: "BodyChannel") -> None:
+    async def _run(self, pieces: BodyChannel) -> None:
         try:
-            await self._connection.asgi(self._scope, pieces.take, self._send)
+            await self._connection.shared.app(self._scope, pieces.take, self._send)
         except Exception:
             log.exception("posd.internal_error", error_id=secrets.token_hex(8))
         finally:
@@ -540,60 +548,56 @@ def _piece(body: bytes | bytearray, *, more: bool) -> ASGIReceiveEvent:
     return {"type": "http.request", "body": bytes(body), "more_body": more}
 
 
-class BodyChannel:
-    """Pieces of a request's body, and whether its client is gone. One task takes them, another one adds them.
+async def serve(context: ListenerContext, connection: socket.socket, peer: str, state: dict[str, Any]) -> None:
+    """Serve an accepted connection until either side closes; count a failure.
 
-    At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
-    A client that disconnects while a queue is full would leave a connection and its tasks behind.
+    `state`: added to the state of its requests, for the app.
     """
-
-    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
-
-    def __init__(self, first: ASGIReceiveEvent) -> None:
-        self._piece: ASGIReceiveEvent | None = first
-        self._taker: asyncio.Future[None] | None = None
-        self._bringer: asyncio.Future[None] | None = None
-        #: Whether the client disconnected or got its response.
-        self.gone = False
-        #: Whether the newest data reached the client's socket, as far as the kernel reports.
-        self.delivered = False
-        #: Called when `gone` is set.
-        self.on_gone: Callable[[], None] | None = None
-        #: Returns the data to send in place of an unread rest. None: nothing is sent.
-        self.last_words: Callable[[], bytes] | None = None
-        #: Whether the response was cut off.
-        self.cut_off = False
-
-    async def take(self) -> ASGIReceiveEvent:
-        """Return the next piece (ASGI `receive`), or the disconnect, at each call, once the client is gone."""
-        while self._piece is None:
-            if self.gone:
-                return _GONE
-            self._taker = asyncio.get_running_loop().create_future()
-            await self._taker
-        piece, self._piece = self._piece, None
-        if self._bringer is not None:
-            _wake(self._bringer)
-        return piece
-
-    async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Add a piece, once there is room; drop it if the client is gone."""
-        while self._piece is not None and not self.gone:
-            self._bringer = asyncio.get_running_loop().create_future()
-            await self._bringer
-        if not self.gone:
-            self._piece = piece
-            _wake(self._taker)
-
-    def end(self) -> None:
-        """Set `gone`: the client disconnected or got its response. Later pieces are dropped."""
-        self.gone = True
-        _wake(self._bringer)
-        if self.on_gone is not None:
-            self.on_gone()
-        _wake(self._taker)
+    loop, tls, noise = asyncio.get_running_loop(), context.tls, context.noise
+    reader = asyncio.StreamReader(TERMINAL_AHEAD_BYTES if tls else TILL_AHEAD_BYTES)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    try:
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            connection,
+            ssl=tls,
+            ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if tls else None,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if tls else None,
+        )
+    except (OSError, EOFError) as error:  # ssl.SSLError and time-outs are OSErrors
+        if not context.refused(peer, error):
+            noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
+        connection.close()
+        # asyncio keeps the error, which would keep the connection until the next garbage collection
+        error.__traceback__ = None
+        return
+    transport.max_size = TERMINAL_READ_BYTES if tls else TILL_READ_BYTES  # type: ignore[attr-defined]
+    transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
+    if tls is not None:
+        transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - this runs as a task
+    context.transports[task] = transport
+    writer = BoundedWriter(transport, protocol, reader, loop)
+    state = {**context.policy.state, **state, "untaken": partial(untaken, transport)}
+    served = HttpConnection(context, peer, state, reader, writer)
+    try:
+        await served.run()
+    except asyncio.CancelledError as error:
+        error.__traceback__ = None  # breaks the reference cycle of error and task group, which keeps the connection
+    except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
+        noise.note("connection_broke", peer, type(error).__name__)
+    finally:
+        broken_by = reader.exception()
+        served.let_go()
+        if served.untaken:
+            noise.note("untaken_answer", peer)
+        if broken_by is not None:  # under TLS 1.3 after our side's handshake too
+            context.refused(peer, broken_by)
+        cut(transport)
 
 
-def _wake(waiting: "asyncio.Future[None] | None") -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
+def cut(transport: asyncio.Transport) -> None:
+    """Abort a connection, open or not."""
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
+        transport.abort()

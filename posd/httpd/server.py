@@ -9,10 +9,8 @@ import ctypes
 import socket
 import ssl
 import struct
-from asyncio import sslproto
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,14 +18,9 @@ from typing import Any
 
 from hypercorn.typing import ASGIFramework
 
-from posd.httpd.admission import AdmissionGate, ConnectionSlot, PeerQuotas, RejectedTraffic, SocketPeer
-from posd.httpd.connection import BoundedWriter, HttpConnection, ListenerContext, untaken
-from posd.httpd.messages import RefusedRequest
+from posd.httpd.admission import AdmissionGate, ConnectionSlot, ListenerPolicy, PeerQuotas, RejectedTraffic, SocketPeer
+from posd.httpd.connection import ListenerContext, cut, serve
 
-#: Longest TLS handshake, in seconds. A terminal's takes well under a second; a half one must not hold a place longer.
-TLS_HANDSHAKE_SECONDS = 10.0
-#: Longest shutdown of a TLS connection, in seconds: less than the stop may take.
-TLS_SHUTDOWN_SECONDS = 0.3
 #: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
 #: Work of one turn of accepting: 1 for a refused connection, more for a response or an admission. Other tasks run after
@@ -38,23 +31,6 @@ LOCAL_TURN_WORK = 512
 ADMISSION_WORK = 8
 ANSWER_WORK = 4
 LAN_PAUSE_SECONDS = 0.002
-#: Bytes read before the app asks for them. asyncio stores up to twice as much, of terminals a TLS record too. With less
-#: of a terminal, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
-#: response.
-TILL_AHEAD_BYTES = 1024 - 1
-TERMINAL_AHEAD_BYTES = 4 * 1024
-#: Bytes of one receive, from a till and from a terminal. asyncio's default is 256 KiB, for each of hundreds of
-#: connections.
-TILL_READ_BYTES = 2 * 1024
-TERMINAL_READ_BYTES = 4 * 1024
-#: Bytes of undeciphered TLS data before reading pauses: more than a record. asyncio's default is 256 KiB, deciphered at
-#: once.
-TLS_AHEAD_BYTES = 32 * 1024
-#: Bytes written beyond one piece of a response and not yet read. Our responses to terminals have a few hundred. The
-#: kernel buffers more before that (net.core.wmem_default, 208 KiB).
-WRITE_AHEAD_BYTES = 4 * 1024
-#: Buffer of each TLS connection, in bytes: a record. asyncio's default is 256 KiB, for each of hundreds.
-TLS_BUFFER_BYTES = 16 * 1024
 #: Seconds that the last accepted connections have to send a request before a stop closes idle ones. A client that just
 #: connected is about to send.
 LAST_WORDS_SECONDS = 0.05
@@ -73,53 +49,34 @@ _PEER_CREDENTIALS = struct.Struct("iII")
 #: From glibc's malloc.h.
 _M_ARENA_MAX = -8
 
-sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
-
-def _no_refusal(_peer: str, _error: BaseException) -> bool:
-    """Return False: without TLS no client refuses our certificate."""
-    return False
-
-
-async def _its_status(refused: RefusedRequest, _peer: str) -> int:
-    """Return the status that the parser chose."""
-    return refused.status
-
-
-@dataclass(eq=False)
 class HttpListener:
     """One listening socket and its connections.
 
-    `gate` admits connections on the LAN; the request's state `place` is the place, None without a gate. `senders`
-    admits them on a Unix socket; the state `sender` is the peer, None on the LAN. `in_turn`: the app does not need to
-    learn of a disconnect before its response. `refused` is called with the error that broke a connection, and returns
-    whether the client refused our certificate. `unreadable` is called with unparsable input and the peer, and returns
-    the status of the response.
+    `admission`: an `AdmissionGate` admits connections on the LAN, and the state `place` of a request is its place.
+    `PeerQuotas` admit them on a Unix socket, and the state `sender` is the peer. `now`: wall clock, for the Date of
+    responses.
     """
 
-    app: ASGIFramework
-    sock: socket.socket
-    _: KW_ONLY
-    #: Name in logs and metrics.
-    name: str
-    noise: RejectedTraffic
-    #: Wall clock, for the Date of responses.
-    now: Callable[[], datetime]
-    keep_alive_seconds: float
-    max_connections: int
-    in_turn: bool = False
-    gate: AdmissionGate | None = None
-    senders: PeerQuotas | None = None
-    tls: ssl.SSLContext | None = None
-    refused: Callable[[str, BaseException], bool] = _no_refusal
-    unreadable: Callable[[RefusedRequest, str], Awaitable[int]] = _its_status
-    state: dict[str, Any] = field(default_factory=dict)
-    #: Error of the newest accept, None if it succeeded.
-    accept_error: str | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self._context = ListenerContext(self.app, self.keep_alive_seconds, self.now, in_turn=self.in_turn)
-        self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
+    def __init__(
+        self,
+        app: ASGIFramework,
+        sock: socket.socket,
+        policy: ListenerPolicy,
+        noise: RejectedTraffic,
+        now: Callable[[], datetime],
+        admission: AdmissionGate | PeerQuotas | None = None,
+    ) -> None:
+        self.policy = policy
+        #: What its connections share; its two hooks can be set.
+        self.context = ListenerContext(app, policy, noise, now)
+        self._sock = sock
+        self._noise = noise
+        self._gate = admission if isinstance(admission, AdmissionGate) else None
+        self._senders = admission if isinstance(admission, PeerQuotas) else None
+        #: Error of the newest accept, None if it succeeded.
+        self.accept_error: str | None = None
+        self._connections = self.context.transports
         self._ended = 0  # connections since memory was returned
         self._trimming: asyncio.TimerHandle | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -128,7 +85,7 @@ class HttpListener:
     @property
     def port(self) -> int:
         """TCP port of the socket."""
-        port: int = self.sock.getsockname()[1]
+        port: int = self._sock.getsockname()[1]
         return port
 
     @property
@@ -144,7 +101,7 @@ class HttpListener:
     @property
     def lost_path(self) -> str | None:
         """Path of its Unix socket if that path does not lead to this socket; else None."""
-        path = self.sock.getsockname()
+        path = self._sock.getsockname()
         lost = isinstance(path, str) and (self._file is None or _file_at(path) != self._file)
         return path if lost else None
 
@@ -154,15 +111,15 @@ class HttpListener:
         return len(self._connections)
 
     def use_tls(self, context: ssl.SSLContext) -> None:
-        """Set the TLS context of new connections; open ones keep theirs."""
-        self.tls = context
+        """Set the TLS of new connections; open ones keep theirs."""
+        self.context.tls = context
 
     def start(self) -> None:
         """Listen and accept."""
-        self.sock.setblocking(False)
-        self.sock.listen(LOCAL_BACKLOG if self.gate is None else LAN_BACKLOG)
-        self._file = _file_at(self.sock.getsockname())
-        self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self.name}")
+        self._sock.setblocking(False)
+        self._sock.listen(LOCAL_BACKLOG if self._gate is None else LAN_BACKLOG)
+        self._file = _file_at(self._sock.getsockname())
+        self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self.policy.name}")
 
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, close idle connections, let open requests end, then abort the rest."""
@@ -170,40 +127,40 @@ class HttpListener:
             # Remove the reader first, then yield: a connection accepted at this moment would be lost with the cancelled
             # future. Remove it again with the cancellation: the task may have begun to wait again.
             loop = asyncio.get_running_loop()
-            loop.remove_reader(self.sock)
+            loop.remove_reader(self._sock)
             await asyncio.sleep(0)
-            loop.remove_reader(self.sock)
+            loop.remove_reader(self._sock)
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
-        self.sock.close()
-        if self.gate is None and self._connections:
+        self._sock.close()
+        if self._gate is None and self._connections:
             await asyncio.sleep(LAST_WORDS_SECONDS)
-        await self._context.terminate_idle()
+        await self.context.terminate_idle()
         if self._connections:
             await asyncio.wait(self._connections, timeout=grace_seconds)
         for task, transport in list(self._connections.items()):
             if transport is not None:
-                _cut(transport)
+                cut(transport)
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
-        if self.senders is not None:
-            self.senders.turned_away.close()
+        if self._senders is not None:
+            self._senders.turned_away.close()
         if self._trimming is not None:
             self._trimming.cancel()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        pause, most = (0, LOCAL_TURN_WORK) if self.gate is None else (LAN_PAUSE_SECONDS, LAN_TURN_WORK)
+        pause, most = (0, LOCAL_TURN_WORK) if self._gate is None else (LAN_PAUSE_SECONDS, LAN_TURN_WORK)
         while True:
             try:
-                work = self._take(*await loop.sock_accept(self.sock))
+                work = self._take(*await loop.sock_accept(self._sock))
                 with suppress(BlockingIOError):  # no more connections wait
                     while work < most:
-                        work += self._take(*self.sock.accept())
+                        work += self._take(*self._sock.accept())
                     await asyncio.sleep(pause)
             except OSError as error:
-                self.noise.note("accept_failed", self.name, error.strerror)
+                self._noise.note("accept_failed", self.policy.name, error.strerror)
                 self.accept_error = error.strerror or type(error).__name__
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 self.accept_error = None  # the next accept follows in the same step
@@ -211,16 +168,17 @@ class HttpListener:
     def _take(self, connection: socket.socket, address: Any) -> int:
         """Serve or refuse a connection; return the amount of work."""
         peer = address[0] if isinstance(address, tuple) else "local"
-        full = len(self._connections) >= self.max_connections
+        full = len(self._connections) >= self.policy.max_connections
         sender, place = _sender_of(connection), None
-        if self.senders is not None and sender is not None:
-            if not self.senders.enter(connection, sender, full=full):
+        if self._senders is not None and sender is not None:
+            if not self._senders.enter(connection, sender, full=full):
                 return ANSWER_WORK
-        elif full or (self.gate is not None and (place := self.gate.admit(peer)) is None):
+        elif full or (self._gate is not None and (place := self._gate.admit(peer)) is None):
             connection.close()
-            self.noise.note("too_many_connections", peer)
+            self._noise.note("too_many_connections", peer)
             return 1
-        task = asyncio.get_running_loop().create_task(self._serve(connection, peer, place, sender))
+        state = {"uid": sender.uid if sender is not None else None, "sender": sender, "place": place}
+        task = asyncio.get_running_loop().create_task(serve(self.context, connection, peer, state))
         self._connections[task] = None
         task.add_done_callback(partial(self._forget, place, sender))
         if place is not None:
@@ -229,8 +187,8 @@ class HttpListener:
 
     def _forget(self, place: ConnectionSlot | None, sender: SocketPeer | None, task: asyncio.Task[None]) -> None:
         del self._connections[task]
-        if self.senders is not None and sender is not None:
-            self.senders.leave(sender)
+        if self._senders is not None and sender is not None:
+            self._senders.leave(sender)
         if place is not None:
             place.leave()
         if place is not None or len(self._connections) >= TRIM_CONNECTIONS:  # a few tills leave little memory behind
@@ -245,64 +203,11 @@ class HttpListener:
 
     def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
         """Abort an unproven connection at once."""
-        self.noise.note("unproven_cut", peer)
+        self._noise.note("unproven_cut", peer)
         transport = self._connections.get(task)
         if transport is not None:
-            _cut(transport)
+            cut(transport)
         task.cancel()
-
-    async def _serve(
-        self, connection: socket.socket, peer: str, place: ConnectionSlot | None, sender: SocketPeer | None
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(TERMINAL_AHEAD_BYTES if self.tls else TILL_AHEAD_BYTES)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        try:
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: protocol,
-                connection,
-                ssl=self.tls,
-                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if self.tls else None,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self.tls else None,
-            )
-        except (OSError, EOFError) as error:  # ssl.SSLError and time-outs are OSErrors
-            if not self.refused(peer, error):
-                self.noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
-            connection.close()
-            # asyncio keeps the error, which would keep the connection until the next garbage collection
-            error.__traceback__ = None
-            return
-        transport.max_size = TERMINAL_READ_BYTES if self.tls else TILL_READ_BYTES  # type: ignore[attr-defined]
-        transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
-        if self.tls is not None:
-            transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - this runs as a task
-        self._connections[task] = transport
-        writer = BoundedWriter(transport, protocol, reader, loop)
-        state = self.state | {
-            "uid": sender.uid if sender is not None else None,
-            "sender": sender,
-            "place": place,
-            "untaken": partial(untaken, transport),
-        }
-        served = HttpConnection(self._context, state, reader, writer, partial(self._answer_unreadable, peer))
-        try:
-            await served.serve()
-        except asyncio.CancelledError as error:
-            error.__traceback__ = None  # breaks the reference cycle of error and task group, which keeps the connection
-        except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
-            self.noise.note("connection_broke", peer, type(error).__name__)
-        finally:
-            if served.untaken:
-                self.noise.note("untaken_answer", peer)
-            if (broken_by := reader.exception()) is not None:  # under TLS 1.3 after our side's handshake too
-                self.refused(peer, broken_by)
-            _cut(transport)
-
-    async def _answer_unreadable(self, peer: str, refused: RefusedRequest) -> int:
-        self.noise.note(refused.kind, peer, refused.detail or None)
-        return await self.unreadable(refused, peer)
 
 
 def _sender_of(connection: socket.socket) -> SocketPeer | None:
@@ -321,12 +226,6 @@ def _file_at(address: object) -> tuple[int, int] | None:
             found = Path(address).stat()
             return found.st_dev, found.st_ino
     return None
-
-
-def _cut(transport: asyncio.Transport) -> None:
-    """Abort a connection, open or not."""
-    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
-        transport.abort()
 
 
 def give_memory_back() -> None:

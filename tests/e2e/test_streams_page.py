@@ -11,7 +11,7 @@ from posd.api.service import FeedPage, Notice
 from posd.calls import streams
 from posd.calls.parameters import DEFAULT_LIMIT, MAX_LIMIT
 from posd.httpd import connection
-from posd.httpd.server import WRITE_AHEAD_BYTES
+from posd.httpd.connection import WRITE_AHEAD_BYTES
 from posd.records import pages
 from tests.support.events import APPROVED
 from tests.support.shop import Shop, open_shop

@@ -601,16 +601,16 @@ _ALL: Final = (
         "httpd",
         "A connection on which nothing comes stays open.",
         Change(
-            http_connection.IdleTimeout._look,
-            "if loop.time() >= over:\n        self.end()",
-            "if loop.time() >= over:\n        pass",
+            http_connection.ListenerContext._end_idle,
+            "            return\n        end()",
+            "            return\n        pass",
         ),
     ),
     Break(
         "keep-alive-short",
         "httpd",
         "A connection is ended as idle while its request is being answered.",
-        Change(http_connection.IdleTimeout.stop, "self._since = None", "pass"),
+        Change(http_connection.HttpConnection.stop, "self.shared.idle.pop(self.end_idle, None)", "pass"),
     ),
     Break(
         "no-places",

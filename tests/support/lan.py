@@ -18,7 +18,7 @@ from posd.base.clocks import monotonic, wall
 from posd.base.ids import Channel
 from posd.config import load
 from posd.daemon import sockets
-from posd.httpd.admission import AdmissionGate, RejectedTraffic
+from posd.httpd.admission import AdmissionGate, ListenerPolicy, RejectedTraffic
 from posd.httpd.server import HttpListener
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.inbox import Inbox
@@ -104,13 +104,14 @@ async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any
         listener = HttpListener(
             WebhookApp((transactions(inbox, 100_000),), urls, noise),
             sock,
-            name="test",
-            noise=noise,
-            now=wall,
-            gate=gate or AdmissionGate(lambda: ["127.0.0.1"], clock=monotonic),
-            tls=tls.load(files.certificate, files.private_key, None).context,
-            **{"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True} | limits,
+            ListenerPolicy(
+                name="test", **{"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True} | limits
+            ),
+            noise,
+            wall,
+            gate or AdmissionGate(lambda: ["127.0.0.1"], clock=monotonic),
         )
+        listener.use_tls(tls.load(files.certificate, files.private_key, None).context)
         listener.start()
         stack.push_async_callback(listener.close, SHORT)
         with capture_logs() as lines:

@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 
 from posd.base.clocks import wall
 from posd.httpd import bodies
-from posd.httpd.admission import RejectedTraffic
-from posd.httpd.connection import BodyChannel, HttpConnection, HttpExchange, IdleTimeout
+from posd.httpd.admission import ListenerPolicy, RejectedTraffic
+from posd.httpd.bodies import BodyChannel
+from posd.httpd.connection import HttpConnection, HttpExchange
 from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
 from tests.support.webhooks import Answer, parse
@@ -45,12 +46,9 @@ class House:
         self.listener = HttpListener(
             self._app,
             sock,
-            name="test",
-            noise=self.noise,
-            now=wall,
-            keep_alive_seconds=keep_alive_seconds,
-            max_connections=10,
-            in_turn=in_turn,
+            ListenerPolicy(name="test", keep_alive_seconds=keep_alive_seconds, max_connections=10, in_turn=in_turn),
+            self.noise,
+            wall,
         )
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
@@ -268,13 +266,15 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
 
 
-async def served(house: House) -> IdleTimeout:
-    """Wait until a connection is being read from; return what ends it when nothing is under way."""
-    idle = house.listener._context.idle
+async def served(house: House) -> HttpConnection:
+    """Wait until a connection is being read from; return it."""
+    idle = house.listener.context.idle
     async with asyncio.timeout(PATIENCE):
         while not idle:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.001)
-    return next(iter(idle))
+    end: Any = next(iter(idle))
+    assert isinstance(end.__self__, HttpConnection)
+    return end.__self__
 
 
 # One request, and its pieces
@@ -634,7 +634,7 @@ async def test_a_connection_that_ends_by_itself_as_it_is_to_be_ended_is_no_fault
     assert transport is not None
     transport.abort()
     await asyncio.sleep(0)  # the loss of the connection is known, and not yet told to who reads
-    idle.end()
+    idle.end_idle()
     ending = idle._ending
     await house.empty()
     assert ending is not None
@@ -647,7 +647,7 @@ async def test_a_request_that_comes_as_its_connection_is_to_be_ended_is_answered
     idle = await served(house)
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
-    idle.end()  # as the timer does, which has just run out
+    idle.end_idle()  # as the timer does, which has just run out
     ending = idle._ending
     assert ending is not None
     await ending
@@ -655,31 +655,30 @@ async def test_a_request_that_comes_as_its_connection_is_to_be_ended_is_answered
     assert (await client.answer()).status == 200
     client.send(request("/"))
     assert (await client.answer()).status == 200
-    idle.end()
+    idle.end_idle()
     assert await client.rest() == b""
     client.writer.close()
 
 
 async def test_an_idle_connection_is_ended_in_time_and_no_timer_is_left(hasty: House) -> None:
     client = await hasty.connect()
-    idle = await served(hasty)
     client.send(request("/") * 3)
     for _ in range(3):
         assert (await client.answer()).status == 200
     assert await client.rest() == b""
     await hasty.empty()
-    assert idle._timer is None
-    assert not hasty.listener._context.idle
+    assert hasty.listener.context._timer is None
+    assert not hasty.listener.context.idle
     client.writer.close()
 
 
 async def test_a_request_under_way_is_no_idle_connection(hasty: House) -> None:
     client = await hasty.connect()
-    idle = await served(hasty)
+    await served(hasty)
     client.send(request("/wait"))
     await hasty.hears(("/wait", b""))
     async with asyncio.timeout(PATIENCE):
-        while idle._timer is not None:  # noqa: ASYNC110 - it has run out, and nothing was to be ended
+        while hasty.listener.context._timer is not None:  # noqa: ASYNC110 - it has run out, and nothing was to be ended
             await asyncio.sleep(0.001)
     hasty.go.set()
     assert (await client.answer()).status == 200
@@ -703,9 +702,7 @@ ENDS: dict[str, bytes] = {
 
 def kept() -> int:
     """Return how many parts of connections there are, of those that came after `gc.freeze`."""
-    return sum(
-        isinstance(item, (HttpConnection, HttpExchange, RequestParser, IdleTimeout)) for item in gc.get_objects()
-    )
+    return sum(isinstance(item, (HttpConnection, HttpExchange, RequestParser)) for item in gc.get_objects())
 
 
 @pytest.fixture
@@ -768,7 +765,11 @@ async def test_what_was_sent_to_a_client_that_has_closed_is_not_delivered(tmp_pa
         sock.bind(str(tmp_path / "s"))
         sock.listen()
         listener = HttpListener(
-            app, sock, name="test", noise=RejectedTraffic(), now=wall, keep_alive_seconds=PATIENCE, max_connections=10
+            app,
+            sock,
+            ListenerPolicy(name="test", keep_alive_seconds=PATIENCE, max_connections=10),
+            RejectedTraffic(),
+            wall,
         )
         listener.start()
         for path, expected in (("/open", True), ("/closed", False)):

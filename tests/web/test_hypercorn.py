@@ -10,7 +10,8 @@ from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 
 from posd.base.clocks import wall
-from posd.httpd.connection import HttpConnection, IdleTimeout, ListenerContext, http_config
+from posd.httpd.admission import ListenerPolicy, RejectedTraffic
+from posd.httpd.connection import HttpConnection, ListenerContext
 
 POSD = Path(__file__).parents[2] / "posd"
 
@@ -20,15 +21,21 @@ def test_hypercorns_server_has_no_other_places() -> None:
     reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}
     assert own == {"__init__", "__await__", "run", "protocol_send"} | reading
     assert (own - {"__init__"}) & set(vars(HttpConnection)) == {"_read_data"}  # posd overrides no other
-    assert {"initiate", "handle"} <= set(vars(HttpConnection))
-    assert {"restart", "stop"} <= set(vars(IdleTimeout))
+    # Its protocol, and the task that ends an idle connection.
+    assert {"initiate", "handle", "restart", "stop"} <= set(vars(HttpConnection))
+
+
+async def nothing(*_: object) -> None:
+    """Answer no request."""
+
+
+def made() -> ListenerContext:
+    policy = ListenerPolicy(name="test", keep_alive_seconds=1.5, max_connections=1)
+    return ListenerContext(nothing, policy, RejectedTraffic(), wall)
 
 
 async def test_an_end_begins_with_the_context() -> None:
-    async def nothing(*_: object) -> None:
-        """Answer no request."""
-
-    context = ListenerContext(nothing, 1.5, wall, in_turn=True)
+    context = made()
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()
     await context.terminate_idle()
@@ -36,10 +43,10 @@ async def test_an_end_begins_with_the_context() -> None:
 
 
 def test_the_settings_are_hypercorns_own() -> None:
-    made, plain = http_config(1.5), Config()
-    changed = {name for name in vars(made) if getattr(made, name) != getattr(plain, name)}
+    given, plain = made().config, Config()
+    changed = {name for name in vars(given) if getattr(given, name) != getattr(plain, name)}
     assert changed == {"errorlog", "include_server_header", "keep_alive_timeout"}
-    assert made.read_timeout is None  # the idle time is the limit
+    assert given.read_timeout is None  # the idle time is the limit
 
 
 def test_one_module_of_the_server_knows_hypercorn_and_others_only_its_types() -> None:

@@ -3,7 +3,8 @@
 import asyncio
 
 from posd.base.clocks import wall
-from posd.httpd.connection import IdleTimeout, ListenerContext
+from posd.httpd.admission import ListenerPolicy, RejectedTraffic
+from posd.httpd.connection import ListenerContext
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 
@@ -22,14 +23,17 @@ async def nothing(*_: object) -> None:
 def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
     loop = VirtualLoop(Network(1))
     ended: list[float] = []
+    policy = ListenerPolicy(name="test", keep_alive_seconds=SECONDS, max_connections=1)
+    context = ListenerContext(nothing, policy, RejectedTraffic(), wall)
 
-    async def end() -> None:
+    def end() -> None:
         ended.append(loop.time())
+        context.idle.pop(end)
 
     async def be_idle() -> None:
         since = rounded_down(SECONDS)
         await asyncio.sleep(since - loop.time())
-        await IdleTimeout(ListenerContext(nothing, SECONDS, wall, in_turn=True), SECONDS, end).restart()
+        context.start_idle(end)
         await asyncio.sleep(2 * SECONDS)
 
     loop.run_until_complete(be_idle())  # raises Stuck where the loop turns without end

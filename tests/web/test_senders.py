@@ -15,7 +15,7 @@ import pytest
 from posd.base.clocks import wall
 from posd.daemon import sockets
 from posd.httpd import bodies, server
-from posd.httpd.admission import MAX_TURNED_AWAY, PeerQuotas, RejectedTraffic, SocketPeer
+from posd.httpd.admission import MAX_TURNED_AWAY, ListenerPolicy, PeerQuotas, RejectedTraffic, SocketPeer
 from posd.httpd.server import HttpListener
 from tests.support.senders import ask_on, process
 
@@ -65,12 +65,10 @@ async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
         listener = HttpListener(
             answer,
             sockets.unix_socket(path, ""),
-            name="till.sock",
-            noise=RejectedTraffic(),
-            now=wall,
-            keep_alive_seconds=PATIENCE,
-            max_connections=OF_SOCKET,
-            senders=PeerQuotas(OF_PROCESS, of_user, on_full),
+            ListenerPolicy(name="till.sock", keep_alive_seconds=PATIENCE, max_connections=OF_SOCKET),
+            RejectedTraffic(),
+            wall,
+            PeerQuotas(OF_PROCESS, of_user, on_full),
         )
         here = Here(path, listener)
         listener.start()
@@ -137,7 +135,7 @@ async def test_those_that_are_turned_away_are_few_and_gone_in_a_second_though_th
         with process(here.path, OF_PROCESS) as held, ExitStack() as stack:
             assert await here.statuses(held) == [200] * OF_PROCESS
             greedy = stack.enter_context(process(here.path, OF_PROCESS + many))
-            waiting = here.listener.senders.turned_away._waiting  # type: ignore[union-attr]
+            waiting = here.listener._senders.turned_away._waiting  # type: ignore[union-attr]
             for item in greedy[-many:]:
                 asked = await asyncio.open_unix_connection(sock=item.dup())
                 assert len(waiting) <= MAX_TURNED_AWAY

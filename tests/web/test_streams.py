@@ -21,12 +21,13 @@ from posd.base.clocks import wall
 from posd.calls import app, streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import CallContext
-from posd.calls.route import BoundRoute, Route
+from posd.calls.route import Route
 from posd.calls.streams import wants_stream
 from posd.daemon import sockets
 from posd.httpd import connection
-from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import WRITE_AHEAD_BYTES, HttpListener
+from posd.httpd.admission import ListenerPolicy, RejectedTraffic
+from posd.httpd.connection import WRITE_AHEAD_BYTES
+from posd.httpd.server import HttpListener
 from posd.payments.handlers import name
 from posd.records.pages import FeedPosition
 from posd.records.quotas import Quotas
@@ -107,26 +108,26 @@ async def house() -> AsyncIterator[House]:
         context = CallContext(store, lambda: datetime.now(UTC), quotas, lambda: None, lambda _approvals: None)
         app = LocalApp(
             (
-                BoundRoute(
+                (
                     next(row for row in routes.SERVICE_ROUTES if row.path == "/v1/feed"),
                     FeedStream(context, lambda: False).answer,
                 ),
-                BoundRoute(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
-                BoundRoute(
-                    Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)
-                ),
+                (Route("GET", "/v1/large", "large", "A large answer.", {}), large),
+                (Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)),
             ),
             quotas.in_flight,
         )
         listener = HttpListener(
             app,
             sockets.unix_socket(path, ""),
-            name="till.sock",
-            noise=noise,
-            now=wall,
-            keep_alive_seconds=PATIENCE,
-            max_connections=2000,
-            state={"admin": False, "feed": False},
+            ListenerPolicy(
+                name="till.sock",
+                keep_alive_seconds=PATIENCE,
+                max_connections=2000,
+                state={"admin": False, "feed": False},
+            ),
+            noise,
+            wall,
         )
         listener.start()
         house = House(store, context, path, listener, noise)

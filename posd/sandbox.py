@@ -27,8 +27,8 @@ from urllib.parse import quote
 
 import httpx2
 
-import posd.tls
 from posd.client import Posd
+from posd.tls import issue
 
 LOOPBACK = "127.0.0.1"
 #: Names of the two processes.
@@ -352,8 +352,8 @@ class Sandbox:
         self._closing.callback(self.terminal.close)
         for name in ("run", "terminal"):
             (self.directory / name).mkdir()
-        self._own = posd.tls.init(self.directory / "posd" / "tls", names=["localhost"], addresses=[LOOPBACK])
-        self._theirs = posd.tls.init(self.directory / "terminal" / "tls", names=["localhost"], addresses=[LOOPBACK])
+        self._own = issue.init(self.directory / "posd" / "tls", names=["localhost"], addresses=[LOOPBACK])
+        self._theirs = issue.init(self.directory / "terminal" / "tls", names=["localhost"], addresses=[LOOPBACK])
         self._port, terminal_port = self._hold_port(), self._hold_port()
         self.terminal.base_url = f"https://{LOOPBACK}:{terminal_port}"
         self._write_config()

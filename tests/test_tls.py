@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from posd import tls
 from posd.base import files as base_files
 from posd.tls import TlsError, TlsFiles, authority, issue
-from posd.tls.files import _time
 
 NAMES = ["pos.shop.example", "localhost"]
 ADDRESSES = ["127.0.0.1", "::1", "10.0.0.9"]
@@ -39,7 +38,7 @@ PEM_END = "-----END CERTIFICATE-----\n"
 
 @pytest.fixture
 def made(tmp_path: Path) -> TlsFiles:
-    return tls.init(tmp_path / "tls", names=NAMES, addresses=ADDRESSES)
+    return issue.init(tmp_path / "tls", names=NAMES, addresses=ADDRESSES)
 
 
 def strict(ca: Path) -> ssl.SSLContext:
@@ -84,7 +83,7 @@ def test_another_name_is_refused(made: TlsFiles, name: str) -> None:
 
 
 def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
-    other = tls.init(tmp_path / "other", names=NAMES, addresses=ADDRESSES)
+    other = issue.init(tmp_path / "other", names=NAMES, addresses=ADDRESSES)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(
             tls.load(made.certificate, made.private_key, None).context, strict(other.ca_certificate), "localhost"
@@ -128,13 +127,13 @@ def test_files_are_private_and_nothing_else_is_left(made: TlsFiles) -> None:
 def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
     directory = tmp_path / "tls"
     directory.mkdir(mode=0o755)
-    tls.init(directory, names=NAMES, addresses=[])
+    issue.init(directory, names=NAMES, addresses=[])
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
 def test_the_ca_is_kept(made: TlsFiles) -> None:
     ca, key, server = (path.read_bytes() for path in (made.ca_certificate, made.ca_key, made.certificate))
-    tls.init(made.ca_certificate.parent, names=["new.lan"], addresses=[])
+    issue.init(made.ca_certificate.parent, names=["new.lan"], addresses=[])
     assert (made.ca_certificate.read_bytes(), made.ca_key.read_bytes()) == (ca, key)
     assert made.certificate.read_bytes() != server
     shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "new.lan")
@@ -142,7 +141,7 @@ def test_the_ca_is_kept(made: TlsFiles) -> None:
 
 def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
     before = tls.describe(made.ca_certificate)
-    tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
+    issue.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     after = tls.describe(made.ca_certificate)
     assert before.subject != after.subject
     assert before.fingerprint_sha256 != after.fingerprint_sha256
@@ -151,7 +150,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(days=100))
-    tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
+    issue.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     assert tls.describe(made.certificate).not_after == tls.describe(made.ca_certificate).not_after
 
 
@@ -173,13 +172,13 @@ def test_names_that_cannot_stand_in_a_certificate(
     tmp_path: Path, names: list[str], addresses: list[str], message: str
 ) -> None:
     with pytest.raises(tls.SubjectError, match=message):
-        tls.init(tmp_path / "tls", names=names, addresses=addresses)
+        issue.init(tmp_path / "tls", names=names, addresses=addresses)
     assert not (tmp_path / "tls").exists()
 
 
 def test_a_long_name_is_kept_whole_where_it_counts(tmp_path: Path) -> None:
     name = f"{'a' * 60}.{'b' * 60}.example"
-    made = tls.init(tmp_path / "tls", names=[name], addresses=[])
+    made = issue.init(tmp_path / "tls", names=[name], addresses=[])
     assert tls.describe(made.certificate).names == (name,)
     shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
 
@@ -193,7 +192,7 @@ def garble(path: Path) -> None:
 
 
 def swap(path: Path) -> None:
-    tls.init(path.parent / "other", names=NAMES, addresses=[])
+    issue.init(path.parent / "other", names=NAMES, addresses=[])
     shutil.copy(path.parent / "other" / path.name, path)
 
 
@@ -214,21 +213,21 @@ def test_a_broken_ca_is_told_and_nothing_is_changed(
     harm(made.certificate.parent / file)
     before = made.certificate.read_bytes()
     with pytest.raises(TlsError, match=rf"(?s){message}.*--force"):
-        tls.init(made.certificate.parent, names=NAMES, addresses=[])
+        issue.init(made.certificate.parent, names=NAMES, addresses=[])
     assert made.certificate.read_bytes() == before
 
 
 def test_an_expired_ca_is_told(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(hours=12))
-    tls.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
+    issue.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
     with pytest.raises(TlsError, match=r"has expired .* --force"):
-        tls.init(made.certificate.parent, names=NAMES, addresses=[])
+        issue.init(made.certificate.parent, names=NAMES, addresses=[])
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TlsError, match=r"cannot read or write the certificates in .*file/tls: Not a directory"):
-        tls.init(tmp_path / "file/tls", names=NAMES, addresses=[])
+        issue.init(tmp_path / "file/tls", names=NAMES, addresses=[])
 
 
 @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ def test_a_certificate_outside_its_time(
 ) -> None:
     monkeypatch.setattr(issue, "BACKDATED", backdated)
     monkeypatch.setattr(issue, "SERVER_LIFETIME", lifetime)
-    made = tls.init(tmp_path / "tls", names=NAMES, addresses=[])
+    made = issue.init(tmp_path / "tls", names=NAMES, addresses=[])
     with pytest.raises(TlsError, match=message):
         tls.load(made.certificate, made.private_key, datetime.now(UTC))
 
@@ -374,7 +373,7 @@ def test_one_command_at_a_time_makes_certificates(made: TlsFiles) -> None:
     directory, before = made.certificate.parent, made.certificate.read_bytes()
     lock = base_files.lock(directory / ".lock")
     try:
-        for make in (lambda: tls.renew(directory), lambda: tls.init(directory, names=NAMES, addresses=[])):
+        for make in (lambda: issue.renew(directory), lambda: issue.init(directory, names=NAMES, addresses=[])):
             with pytest.raises(TlsError, match="another command is making certificates"):
                 make()
         assert made.certificate.read_bytes() == before
@@ -404,12 +403,6 @@ def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, 
     assert {address.version for address in found} <= versions
     local = {ipaddress.ip_address(text) for text in tls.local_addresses()}
     assert found == {address for address in local if not address.is_loopback and address.version in versions}
-
-
-@pytest.mark.parametrize("month", range(1, 13))
-def test_a_time_is_read_as_openssl_prints_it(month: int) -> None:
-    text = datetime(2028, month, month + 2, 9, 4, 3, tzinfo=UTC).strftime("%b %e %H:%M:%S %Y GMT")
-    assert _time(text).timestamp() == ssl.cert_time_to_seconds(text)
 
 
 def test_what_a_certificate_lacks(made: TlsFiles) -> None:
@@ -445,9 +438,9 @@ def test_what_the_ca_may_not_vouch_for_is_refused_where_it_is_named_and_else_lef
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(tls.SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):
-        tls.init(made.ca_certificate.parent, names=["new.example"], addresses=["8.8.8.8"])
+        issue.init(made.ca_certificate.parent, names=["new.example"], addresses=["8.8.8.8"])
     monkeypatch.setattr(issue, "local_addresses", lambda: ["8.8.8.8", "10.1.1.1"])
-    tls.renew(made.ca_certificate.parent)
+    issue.renew(made.ca_certificate.parent)
     assert set(tls.describe(made.certificate).addresses) == {*ADDRESSES, "10.1.1.1"}
 
 
@@ -461,9 +454,9 @@ def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_goes_on(
     end = tls.describe(made.ca_certificate).not_after
     monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
     assert bool(issue.ca_reasons(made)) is following
-    tls.renew(directory)
+    issue.renew(directory)
     assert made.next_ca_certificate.exists() is following
-    tls.renew(directory)
+    issue.renew(directory)
     assert made.ca_certificate.read_bytes() == old
 
 
@@ -473,10 +466,10 @@ def test_at_the_end_of_the_old_ca_the_new_one_signs(
 ) -> None:
     directory, end = made.ca_certificate.parent, tls.describe(made.ca_certificate).not_after
     monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=200))
-    tls.renew(directory)
+    issue.renew(directory)
     new, key = made.next_ca_certificate.read_bytes(), made.next_ca_key.read_bytes()
     monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
-    tls.renew(directory)
+    issue.renew(directory)
     assert (made.ca_certificate.read_bytes() == new, made.ca_key.read_bytes() == key) == (follows, follows)
     assert made.next_ca_key.exists() is not follows
     assert issue.issued_by(made.certificate, made.ca_certificate)
@@ -485,12 +478,12 @@ def test_at_the_end_of_the_old_ca_the_new_one_signs(
 @pytest.mark.parametrize("lost", ["next_ca_key", "next_ca_certificate"])
 def test_a_power_loss_while_one_ca_follows_another_is_finished(made: TlsFiles, lost: str) -> None:
     directory = made.ca_certificate.parent
-    tls.renew(directory, new_ca=True)
+    issue.renew(directory, new_ca=True)
     if lost == "next_ca_key":  # the end of the overlap
         made.next_ca_key.replace(made.ca_key)
     else:  # its beginning
         made.next_ca_certificate.unlink()
-    tls.renew(directory)
+    issue.renew(directory)
     assert issue.issued_by(made.certificate, made.ca_certificate)
     assert not made.next_ca_key.exists()
     assert not made.next_ca_certificate.exists()
@@ -500,5 +493,5 @@ def test_the_key_of_the_ca_can_be_a_credential(made: TlsFiles, tmp_path: Path, m
     (tmp_path / "credentials").mkdir()
     made.ca_key.rename(tmp_path / "credentials" / authority.CREDENTIAL)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
-    tls.renew(made.ca_certificate.parent)
+    issue.renew(made.ca_certificate.parent)
     assert issue.issued_by(made.certificate, made.ca_certificate)

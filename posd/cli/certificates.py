@@ -18,6 +18,7 @@ from posd.cli.app.connection import Problem, Unreachable, connect
 from posd.cli.app.output import Output, Pair
 from posd.client.connection import probe
 from posd.config import Config
+from posd.tls.certificate import digest
 from posd.tls.files import CertificateNotShown, shown_certificate
 
 #: bytes of a fingerprint in one line, when people compare it with another screen.
@@ -123,10 +124,8 @@ class RunningDaemon:
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
             with suppress(CertificateNotShown):  # a busy machine; it may be there the next time
-                if (
-                    tls.describe_der(shown_certificate(self.host, self.port, seconds=ASK_SECONDS)).fingerprint_sha256
-                    == fingerprint
-                ):
+                shown = shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
+                if digest(shown, "certificate") == fingerprint:
                     return True
             if time.monotonic() >= end:
                 return False

@@ -22,6 +22,7 @@ from posd.cli.certificates import document, folded, grouped, own, pair, tell, wa
 from posd.cli.explain.catalogue import say
 from posd.cli.operate.config import load_as_owner
 from posd.config import Config
+from posd.tls import issue
 from posd.tls.files import there
 from posd.tls.issue import ca_reasons
 from posd.upkeep.known_ca import REMEDY, lost_beside
@@ -102,7 +103,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             fail(output, daemon.clock_doubt)
         new_ca = force or not there(made.ca_certificate)
         drop_lost_output()
-        tls.init(
+        issue.init(
             directory,
             names=names or tls.local_names(),
             addresses=addresses or tls.local_addresses(),
@@ -181,7 +182,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
         drop_lost_output()
         before = tls.describe(made.ca_certificate).fingerprint_sha256 if there(made.ca_certificate) else ""
-        tls.renew(config.database.tls_directory, new_ca=new_ca, end_old_ca=end_old_ca, called=wanted(config))
+        issue.renew(config.database.tls_directory, new_ca=new_ca, end_old_ca=end_old_ca, called=wanted(config))
         info, ca = tls.describe(made.certificate), tls.describe(made.ca_certificate)
     except tls.TlsError as error:
         fail(output, error)

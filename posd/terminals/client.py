@@ -41,6 +41,7 @@ from posd.terminals.authentication import (
 from posd.terminals.exchange import ClientExchange, ExchangeFailed, HttpAnswer, request_bytes
 from posd.terminals.trust import WORDS, Reached, TerminalTrust, Unreached, fingerprint, probe
 from posd.tls import server_hostname
+from posd.tls.certificate import has_serial
 
 #: Seconds before the next address of a name is tried in parallel (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
@@ -225,7 +226,7 @@ class TerminalAccess:
         found = fingerprint(certificate)
         if found is not None and found != self._looked_at and self._trust.serial:
             self._looked_at = found
-            if trust.bears(certificate or b"", self._trust.serial):
+            if has_serial(certificate or b"", self._trust.serial):
                 self._bearing.add(found)
         return found
 

@@ -10,13 +10,11 @@ import errno
 import functools
 import hashlib
 import hmac
-import ipaddress
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -24,13 +22,18 @@ import msgspec
 from posd.base import tls_contexts
 from posd.base.tls_contexts import NO_CHECK_TIME
 from posd.config import Pin
-from posd.tls import server_hostname
+from posd.tls import CertificateInfo, server_hostname
+from posd.tls.certificate import digest, read_certificate
 
 # OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl has no names for them.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, self-signed (2), no local issuer, no leaf signature
+
+
+#: Most characters of the names in a certificate, and of its issuer, in a message.
+MAX_TEXT = 240
 
 
 class AnotherFingerprint(ssl.SSLCertVerificationError):
@@ -113,11 +116,6 @@ def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
     return PinnedObject
 
 
-def digest(certificate: bytes, kind: Literal["certificate", "public key"]) -> str:
-    """Return the SHA-256 (hex) of a certificate (DER), or of its public key. Raise ValueError if it is none."""
-    return hashlib.sha256(certificate if kind == "certificate" else public_key(certificate)).hexdigest()
-
-
 def refusal(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
     """Return the refused certificate's error behind an error, else None."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
@@ -144,7 +142,7 @@ def words(
 
 def _reason(
     error: ssl.SSLCertVerificationError,
-    certificate: "PeerCertificate | None",
+    certificate: CertificateInfo | None,
     expected: str,
     given: TerminalTrust,
     now: datetime,
@@ -159,12 +157,12 @@ def _reason(
         since = f" before {certificate.not_before:%Y-%m-%d %H:%M} UTC" if certificate is not None else ""
         return f"is not valid yet{since}: set the clock of this machine right ({now:%Y-%m-%d %H:%M} UTC)"
     if code in _WRONG_NAME:
-        has = ", ".join(certificate.names) if certificate is not None else ""
+        has = clean(", ".join((*certificate.names, *certificate.addresses))) if certificate is not None else ""
         if not has:
             return f"is not for {expected}: pin its fingerprint (posd terminals pin), if it is the right terminal"
         return f"is not for {expected}, it is for {has}: if it is the right terminal, set server_name to one of these"
     if code in _UNKNOWN_ISSUER:
-        by = "was issued by a CA" if certificate is None else f"was issued by {certificate.issuer}"
+        by = "was issued by a CA" if certificate is None else f"was issued by {clean(certificate.issuer)}"
         if certificate is not None and certificate.self_signed:
             by = "is signed by itself"
         if given.ca_file is None and not given.trusts_system:
@@ -293,171 +291,6 @@ def _unreached(error: OSError | ValueError) -> Unreached:
     return Unreached("its name cannot be looked up")
 
 
-# Fields of a certificate, read from its DER form. They explain a refusal, and show whether a verified certificate has a
-# serial (`bears`). They decide nothing else.
-#
-# The daemon loads no library for certificates (`posd.tls`), and OpenSSL does not return a refused one. So this reads a
-# few fields of X.509 (RFC 5280, 4.1): in DER everything is a tag, a length and content (X.690, 8.1). The input is
-# untrusted: lengths are checked, texts are cut and cleaned.
-
-#: Tags (X.690, 8.1.2): universal types, and the context-specific ones of X.509.
-SEQUENCE, UTC_TIME, GENERALIZED_TIME = 0x30, 0x17, 0x18
-VERSION, EXTENSIONS, DNS_NAME, URI, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x86, 0x87
-
-#: Object identifiers, encoded: subjectAltName (2.5.29.17), and the familiar parts of a name (2.5.4.x).
-SUBJECT_ALT_NAME: Final = b"\x55\x1d\x11"
-#: Parts of a name that may be a serial: common name, serial number (2.5.4.5).
-SERIAL_PARTS: Final = (b"\x55\x04\x03", b"\x55\x04\x05")
-NAME_PARTS: Final = {b"\x55\x04\x03": "CN", b"\x55\x04\x0a": "O", b"\x55\x04\x0b": "OU", b"\x55\x04\x06": "C"}
-
-#: Most names shown of one certificate, and most characters of one text.
-MAX_NAMES = 8
-MAX_TEXT = 80
-
-Item = tuple[int, bytes]
-
-
-class PeerCertificate(msgspec.Struct, frozen=True):
-    """Fields of a certificate, cleaned for display; `names` are DNS names and addresses, `self_signed` by its names."""
-
-    subject: str
-    issuer: str
-    names: tuple[str, ...]
-    not_before: datetime
-    not_after: datetime
-    self_signed: bool
-
-
-def bears(der: bytes, serial: str) -> bool:
-    """Return whether a certificate has a serial, in any case of its letters.
-
-    The serial may be the common name or the serial number of the subject. In the subjectAltName it may be a label of a
-    DNS name, or a whole DNS name or URI. The function does not verify the certificate.
-    """
-    with suppress(ValueError):
-        fields = _fields(der)
-        return serial.casefold() in {text.casefold() for text in _said(fields)}
-    return False
-
-
-def _said(fields: list[Item]) -> Iterator[str]:
-    """Yield the texts that may be the serial of the certificate's device."""
-    for _, part in _items(fields[4][1]):
-        for _, pair in _items(part):
-            (_, kind), (_, value) = (*_items(pair), (0, b""), (0, b""))[:2]
-            if kind in SERIAL_PARTS:
-                yield value.decode()
-    for tag, value in _names(fields):
-        if tag in (DNS_NAME, URI):
-            yield (name := value.decode("ascii"))
-            if tag == DNS_NAME:
-                yield from name.split(".")
-
-
-def _fields(der: bytes) -> list[Item]:
-    """Return the fields of a certificate, without its version. Raise ValueError if it is none."""
-    fields = list(_items(_only(_only(der, SEQUENCE), SEQUENCE, rest=True)))
-    if fields and fields[0][0] == VERSION:
-        del fields[0]
-    if len(fields) < 6:
-        raise ValueError("a certificate has at least six fields")
-    return fields
-
-
-def public_key(der: bytes) -> bytes:
-    """Return the public key of a certificate with its algorithm (SubjectPublicKeyInfo, DER). Raise ValueError."""
-    tag, content = _fields(der)[5]
-    if tag != SEQUENCE:
-        raise ValueError("a public key has another shape")
-    size = len(content).to_bytes(4, "big").lstrip(b"\0")
-    return bytes((tag, len(content)) if len(content) < 0x80 else (tag, 0x80 | len(size), *size)) + content
-
-
-def read_certificate(der: bytes) -> PeerCertificate:
-    """Read a certificate. Raise ValueError if it is none."""
-    fields = _fields(der)
-    issuer, validity, subject = (content for _, content in fields[2:5])
-    times = [_time(item) for item in _items(validity)]
-    if len(times) != 2:
-        raise ValueError("a validity has two times")
-    return PeerCertificate(
-        subject=_name(subject),
-        issuer=_name(issuer),
-        names=tuple(_alternatives(fields))[:MAX_NAMES],
-        not_before=times[0],
-        not_after=times[1],
-        self_signed=issuer == subject,
-    )
-
-
-def _items(data: bytes) -> Iterator[Item]:
-    """Yield tag and content of each item in `data`. Raise ValueError."""
-    at = 0
-    while at < len(data):
-        try:
-            tag, size = data[at], data[at + 1]
-        except IndexError:
-            raise ValueError("an item is cut off") from None
-        at += 2
-        if size & 0x80:  # the length is in so many further bytes
-            count = size & 0x7F
-            size = int.from_bytes(data[at : at + count], "big")
-            at += count
-            if not 1 <= count <= 4:
-                raise ValueError("a length is not DER's")
-        if at + size > len(data):
-            raise ValueError("an item is longer than what it stands in")
-        yield tag, data[at : at + size]
-        at += size
-
-
-def _only(data: bytes, tag: int, *, rest: bool = False) -> bytes:
-    """Return the content of the first item, which must have that tag; `rest`: others may follow it."""
-    found = next(_items(data), None)
-    if found is None or found[0] != tag or (not rest and len(list(_items(data))) != 1):
-        raise ValueError("it has another shape")
-    return found[1]
-
-
-def _time(item: Item) -> datetime:
-    tag, content = item
-    text = content.decode("ascii")
-    if tag == UTC_TIME:  # years 50 to 99 are of the last century (RFC 5280, 4.1.2.5.1)
-        text = ("19" if text >= "50" else "20") + text
-    elif tag != GENERALIZED_TIME:
-        raise ValueError("a time has another type")
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-def _name(data: bytes) -> str:
-    """Return the familiar parts of a name as text, the most specific first; for display only."""
-    found = []
-    for _, part in _items(data):
-        for _, pair in _items(part):
-            (_, kind), (_, value) = (*_items(pair), (0, b""), (0, b""))[:2]
-            if kind in NAME_PARTS:
-                found.append(f"{NAME_PARTS[kind]}={clean(value.decode('utf-8', 'replace'))}")
-    return ", ".join(reversed(found[-MAX_NAMES:])) or "an empty name"
-
-
-def _names(fields: list[Item]) -> Iterator[Item]:
-    """Yield the items of the subjectAltName."""
-    extensions = next((content for tag, content in fields[6:] if tag == EXTENSIONS), None)
-    for _, extension in _items(_only(extensions, SEQUENCE)) if extensions is not None else ():
-        parts = list(_items(extension))
-        if len(parts) >= 2 and parts[0][1] == SUBJECT_ALT_NAME:
-            yield from _items(_only(parts[-1][1], SEQUENCE))
-
-
-def _alternatives(fields: list[Item]) -> Iterator[str]:
-    for tag, value in _names(fields):
-        if tag == DNS_NAME:
-            yield clean(value.decode("ascii", "replace"))
-        elif tag == IP_ADDRESS and len(value) in (4, 16):
-            yield str(ipaddress.ip_address(value))
-
-
 def clean(text: str) -> str:
-    """Return a text that is safe in a log and on a screen: printable, and short."""
-    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:MAX_TEXT])
-    return shown + ("…" if len(text) > MAX_TEXT else "")
+    """Return a text of a certificate for a message: short."""
+    return text[:MAX_TEXT] + ("…" if len(text) > MAX_TEXT else "")

@@ -3,11 +3,9 @@
 Terminals get `ca.crt` once and then trust every server certificate of this machine. So the CA is kept for as long as
 possible, and only the server certificate is replaced. Both keys stay on this machine.
 
-Importing this package costs only `ssl`. The functions that make or describe certificates need cryptography, which is
-imported at first use. The daemon never uses it.
+Importing this package costs only `ssl`. The functions that make certificates (`posd.tls.issue`) need cryptography,
+which the daemon never loads.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from posd.tls.check import (
     RENEWAL_DAYS,
@@ -29,14 +27,12 @@ from posd.tls.files import (
     TlsError,
     TlsFiles,
     ca_for_terminals,
+    describe,
     files,
     load,
     new_ca_signs_from,
     publish_ca,
 )
-
-if TYPE_CHECKING:
-    from posd.tls.issue import describe, describe_der, init, renew
 
 __all__ = [
     "PUBLIC_CA",
@@ -52,25 +48,13 @@ __all__ = [
     "ca_for_terminals",
     "called_as",
     "describe",
-    "describe_der",
     "files",
-    "init",
     "load",
     "local_addresses",
     "local_names",
     "missing",
     "new_ca_signs_from",
     "publish_ca",
-    "renew",
     "renewal_reasons",
     "server_hostname",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Return a function of `posd.tls.issue`, which is loaded at first use."""
-    if name in {"describe", "describe_der", "init", "renew"}:
-        from posd.tls import issue
-
-        return getattr(issue, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

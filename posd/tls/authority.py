@@ -29,14 +29,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from posd.base.files import replace
 from posd.base.times import released
-from posd.tls.check import RENEWAL_DAYS, Subjects
-from posd.tls.files import TlsError, TlsFiles, fingerprint, there
+from posd.tls.check import Subjects, Validity
+from posd.tls.files import TlsError, TlsFiles, describe, fingerprint, there
 
 #: Lifetime of a CA, which bounds the use of a stolen key. The operator installs the new CA on the terminals within the
 #: overlap.
 CA_LIFETIME = timedelta(days=730)
-#: Days before its end at which a new CA is made and the operator is informed: every terminal needs it.
-OVERLAP_DAYS = 180
 #: Start of validity before now: clocks of terminals can be slow, and would refuse a certificate of this minute.
 BACKDATED = timedelta(days=1)
 #: Most characters of an X.520 common name.
@@ -196,11 +194,11 @@ def load_ca(made: TlsFiles) -> Authority:
         if not path.exists() and not (path == made.ca_key and _credential().exists()):
             raise TlsError(f"{path}: does not exist, though its other half does; {_CURE}")
     found = _load(made.ca_certificate, made.ca_key if made.ca_key.exists() else _credential())
-    if found.root.not_valid_after_utc <= datetime.now(UTC):
-        end = found.root.not_valid_after_utc.date().isoformat()
+    ca = describe(made.ca_certificate)
+    if ca.validity(datetime.now(UTC)) is Validity.EXPIRED:
         raise TlsError(
-            f"{made.ca_certificate}: the CA has expired ({end}); make a new one with: posd tls init --force "
-            "(each terminal then needs its ca.crt)"
+            f"{made.ca_certificate}: the CA has expired ({ca.not_after:%Y-%m-%d}); make a new one with: posd tls init "
+            "--force (each terminal then needs its ca.crt)"
         )
     return found
 
@@ -238,26 +236,6 @@ def signs(ca: x509.Certificate, certificate: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def days_left(ca: x509.Certificate) -> int:
-    """Return the whole days until a certificate ends; negative after its end."""
-    return (ca.not_valid_after_utc - now()).days
-
-
-def has_followed(made: TlsFiles, new: x509.Certificate) -> bool:
-    """Return whether the new CA must sign: the old one ends, or ends soon after enough time to install the new one.
-
-    A certificate of the old one ends with it, and would have to be renewed at once.
-    """
-    left = days_left(x509.load_pem_x509_certificate(made.ca_certificate.read_bytes()))
-    waited = (now() - new.not_valid_before_utc).days
-    return left < 1 or (left < RENEWAL_DAYS and waited >= OVERLAP_DAYS // 2)
-
-
-def is_due(ca: x509.Certificate) -> bool:
-    """Return whether the following CA must be made."""
-    return days_left(ca) < OVERLAP_DAYS + RENEWAL_DAYS
 
 
 def authority_of(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:

@@ -15,6 +15,8 @@ import msgspec
 
 #: Days before its end from which a server certificate is renewed, or the operator informed.
 RENEWAL_DAYS = 30
+#: Days before its end at which a new CA is made and the operator is informed: every terminal needs it.
+OVERLAP_DAYS = 180
 
 
 class Validity(StrEnum):
@@ -28,7 +30,7 @@ class Validity(StrEnum):
 
 class CertificateInfo(msgspec.Struct, frozen=True):
     """Description of a certificate: times in UTC, the fingerprint in lower hex without colons; subject and issuer as in
-    RFC 4514 (`CN=…`).
+    RFC 4514 (`CN=…`), in printable characters.
     """
 
     subject: str
@@ -38,6 +40,11 @@ class CertificateInfo(msgspec.Struct, frozen=True):
     not_before: datetime
     not_after: datetime
     fingerprint_sha256: str
+
+    @property
+    def self_signed(self) -> bool:
+        """Whether it names itself as its issuer."""
+        return self.issuer == self.subject
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until it ends; negative after its end."""
@@ -110,6 +117,21 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
     if lacking := missing(info, wanted):
         reasons.append(f"it is not for {lacking}")
     return tuple(reasons)
+
+
+def ca_reasons(ca: CertificateInfo, now: datetime) -> tuple[str, ...]:
+    """Return the reasons for a new CA after this one, if any."""
+    days = ca.days_left(now)
+    return (f"its CA ends in {days} days",) if days < OVERLAP_DAYS + RENEWAL_DAYS else ()
+
+
+def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime) -> bool:
+    """Return whether the new CA must sign: the old one ends, or ends soon after enough time to install the new one.
+
+    A certificate of the old one ends with it, and would have to be renewed at once.
+    """
+    left, waited = ca.days_left(now), (now - following.not_before).days
+    return left < 1 or (left < RENEWAL_DAYS and waited >= OVERLAP_DAYS // 2)
 
 
 # Present names of this machine.

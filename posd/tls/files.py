@@ -2,28 +2,26 @@
 
 A certificate with its key is loaded into a new context and tested first. The test is a handshake in memory with a
 client that trusts exactly this certificate. It needs only `ssl`, and detects what a terminal would detect: a mismatched
-key, a passed end, a certificate that is not for servers. It also returns the certificate's fields.
+key, a passed end, a certificate that is not for servers.
 """
 
-import contextlib
-import hashlib
 import json
 import os
 import re
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from posd.base import tls_contexts
 from posd.base.files import LockHeld, replace
 from posd.base.files import lock as lock_file
-from posd.tls.check import RENEWAL_DAYS, CertificateInfo, Subjects, Validity, canonical
+from posd.tls.certificate import read_certificate
+from posd.tls.check import CertificateInfo, Subjects, Validity
 
 #: Cure for an unusable file or pair.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"
@@ -71,10 +69,9 @@ def files(directory: Path) -> TlsFiles:
 
 def fingerprint(certificate: Path) -> str | None:
     """Return the SHA-256 (hexadecimal) of the certificate in a file, or None if it cannot be read."""
-    try:
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text("ascii"))).hexdigest()
-    except (OSError, ValueError):
-        return None
+    with suppress(TlsError):
+        return describe(certificate).fingerprint_sha256
+    return None
 
 
 #: Name of the copy of the CA certificate beside the sockets, where every user of this machine may read it.
@@ -132,7 +129,20 @@ def read(path: Path, what: str) -> bytes:
         ) from error
 
 
-@contextlib.contextmanager
+#: First certificate in a PEM file.
+_FIRST = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+
+
+def describe(path: Path) -> CertificateInfo:
+    """Return the description of the first certificate in a PEM file. Raise TlsError."""
+    first = _FIRST.search(read(path, "certificate"))
+    try:
+        return read_certificate(ssl.PEM_cert_to_DER_cert(first[0].decode("ascii") if first is not None else ""))
+    except ValueError as error:
+        raise TlsError(f"certificate {path}: is not a PEM certificate ({error}); {CURE}") from error
+
+
+@contextmanager
 def writing(directory: Path) -> Iterator[None]:
     """Lock the directory for writing during the block. Raise TlsError, also in place of OSError.
 
@@ -169,11 +179,6 @@ def _unusable(directory: Path, error: OSError) -> TlsError:
         f"cannot read or write the certificates in {directory}: {error.strerror or error}; "
         "run the command as the user of the daemon (sudo -u posd), or give the directory to that user"
     )
-
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-#: Abbreviations of RFC 4514 for OpenSSL's names.
-_SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
 
 
 class OutsideDates(TlsError):
@@ -242,8 +247,7 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> Certificate
     client = tls_contexts.client()
     client.check_hostname = False  # the name that a terminal calls is unknown here
     client.verify_flags |= tls_contexts.NO_CHECK_TIME
-    first = re.search(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", leaf)
-    if first is None:
+    if (first := _FIRST.search(leaf)) is None:
         raise TlsError(f"certificate {certificate}: has no block BEGIN CERTIFICATE; {CURE}")
     client.load_verify_locations(cadata=first[0].decode("ascii"))
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -252,48 +256,22 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> Certificate
     try:
         for _ in range(3):  # a TLS handshake needs two flights from each side; one more than that
             for end in ends:
-                with contextlib.suppress(ssl.SSLWantReadError):
+                with suppress(ssl.SSLWantReadError):
                     end.do_handshake()
     except ssl.SSLCertVerificationError as error:
         reason = f"would be refused by the terminals ({error.verify_message})"
         raise TlsError(f"certificate {certificate}: {reason}; {CURE}") from error
     except ssl.SSLError as error:
         raise TlsError(f"certificate {certificate}: cannot be served over TLS ({error}); {CURE}") from error
-    return _information(judge)
-
-
-def _information(judge: ssl.SSLObject) -> CertificateInfo:
-    found: Any = judge.getpeercert() or {}
-    subjects = found.get("subjectAltName", ())
-    return CertificateInfo(
-        subject=_name(found.get("subject", ())),
-        issuer=_name(found.get("issuer", ())),
-        names=tuple(value for kind, value in subjects if kind == "DNS"),
-        addresses=tuple(canonical(value) for kind, value in subjects if kind == "IP Address"),
-        not_before=_time(found["notBefore"]),
-        not_after=_time(found["notAfter"]),
-        fingerprint_sha256=hashlib.sha256(judge.getpeercert(binary_form=True) or b"").hexdigest(),
-    )
-
-
-def _name(parts: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """Return a name in the form of RFC 4514, its most specific part first."""
-    pairs = [f"{_SHORT.get(kind, kind)}={value}" for part in parts for kind, value in part]
-    return ",".join(reversed(pairs))
-
-
-def _time(text: str) -> datetime:
-    """Parse a time in OpenSSL's format (`Jan  5 09:34:43 2018 GMT`), without the modules of `time.strptime`."""
-    month, day, clock, year, _ = text.split()
-    return datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}+00:00")
+    try:
+        return read_certificate(judge.getpeercert(binary_form=True) or b"")
+    except ValueError as error:
+        raise TlsError(f"certificate {certificate}: has a form that cannot be read ({error}); {CURE}") from error
 
 
 def new_ca_signs_from(made: TlsFiles) -> datetime | None:
-    """Return the time from which the waiting CA signs, None without one. Raise OSError if the CA cannot be read."""
-    if not made.next_ca_certificate.exists():
-        return None
-    old: Any = tls_contexts.client(made.ca_certificate).get_ca_certs()[0]
-    return _time(old["notAfter"]) - timedelta(days=RENEWAL_DAYS)
+    """Return the time from which the waiting CA signs, None without one. Raise TlsError if the CA cannot be read."""
+    return describe(made.ca_certificate).next_ca_from if there(made.next_ca_certificate) else None
 
 
 # The certificate that a listener shows: one handshake, in which nothing is trusted and nothing is sent.

@@ -1,4 +1,4 @@
-"""Making, description and check of certificates. Only commands import this: cryptography costs the daemon too much.
+"""Making and check of certificates. Only commands import this: cryptography costs the daemon too much.
 
 `authority.make_ca` and `make_server` follow the rules of strict clients (RFC 5280, and the CA/Browser Forum's limits on
 server certificates). The rules: version 3, key usages, basic constraints, key identifiers, addresses as such.
@@ -6,7 +6,8 @@ server certificates). The rules: version 3, key usages, basic constraints, key i
 
 import ipaddress
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from cryptography import x509
@@ -16,22 +17,24 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from posd.base.files import replace
-from posd.tls import authority
-from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, OVERLAP_DAYS, Authority, Issuer, key_pem, pem
+from posd.tls import authority, check
+from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, Authority, Issuer, key_pem, pem
 from posd.tls.check import (
     HOST_NAME,
-    RENEWAL_DAYS,
+    OVERLAP_DAYS,
     CertificateInfo,
     Subjects,
+    Validity,
+    has_followed,
     is_address,
     local_addresses,
     local_names,
 )
 from posd.tls.files import (
-    CURE,
     SubjectError,
     TlsError,
     TlsFiles,
+    describe,
     files,
     given,
     make_directory,
@@ -60,7 +63,7 @@ def init(
     keys 0600; each file is written atomically. Blocking. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
-    _check(subjects)
+    _check_subjects(subjects)
     made = files(directory)
     make_directory(directory)
     with writing(directory):
@@ -102,10 +105,13 @@ def renew(
         subjects = _kept(made) | Subjects(tuple(local_names()), tuple(local_addresses()))
         if (following := authority.following(made)) is None and end_old_ca:
             raise TlsError("no new CA was made yet: posd tls renew --new-ca; then put it on every terminal")
-        if following is not None and (end_old_ca or authority.has_followed(made, following.root)):
+        if following is not None and (
+            end_old_ca
+            or has_followed(describe(made.ca_certificate), describe(made.next_ca_certificate), authority.now())
+        ):
             authority.end_overlap(made)
         ca = authority.load_ca(made)
-        if new_ca or authority.is_due(ca.root):
+        if new_ca or check.ca_reasons(describe(made.ca_certificate), authority.now()):
             authority.begin_overlap(made, subjects if called is None else subjects | called)
         replace(made.certificate, _chain(made, ca, _load_key(made.private_key), subjects), mode=0o644)
     return made
@@ -115,8 +121,7 @@ def ca_reasons(made: TlsFiles) -> tuple[str, ...]:
     """Return the reasons for a renewal of the CA, if any. Raise TlsError."""
     if there(made.next_ca_certificate) or not there(made.ca_certificate):
         return ()
-    days = describe(made.ca_certificate).days_left(authority.now())
-    return (f"its CA ends in {days} days",) if days < OVERLAP_DAYS + RENEWAL_DAYS else ()
+    return check.ca_reasons(describe(made.ca_certificate), authority.now())
 
 
 def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> None:
@@ -164,21 +169,32 @@ def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subje
     return b"".join(map(pem, chain))
 
 
-def describe(certificate_path: Path) -> CertificateInfo:
-    """Return the description of the first certificate in a PEM file. Raise TlsError."""
+def ca_finding(made: TlsFiles, now: datetime) -> tuple[str, CertificateInfo]:
+    """Judge the CA of a folder: its dates, whether the next one waits, its limits. Raise TlsError.
+
+    Return the finding (a `Validity`, "next_ca" or "unlimited_ca") and the description of the CA.
+    """
+    ca = describe(made.ca_certificate)
+    found = ca.validity(now, OVERLAP_DAYS)
+    if found in (Validity.VALID, Validity.ENDS) and made.next_ca_certificate.exists():
+        return "next_ca", ca
     try:
-        certificate = x509.load_pem_x509_certificate(read(certificate_path, "certificate"))
+        is_limited = authority.is_limited(x509.load_pem_x509_certificate(made.ca_certificate.read_bytes()))
     except ValueError as error:
-        raise TlsError(f"certificate {certificate_path}: is not a PEM certificate ({error}); {CURE}") from error
-    return _described(certificate)
+        raise TlsError(f"certificate {made.ca_certificate}: has extensions that cannot be read ({error})") from error
+    return ("unlimited_ca" if found is Validity.VALID and not is_limited else found), ca
 
 
-def describe_der(certificate: bytes) -> CertificateInfo:
-    """Return the description of a certificate in DER form. Raise TlsError if it is none."""
-    try:
-        return _described(x509.load_der_x509_certificate(certificate))
-    except ValueError as error:
-        raise TlsError(f"what the other side showed is no certificate ({error})") from error
+def chain_finding(certificate_path: Path) -> tuple[str, int, str]:
+    """Judge the chain of the shop's own PKI: "own_chain", "broken_chain", or "leaf_alone" without the CA behind it.
+
+    Return the finding, the number of certificates, and the issuer of the last one.
+    """
+    chain = x509.load_pem_x509_certificates(certificate_path.read_bytes())
+    found = "leaf_alone" if len(chain) == 1 and chain[0].issuer != chain[0].subject else "own_chain"
+    if not all(authority.signs(above, below) for below, above in pairwise(chain)):
+        found = "broken_chain"
+    return found, len(chain), chain[-1].issuer.rfc4514_string()
 
 
 def issued_by(certificate_path: Path, ca_path: Path) -> bool:
@@ -196,23 +212,7 @@ def issued_by(certificate_path: Path, ca_path: Path) -> bool:
     return authority.signs(ca, at)
 
 
-def _described(certificate: x509.Certificate) -> CertificateInfo:
-    try:
-        subjects = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        subjects = x509.SubjectAlternativeName([])
-    return CertificateInfo(
-        subject=certificate.subject.rfc4514_string(),
-        issuer=certificate.issuer.rfc4514_string(),
-        names=tuple(subjects.get_values_for_type(x509.DNSName)),
-        addresses=tuple(str(address) for address in subjects.get_values_for_type(x509.IPAddress)),
-        not_before=certificate.not_valid_before_utc,
-        not_after=certificate.not_valid_after_utc,
-        fingerprint_sha256=certificate.fingerprint(SHA256()).hex(),
-    )
-
-
-def _check(subjects: Subjects) -> None:
+def _check_subjects(subjects: Subjects) -> None:
     if not subjects:
         raise SubjectError("a server certificate needs at least one name or address; give --name or --address")
     for name in subjects.names:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from posd import tls
+from posd.tls import issue
 from tests.bench.bench import Bench
 from tests.bench.processes import ROOT, environment, processor_seconds, resident_bytes
 from tests.bench.table import Row
@@ -68,7 +68,7 @@ class Start:
 
 def prepare(directory: Path, terminals: str) -> Path:
     """Write a configuration with these terminals, and its TLS; return it."""
-    tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     config = directory / "config.toml"
     text = toml(directory, terminals, discovery="enabled = true")
     config.write_text(text.replace(ANY_PORT, f"127.0.0.1:{reserve()}"))

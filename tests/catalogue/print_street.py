@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import CHOICE, PrintScenario, prints
+from posd.tls import issue
 from tests.catalogue import schemes
 from tests.catalogue.expected import person_of, print_expect_of
 from tests.catalogue.playing import News
@@ -140,7 +140,7 @@ async def _group(
     directory: Path, scenarios: Mapping[str, PrintScenario], times: str
 ) -> AsyncIterator[dict[str, PrintPlay]]:
     """Run a daemon, and terminals for these scenarios."""
-    made = tls.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    made = issue.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     settings = {}
     for number, name in enumerate(scenarios):
         state = directory / "terminals" / name

@@ -14,6 +14,7 @@ from secrets import token_hex
 from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import Certificate, Scenario, TerminalAction, payments
+from posd.tls import issue
 from tests.catalogue import schemes
 from tests.catalogue.expected import expect_of
 from tests.catalogue.playing import News, Play, Played
@@ -135,7 +136,7 @@ async def _street(
     directory: Path, scenarios: Mapping[str, Scenario], soon: bool, places: asyncio.Semaphore
 ) -> AsyncIterator[Street]:
     """Run a daemon for the block, with a terminal in its fleet for each of these scenarios."""
-    made = tls.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    made = issue.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     trust = directory / "state" / "tls" / "ca.crt"
     fingerprint = tls.describe(made.certificate).fingerprint_sha256
     terminals = {

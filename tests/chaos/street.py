@@ -8,7 +8,7 @@ from typing import Any
 
 import trustme
 
-from posd import tls
+from posd.tls import issue
 from tests.chaos.plan import Plan
 from tests.chaos.processes import Happenings, Line, Process
 from tests.support.certificates import issued
@@ -179,7 +179,7 @@ class Street:
         self.daemon_lock = asyncio.Lock()
         self.callbacks_lan = Lan()
         self.callbacks = Proxy(self.lan, self.callbacks_lan)
-        tls.init(directory / "state" / "tls", names=["localhost"], addresses=[ADVERTISED_HOST, DAEMON_HOST])
+        issue.init(directory / "state" / "tls", names=["localhost"], addresses=[ADVERTISED_HOST, DAEMON_HOST])
         authority = trustme.CA()
         self.terminal_ca = directory / "terminal-ca.pem"
         authority.cert_pem.write_to_path(str(self.terminal_ca))

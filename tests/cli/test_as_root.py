@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd import tls
 from posd.storage.connection import open_database
 from posd.storage.database_files import is_own
+from posd.tls import issue
 from tests.cli.processes import Done
 from tests.cli.stub import Answer, Stub
 from tests.cli.test_data import Shop
@@ -91,7 +91,7 @@ class OthersShop(Shop):
         self.state, self.victims = home / "state", home / "victims"
         open_database(self.database).close()
         self.state.joinpath("callback.key").write_text("00" * 32 + "\n")
-        tls.init(self.state / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(self.state / "tls", names=["localhost"], addresses=["127.0.0.1"])
         (home / "ids").write_text(f"{name(77)}\n")
         (home / "run").mkdir()
         self.victims.mkdir()

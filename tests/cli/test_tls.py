@@ -37,7 +37,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made(config: Path) -> TlsFiles:
-    return tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    return issue.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
 def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -69,7 +69,7 @@ def run_as_another(command: str, closed: str) -> subprocess.CompletedProcess[str
         home.chmod(0o755)
         config = home / "config.toml"
         config.write_text(toml(home, ""))
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         (home / "state").chmod(0o755)
         (home / closed).chmod(0o700)
         return subprocess.run(
@@ -123,7 +123,7 @@ def test_status_of_what_is_well(config: Path, made: TlsFiles) -> None:
 
 
 def another_address(made: TlsFiles) -> None:
-    tls.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
+    issue.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
 
 
 def no_ca(made: TlsFiles) -> None:
@@ -160,7 +160,7 @@ def test_status_of_what_ends(
 ) -> None:
     monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
     monkeypatch.setattr(authority, "CA_LIFETIME", ca)
-    tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     code, findings = status(config)
     assert (code, findings[what]["status"]) == (1, level)
     assert words in findings[what]["meaning"]
@@ -226,7 +226,7 @@ def test_what_was_named_at_init_stays_and_what_this_machine_was_called_then_does
     assert tls.describe(made.certificate).names[0] == "pos.shop.example"
     assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
     # A directory of a version that did not write down what was named: nothing is lost.
-    tls.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
+    issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
     assert "old.lan" in tls.describe(made.certificate).names
@@ -357,7 +357,7 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
 
     made.private_key.with_name("new").write_bytes(made.ca_key.read_bytes())
     made.private_key.with_name("new").replace(made.private_key)
-    other = tls.init(daemon.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
+    other = issue.init(daemon.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
     other.certificate.replace(made.certificate)
     done = await run(daemon, "tls", "status", "--json")
     levels = {one["subject"]: one["status"] for one in json.loads(done.stdout)["findings"]}

@@ -26,13 +26,13 @@ class Case:
 
 
 def _init(directory: Path) -> Case:
-    made = tls.init(directory / "tls", names=[NAME], addresses=[ADDRESS, "::1"])
+    made = issue.init(directory / "tls", names=[NAME], addresses=[ADDRESS, "::1"])
     return Case(Leaf(made.certificate, made.private_key), made.ca_certificate)
 
 
 def _renewed(directory: Path) -> Case:
     case = _init(directory)
-    tls.renew(directory / "tls")
+    issue.renew(directory / "tls")
     return case
 
 
@@ -40,13 +40,13 @@ def _overlap(directory: Path, trusted: str) -> Case:
     """A new CA waits. Terminals have the old one, or were given the new one alone."""
     case = _init(directory)
     (directory / "old.crt").write_bytes(case.ca.read_bytes())
-    made = tls.renew(directory / "tls", new_ca=True)
+    made = issue.renew(directory / "tls", new_ca=True)
     return Case(case.leaf, {"old": directory / "old.crt", "new": made.next_ca_certificate}[trusted])
 
 
 def _followed(directory: Path, trusted: str) -> Case:
     case = _overlap(directory, "old")
-    made = tls.renew(directory / "tls", end_old_ca=True)
+    made = issue.renew(directory / "tls", end_old_ca=True)
     return Case(case.leaf, {"old": case.ca, "new": made.ca_certificate}[trusted])
 
 
@@ -57,7 +57,7 @@ def _of_before(directory: Path, trusted: str) -> Case:
     for old, new in ((ca, made.ca_certificate), (leaf.certificate, made.certificate)):
         old.rename(new)
     leaf.private_key.rename(made.private_key)
-    tls.renew(directory / "tls", new_ca=trusted != "alone")
+    issue.renew(directory / "tls", new_ca=trusted != "alone")
     return Case(
         Leaf(made.certificate, made.private_key), made.next_ca_certificate if trusted == "new" else made.ca_certificate
     )
@@ -88,7 +88,7 @@ def _by_ca(make: Callable[[Path, trustme.CA], Leaf]) -> Callable[[Path], Case]:
 def _another_ca(directory: Path) -> Case:
     """The server's own CA is in the chain that it shows: a client must not take it from there."""
     case = _init(directory)
-    other = tls.init(directory / "other", names=[NAME], addresses=[ADDRESS])
+    other = issue.init(directory / "other", names=[NAME], addresses=[ADDRESS])
     return Case(case.leaf, other.ca_certificate)
 
 

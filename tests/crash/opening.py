@@ -12,6 +12,7 @@ import trustme
 
 from posd import tls
 from posd.simulator import Settings, Simulator
+from posd.tls import issue
 from tests.crash.relay import Relay
 from tests.crash.scenarios import Scenario
 from tests.crash.world import SERIAL, World
@@ -44,7 +45,7 @@ confirmed = {probe}
 async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed: int) -> AsyncIterator[World]:
     """Set up everything but the daemon, which `World.watch` runs; nothing is left when the block ends."""
     async with AsyncExitStack() as parts:
-        made = tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1", "127.0.0.2"])
+        made = issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1", "127.0.0.2"])
         state = home / "terminal"
         state.mkdir()
         settings = Settings(

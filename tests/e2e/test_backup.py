@@ -17,9 +17,9 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd import tls
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
+from posd.tls import issue
 from posd.upkeep.verify import verify
 from tests.cli.processes import posd
 from tests.e2e.conftest import CHARGE, some
@@ -250,7 +250,7 @@ def contents(posd: Daemon) -> dict[str, bytes]:
 )
 async def test_a_first_start_that_was_killed_is_no_loss(home: Path, terminal: ScriptedTerminal, point: str) -> None:
     daemon = Daemon(home, toml(home, terminal.toml), {"POSD_CRASH": point})
-    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     assert (await daemon.cannot_start())[0] == -9
     daemon.environment = {}
     await daemon.start()

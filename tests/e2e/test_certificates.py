@@ -170,7 +170,7 @@ async def started(home: Path) -> AsyncIterator[Daemon]:
 
 
 def make(home: Path) -> TlsFiles:
-    return tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    return issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
 async def test_it_is_renewed_by_itself_before_its_end(home: Path, short_lived: Callable[..., None]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from posd import tls
+from posd.tls import issue
 from tests.support.daemon import Daemon, toml
 from tests.support.manager import passed_socket
 from tests.support.tables import there
@@ -86,7 +86,7 @@ async def test_of_a_socket_that_systemd_owns_both_lead_to_posd_after_a_restart(
     mounts: None, home: Path, terminal: ScriptedTerminal
 ) -> None:
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, terminal.toml), entering=entering, passing=(descriptor,))
         await posd.start()
         with container(home, home / "run") as inside:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from posd import tls
 from posd.storage.connection import connect_reader
+from posd.tls import issue
 from posd.tls.files import fingerprint
 from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
 from tests.cli.processes import posd as posd_command
@@ -55,7 +55,7 @@ def lose_certificate(posd: Daemon) -> None:
 
 def put_another(posd: Daemon) -> None:
     lose(posd)
-    tls.init(files(posd).certificate.parent, names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(files(posd).certificate.parent, names=["localhost"], addresses=["127.0.0.1"])
 
 
 async def test_a_lost_folder_is_told_and_no_ca_is_made_in_its_place(seen: Daemon, home: Path) -> None:

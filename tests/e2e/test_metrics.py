@@ -12,9 +12,9 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from posd import tls
 from posd.api.metrics import FAMILIES
 from posd.daemon.metrics import OPEN_PHASES
+from posd.tls import issue
 from tests.support.daemon import Daemon
 from tests.support.events import body
 from tests.support.exposition import Family, read
@@ -143,7 +143,7 @@ async def test_a_port_that_is_taken_is_told_at_the_start(place: tuple[Shop, int,
     _, port, _ = place
     with TemporaryDirectory(prefix="posd-") as name:
         directory = Path(name)
-        tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         other = Daemon(directory, place[0].daemon.config.replace(str(place[0].daemon.directory), name))
         other.config = other.config.replace(f"127.0.0.1:{place[0].daemon.port}", "127.0.0.1:0")
         for file in place[0].daemon.directory.glob("*.pem"):

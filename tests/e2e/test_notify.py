@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from posd import tls
 from posd.daemon import systemd
 from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import run_on_db_thread
+from posd.tls import issue
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
@@ -30,7 +30,7 @@ TILLS = 4
 
 async def test_ready_when_it_serves_and_stopping_when_it_was_told_to(home: Path, terminal: ScriptedTerminal) -> None:
     with manager(home) as heard:
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment)
         await posd.start(wait=False)
         assert "waiting until 127.0.0.1:" in (await heard.heard())["STATUS"]
@@ -55,7 +55,7 @@ async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
 async def test_signs_of_life_with_the_status_in_words(home: Path, terminal: ScriptedTerminal) -> None:
     identity = str(uuid4())
     with manager(home) as heard:
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, terminal.toml), {**heard.environment, "WATCHDOG_USEC": "300000"})
         await posd.start()
         assert "payments open" not in (await heard.heard_of("WATCHDOG"))["STATUS"]
@@ -131,7 +131,7 @@ async def test_no_call_fails_over_restarts_on_a_passed_socket(
     news = asyncio.Event()
     over = False
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, terminal.toml), entering=entering, passing=(descriptor,))
 
         async def till() -> None:
@@ -166,7 +166,7 @@ async def test_a_passed_socket_that_was_given_to_others_is_given_back_at_a_start
     with passed_socket(path) as (entering, descriptor):
         os.chown(path, -1, 65534)
         path.chmod(0o606)
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))
         await posd.start()
         found = path.stat()
@@ -177,7 +177,7 @@ async def test_a_passed_socket_that_was_given_to_others_is_given_back_at_a_start
 @pytest.mark.slow
 async def test_a_passed_socket_that_is_not_posds_is_refused_with_what_to_do(home: Path) -> None:
     with passed_socket(home / "elsewhere" / "till.sock") as (entering, descriptor):
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))
         code, said = await posd.cannot_start()
         assert code == 1

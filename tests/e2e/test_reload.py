@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd import tls
+from posd.tls import issue
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import body
@@ -169,7 +169,7 @@ async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, termin
 
 
 async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTerminal) -> None:
-    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     with manager(home) as heard:
         posd = Daemon(home, toml(home, terminal.toml), heard.environment)
         await posd.start()

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from posd import tls
 from posd.httpd.messages import MAX_AT_ONCE
+from posd.tls import issue
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, living, toml
 from tests.support.events import APPROVED, body
@@ -70,7 +70,7 @@ async def until_it_serves(posd: Daemon) -> None:
 @asynccontextmanager
 async def started(posd: Daemon) -> AsyncIterator[None]:
     """Run a daemon whose log cannot be read for the block; kill it where the block fails."""
-    tls.init(posd.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(posd.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await posd.start(wait=False)
     try:
         await until_it_serves(posd)

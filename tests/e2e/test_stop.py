@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from posd import tls
+from posd.tls import issue
 from tests.e2e.conftest import CHARGE
 from tests.support import https
 from tests.support.daemon import Daemon, running, toml
@@ -135,7 +135,7 @@ def same_database(home: Path) -> str:
 
 
 def same_directory(home: Path) -> str:
-    tls.init(home / "state2" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(home / "state2" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     return toml(home, "").replace(f"{home}/state", f"{home}/state2")
 
 
@@ -234,7 +234,7 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
-    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     config, words = WRONG[wrong]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

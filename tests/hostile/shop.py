@@ -14,6 +14,7 @@ from posd import tls
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.payments.model import OperationType
+from posd.tls import issue
 from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
@@ -91,8 +92,8 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
     """Start a daemon and its terminals; end them, and look at the daemon's log."""
     serials = [f"SN-{number}" for number in range(1, count + 1)]
     addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
-    tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    made = tls.init(directory / "terminal-tls", names=["localhost"], addresses=addresses)
+    issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    made = issue.init(directory / "terminal-tls", names=["localhost"], addresses=addresses)
     daemon = Daemon(directory)
     shop = Shop(directory, daemon, serials)
     try:

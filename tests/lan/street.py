@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from posd import tls
-from posd.tls import TlsFiles
+from posd.tls import TlsFiles, issue
 from tests.lan.network import Machine, Switch, network
 from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
 from tests.support.daemon import Daemon
@@ -78,7 +77,7 @@ class Street:
         directory.mkdir()
         for file in (self.certificates.ca_certificate, self.certificates.ca_key):
             shutil.copy(file, directory)
-        return tls.init(directory, names=["terminal.local"], addresses=addresses)
+        return issue.init(directory, names=["terminal.local"], addresses=addresses)
 
     async def terminal(
         self,
@@ -175,12 +174,12 @@ async def open_street(
         switch = stack.enter_context(network())
         machine = switch.machine("pos", *(net(address) for address in pos))
         addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]
-        certificates = tls.init(home / "terminals", names=["terminal.local", SERIAL], addresses=addresses)
+        certificates = issue.init(home / "terminals", names=["terminal.local", SERIAL], addresses=addresses)
         config = CONFIGURATION.format(
             home=home, listen=listen, discovery=discovery, ca=certificates.ca_certificate, serial=SERIAL
         )
         daemon = Daemon(home, config, entering=tuple(machine.command()))
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=list(certified))
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=list(certified))
         stack.push_async_callback(_end, daemon)
         if start:
             await daemon.start()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from posd import tls
+from posd.tls import issue
 from tests.lan.network import Machine
 from tests.lan.street import (
     OTHER,
@@ -118,7 +118,7 @@ async def test_a_network_comes_long_after_posd_has_started() -> None:
 @pytest.mark.parametrize("first", ["the real one first", "the false one first"])
 async def test_of_two_that_claim_one_serial_the_one_that_can_prove_it_is_called(first: str) -> None:
     async with open_street() as street:
-        false = tls.init(street.home / "false", names=["terminal.local"], addresses=[OTHER])
+        false = issue.init(street.home / "false", names=["terminal.local"], addresses=[OTHER])
         machines = {
             TERMINAL: (street.switch.machine("terminal", net(TERMINAL)), street.certificates),
             OTHER: (street.switch.machine("other", net(OTHER)), false),

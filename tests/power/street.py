@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd import tls
+from posd.tls import issue
 from tests.power.promises import RESULTS, Promises
 from tests.support.daemon import Daemon, Reply, toml
 from tests.support.events import APPROVED, body
@@ -105,5 +105,5 @@ def make_daemon(home: Path, terminal: ScriptedTerminal, environment: Mapping[str
     """Return a daemon whose fleet is at the ports of the terminal, with a certificate; it does not run yet."""
     serials = names(len(terminal.base_urls))
     entries = (entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True))
-    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     return Daemon(home, toml(home, "".join(entries)), environment)

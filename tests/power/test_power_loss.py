@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from posd import tls
+from posd.tls import issue
 from tests.power.platter import Image, Platter, replay
 from tests.power.promises import Promises, failures
 from tests.power.street import DECLINED, Promise, Street, bodies, make_daemon, names
@@ -219,7 +219,7 @@ async def test_after_a_power_loss_in_its_first_start_the_daemon_starts(recording
             for image in (platter.cut(), platter.torn(random)):
                 disks.setdefault(tuple(sorted(image.items())), number)
     state = home / "state"
-    tls.init(state / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(state / "tls", names=["localhost"], addresses=["127.0.0.1"])
     posd = Daemon(home, toml(home, '[[terminals]]\nserial = "SN-0"\n'))
     for disk, number in disks.items():
         for path in state.iterdir():

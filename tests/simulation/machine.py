@@ -117,7 +117,7 @@ def certificate_files(made: datetime) -> Path:
     _certificates.append(directory)
     atexit.register(remove_certificates)
     with patch.object(authority, "now", lambda: made):
-        tls.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
+        issue.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
     return directory / "tls"
 
 
@@ -500,7 +500,7 @@ class Machine:
             patch.object(issue, "local_addresses", lambda: [self.network.machine]),
         ):
             try:
-                tls.renew(self.home / "state" / "tls")
+                issue.renew(self.home / "state" / "tls")
             except (tls.TlsError, OSError, ssl.SSLError) as error:
                 return 1, str(error).encode()
         return 0, b""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from posd import tls
 from posd.base import tls_contexts
 from posd.simulator.network import Certificates
 from posd.simulator.scenario import Certificate
+from posd.tls import issue
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from posd.simulator.scenario import Certificate
 async def test_a_client_with_the_ca_refuses_it_for_its_own_reason(
     tmp_path: Path, which: Certificate, reason: str | None
 ) -> None:
-    made = tls.init(tmp_path, names=["localhost"], addresses=["127.0.0.1"])
+    made = issue.init(tmp_path, names=["localhost"], addresses=["127.0.0.1"])
     served = Certificates(made.certificate, made.private_key, (made.ca_certificate, made.ca_key)).context(which)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=served)
     async with server:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from posd import tls
 from posd.client import PaymentStore, StoredPayment
 from posd.records.callback_urls import load_keys
 from posd.storage import connection
 from posd.storage.connection import connect_reader, open_database, schema_version
 from posd.storage.errors import StoreError
 from posd.storage.store import Store
+from posd.tls import issue
 from posd.upkeep.restore import Restore
 from tests.support.folders import folders_not_synced
 
@@ -174,7 +174,7 @@ async def test_the_lock_on_the_file_is_not_in_the_way_of_sqlites_own(tmp_path: P
 async def test_a_file_system_that_cannot_sync_folders_is_no_hindrance(tmp_path: Path) -> None:
     with folders_not_synced():
         (tmp_path / "tls").mkdir()
-        tls.init(tmp_path / "tls", names=["localhost"], addresses=[])
+        issue.init(tmp_path / "tls", names=["localhost"], addresses=[])
         keys = load_keys(tmp_path / "callback.key", may_make=True)
         for _ in range(2):
             store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")

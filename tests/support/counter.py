@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import httpx2
 
-from posd import tls
 from posd.cli.app.connection import Api, Problem, Unreachable
+from posd.tls import issue
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
@@ -77,7 +77,7 @@ class Counter:
     def _open(self) -> None:
         for name in ("run", "state", "terminals", "ledger"):
             (self.home / name).mkdir()
-        made = tls.init(self.home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        made = issue.init(self.home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         ports = [reserve() for _ in self.serials]
         entries = "".join(
             f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://127.0.0.1:{port}"\n'

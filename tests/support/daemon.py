@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from posd import tls
+from posd.tls import issue
 from tests.support import forks
 from tests.support.described import described
 from tests.support.faketime import remove_shared_memory
@@ -264,7 +264,7 @@ path = "{directory}/state/posd.db"
 @asynccontextmanager
 async def living(daemon: Daemon) -> AsyncIterator[None]:
     """Start a daemon that was made, and stop it after the block; its log must not have internal errors at the end."""
-    tls.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await daemon.start()
     try:
         yield

@@ -26,6 +26,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
+from posd.tls import issue
 from tests.support.daemon import toml
 from tests.support.webhooks import Answer, parse
 
@@ -89,7 +90,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 @asynccontextmanager
 async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any) -> AsyncIterator[Lan]:
     """Run a listener for the block; its log must not have internal errors at the end."""
-    tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
     files = tls.files(home / "tls")
     async with AsyncExitStack() as stack:
         store = await Store.open(home / "posd.db", home / "posd.lock")

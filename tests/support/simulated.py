@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
-from posd import tls
 from posd.simulator import Settings, Simulator
+from posd.tls import issue
 from tests.support.daemon import Daemon, running
 from tests.support.webhooks import disk
 
@@ -36,7 +36,7 @@ async def simulated(
         simulators, entries = {}, ""
         for number, (serial, lines) in enumerate(terminals.items()):
             state = directory / f"terminal-{number}"
-            made = tls.init(state / "tls", names=["localhost"], addresses=["127.0.0.1"])
+            made = issue.init(state / "tls", names=["localhost"], addresses=["127.0.0.1"])
             simulators[serial] = simulator = await stack.enter_async_context(
                 Simulator(
                     Settings(

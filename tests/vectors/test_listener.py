@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd import tls
 from posd.base.ids import Channel, path, token
 from posd.base.json_types import decode
 from posd.payments.wire import read_event
+from posd.tls import issue
 from tests.support.daemon import Daemon, toml
 from tests.support.https import connect
 from tests.support.prints import SILENT
@@ -57,7 +57,7 @@ async def world(merchant: str = "") -> AsyncIterator[World]:
             config = toml(home, terminal.toml + others, extra)
             config = config.replace("[webhooks]\n", f"[webhooks]\nmax_body_bytes = {MAX_BODY_BYTES}\n")
             daemon = Daemon(home, config, environment={"CREDENTIALS_DIRECTORY": str(home / "credentials")})
-            tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+            issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
             await daemon.start()
             try:
                 yield World(daemon, terminal)

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from posd import tls
 from posd.api import certificate
 from posd.api.certificate import CertificatePair, ServedCertificate
+from posd.tls import issue
 from tests.support.daemon import toml
 
 #: How often the files are looked at here, in seconds.
@@ -24,7 +25,7 @@ def now() -> datetime:
 
 
 def own(home: Path) -> tls.TlsFiles:
-    return tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    return issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
 def pair(made: tls.TlsFiles, renewable: Path | None = None) -> CertificatePair:
@@ -69,7 +70,7 @@ async def test_new_files_are_taken_up_without_a_signal(tmp_path: Path) -> None:
     first = served.served
     async with looking(served) as changes:
         for count in (1, 2):
-            tls.renew(made.certificate.parent)
+            issue.renew(made.certificate.parent)
             new = await changes.until(count)
             assert new.info.fingerprint_sha256 == tls.describe(made.certificate).fingerprint_sha256
             assert new.context is not first.context

@@ -6,11 +6,8 @@ import socket
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
-
-from cryptography.x509 import load_pem_x509_certificates
 
 from posd import tls
 from posd.base import tls_contexts
@@ -23,7 +20,8 @@ from posd.cli.explain.catalogue import say
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
-from posd.tls import authority, issue
+from posd.tls import issue
+from posd.tls.certificate import read_certificate
 from posd.tls.files import CertificateNotShown, shown_certificate
 
 CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
@@ -85,7 +83,7 @@ def _dates(found: tls.CertificateInfo, what: str) -> dict[str, Any]:
 
 def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
     try:
-        ca = tls.describe(made.ca_certificate)
+        code, ca = issue.ca_finding(made, datetime.now(UTC))
     except tls.TlsError as error:
         yield shop.tell("certificate.no_ca", made.ca_certificate, words=_reason(error), remedy="new_ca")
         return
@@ -93,25 +91,16 @@ def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
         yield shop.tell("certificate.chain", "chain")
     else:
         yield shop.tell("certificate.another_ca", "chain", remedy=_renewal(shop))
-    code: str = ca.validity(datetime.now(UTC), authority.OVERLAP_DAYS)
-    remedy = {"valid": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
-    if code in ("valid", "ends") and made.next_ca_certificate.exists():
-        code, remedy = "next_ca", ""
-    elif code == "valid" and not authority.is_limited(load_pem_x509_certificates(made.ca_certificate.read_bytes())[0]):
-        code, remedy = "unlimited_ca", "following_ca"
+    remedies = {"valid": "", "next_ca": "", "future": "set_clock_of_ca", "expired": "new_ca"}
+    remedy = remedies.get(code, "following_ca")
     given = {"remedy": remedy, "from_day": times.day(ca.next_ca_from), **_dates(ca, "CA")}
     yield shop.tell(f"certificate.{code}", made.ca_certificate, **given)
 
 
 def _own_chain(shop: DoctorContext) -> Findings:
-    chain = load_pem_x509_certificates(shop.certificate.read_bytes())
-    code, remedy = "own_chain", ""
-    if not all(authority.signs(above, below) for below, above in pairwise(chain)):
-        code, remedy = "broken_chain", "own"
-    elif len(chain) == 1 and chain[0].issuer != chain[0].subject:
-        code = "leaf_alone"
-    issuer = chain[-1].issuer.rfc4514_string()
-    yield shop.tell(f"certificate.{code}", "chain", remedy=remedy, count=len(chain), issuer=issuer)
+    code, count, issuer = issue.chain_finding(shop.certificate)
+    remedy = "own" if code == "broken_chain" else ""
+    yield shop.tell(f"certificate.{code}", "chain", remedy=remedy, count=count, issuer=issuer)
 
 
 def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
@@ -226,8 +215,8 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
 
 def _described(der: bytes, fingerprint: str) -> str:
     """Describe a certificate that was shown: its subject, issuer, end and fingerprint."""
-    with suppress(tls.TlsError):
-        info = tls.describe_der(der)
+    with suppress(ValueError):
+        info = read_certificate(der)
         subject, issuer = (name or say("doctor", "empty_name") for name in (info.subject, info.issuer))
         until = times.day(info.not_after)
         return say("doctor", "certificate", subject=subject, issuer=issuer, until=until, found=fingerprint)

@@ -28,6 +28,7 @@ from posd.simulator import Settings, SettingsError, TerminalGroup
 from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
+from posd.tls import issue
 
 #: Ports of the terminal profile's default base URLs.
 HTTPS_PORT = 6869
@@ -343,7 +344,7 @@ def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
         info = tls.load(made.certificate, made.private_key, now).info
         if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), now):
             return made
-    return tls.init(directory, names=list(names), addresses=list(addresses))
+    return issue.init(directory, names=list(names), addresses=list(addresses))
 
 
 def show_list(*, as_json: bool) -> None:

@@ -28,7 +28,7 @@ from posd.config import Config, TerminalConfig, values
 from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
 from posd.config.values import ReaderContext, UnusableValueError
-from posd.terminals.trust import digest
+from posd.tls.certificate import digest, read_certificate
 from posd.tls.files import CertificateNotShown, shown_certificate
 
 #: Where terminals listen unless something says otherwise.
@@ -206,11 +206,13 @@ def _look(
     try:
         where = _given(address) if address else _known(ctx, terminal, serial)
         der = _ask(where, terminal)
-        return where, tls.describe_der(der), digest(der, "public key")
-    except (CannotAsk, tls.TlsError) as error:
+        return where, read_certificate(der), digest(der, "public key")
+    except CannotAsk as error:
         fail(output, f"cannot show the certificate of terminal {serial}: {error}")
     except UnusableValueError as error:
         fail(output, _words(error), ExitCode.USAGE)
+    except ValueError as error:
+        fail(output, f"cannot show the certificate of terminal {serial}: what it showed is no certificate ({error})")
 
 
 def _hex(text: str, option: str) -> str:
@@ -271,7 +273,7 @@ def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateI
     pairs: list[Pair] = [
         ("shown at", where.base_url),
         ("subject", info.subject or "an empty name"),
-        ("issuer", "itself" if info.issuer == info.subject else info.issuer),
+        ("issuer", "itself" if info.self_signed else info.issuer),
         ("names", ", ".join((*info.names, *info.addresses)) or "none"),
         ("valid from", times.day(info.not_before)),
         ("valid until", f"{times.day(info.not_after)} ({f'{days} days' if days >= 0 else 'it has ended'})"),

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd import tls
+from posd.tls import issue
 from tests.cli.doctor.healthy import SetUp, healthy
 from tests.support.tmpfs import skip_without_small_disks
 
@@ -16,7 +16,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Certificates of a terminal and of the webhook listener, made once."""
     home = tmp_path_factory.mktemp("certificates")
     for name in ("terminal", "server"):
-        tls.init(home / name, names=["localhost"], addresses=["127.0.0.1"])
+        issue.init(home / name, names=["localhost"], addresses=["127.0.0.1"])
     return home / "terminal", home / "server"
 
 

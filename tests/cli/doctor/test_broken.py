@@ -66,7 +66,7 @@ def made_for(*addresses: str, expired: bool = False) -> Callable[..., None]:
         with patch.context() as short:
             if expired:
                 short.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
-            tls.init(setup.state / "tls", names=["localhost"], addresses=addresses)
+            issue.init(setup.state / "tls", names=["localhost"], addresses=addresses)
 
     return how
 
@@ -77,7 +77,7 @@ def shown_by_terminal(*addresses: str, names: tuple[str, ...] = (), expired: boo
     def how(setup: SetUp, stack: ExitStack, patch: pytest.MonkeyPatch) -> None:
         if expired:
             patch.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
-        tls.init(setup.terminal.directory, names=names, addresses=addresses)
+        issue.init(setup.terminal.directory, names=names, addresses=addresses)
         other = stack.enter_context(Terminal(setup.terminal.directory).on())
         setup.change(setup.terminal.base_url, other.base_url)
 
@@ -86,7 +86,7 @@ def shown_by_terminal(*addresses: str, names: tuple[str, ...] = (), expired: boo
 
 def own_pair(setup: SetUp, *_: object) -> tuple[Path, Path]:
     """Configure a pair of the shop's own PKI."""
-    made = tls.init(setup.home / "own", names=["localhost"], addresses=["127.0.0.1"])
+    made = issue.init(setup.home / "own", names=["localhost"], addresses=["127.0.0.1"])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
     return made.certificate, made.private_key
 
@@ -149,7 +149,7 @@ def old_style(name: str) -> Callable[..., None]:
 
 
 def ca_waits(setup: SetUp, *_: object) -> None:
-    tls.renew(setup.state / "tls", new_ca=True)
+    issue.renew(setup.state / "tls", new_ca=True)
 
 
 def terminal_of_another_ca(setup: SetUp, *_: object) -> None:
@@ -336,7 +336,7 @@ def doubted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("doubted")
 def test_nothing_is_renewed_by_a_clock_that_is_not_believed_and_a_terminal_tells_the_time(setup: SetUp) -> None:
-    tls.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
+    issue.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
     setup.terminal.ahead = timedelta(days=365)
     lacking, posd, terminal = (one for one in failures(setup.findings()) if one["check"] in ("certificate", "clock"))
     assert lacking["check"] == "certificate"
@@ -362,6 +362,6 @@ def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     """Where the clock of the machine is behind, a new CA would be carried to every terminal for nothing."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
     with suppress(tls.TlsError):  # it says itself that they are from the future
-        tls.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
+        issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
     assert ca["commands"] == ["timedatectl"]

@@ -11,6 +11,7 @@ import pytest
 
 from posd import tls
 from posd.simulator import Settings, Simulator
+from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures, running
 from tests.support.daemon import Daemon
 
@@ -23,7 +24,7 @@ def of(found: list[Found], check: str) -> list[Found]:
 
 
 async def test_a_callback_address_at_which_no_program_answers_or_another_one(setup: SetUp) -> None:
-    tls.init(setup.state / "tls", names=[], addresses=["127.0.0.1", "127.0.0.2"])
+    issue.init(setup.state / "tls", names=[], addresses=["127.0.0.1", "127.0.0.2"])
     setup.change("[database]", 'advertise_host = "127.0.0.2"\n[database]')
     async with running(setup):
         (silent,) = failures(setup.findings(1))
@@ -94,7 +95,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
 
 
 async def test_a_look_of_this_machine_itself_is_no_refusal_of_a_terminal(setup: SetUp) -> None:
-    made = tls.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
+    made = issue.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
     async with running(setup) as daemon:
         (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up has an address of this machine

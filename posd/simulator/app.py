@@ -1,26 +1,26 @@
-"""HTTP API of the terminal: the paths of both access modes, and records for tests."""
+"""HTTP API of the terminal: the paths of both access modes."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as StarletteRoute
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from posd.simulator.authentication import VerifiedCall
+from posd.simulator.authentication import encrypt
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.messages import Answer, Edition, Refused, plain
+from posd.simulator.messages import Answer, coded, plain, refusal
 from posd.simulator.network import HANG_UP
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
 from posd.simulator.terminal import PaymentTerminal
-from posd.simulator.wire import OPERATIONS, AccessMode, SimulatedOperation
+from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, SimulatedOperation
 
 #: Most bytes of a request body. A charge with the till's 16 KiB of metadata is far below.
 MAX_BODY_BYTES = 1_048_576
@@ -33,88 +33,77 @@ Ways = Mapping[AccessMode, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class IncomingCall:
-    """Content of a call, and the terminal and the printer that reply to it."""
-
-    terminal: PaymentTerminal
-    printer: Printer
-    body: bytes
-    access_mode: AccessMode
-    query: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredCall:
-    """One call of the API; `kept_in` is the list that stores the bodies."""
+class ServedCall:
+    """One call of the API; `bodies`: the list that stores its bodies."""
 
     ways: Mapping[Edition, Ways]
-    answer: Callable[[IncomingCall], Answer]
-    kept_in: str | None = None
+    answer: Callable[[bytes, AccessMode, Mapping[str, str]], Answer]
+    bodies: list[str] | None = None
 
 
-def _start(operation: SimulatedOperation) -> AnsweredCall:
+def _start(terminal: PaymentTerminal, operation: SimulatedOperation, bodies: list[str]) -> ServedCall:
     ways = (("POST", operation.path),)
     both: Ways = {"local": ways, "cloud": ways}
-    return AnsweredCall(
-        {"classic": both, "2026": both},
-        lambda asked: asked.terminal.start(asked.body, operation, asked.access_mode),
-        "requests",
+    return ServedCall(
+        {"classic": both, "2026": both}, lambda body, mode, _query: terminal.start(body, operation, mode), bodies
     )
 
 
-#: Operations, abort, search and printing (terminal API, Calls to a terminal).
-CALLS = (
-    *(_start(operation) for operation in OPERATIONS),
-    AnsweredCall(
-        {
-            "classic": {"local": (("GET", "abort"),), "cloud": (("POST", "sync/abort"),)},
-            "2026": {"local": (("GET", "sync/abort"), ("GET", "async/abort")), "cloud": (("POST", "sync/abort"),)},
-        },
-        lambda asked: asked.terminal.abort(),
-    ),
-    AnsweredCall(
-        {
-            "classic": {"local": (("POST", SEARCH),), "cloud": (("POST", f"sync/{SEARCH}"),)},
-            # The sources contradict each other on the prefix, so both are served.
-            "2026": {"local": (("POST", SEARCH), ("POST", f"sync/{SEARCH}")), "cloud": (("POST", f"sync/{SEARCH}"),)},
-        },
-        lambda asked: asked.terminal.search(asked.body),
-        "searches",
-    ),
-    AnsweredCall(
-        {
-            "classic": {"local": (("POST", "print"),), "cloud": (("POST", "sync/print/job"),)},
-            "2026": {"local": (("POST", "print/job"),), "cloud": (("POST", "sync/print/job"),)},
-        },
-        lambda asked: asked.printer.create(asked.body, asked.access_mode),
-        "print_requests",
-    ),
-    AnsweredCall(
-        {
-            "classic": {"local": (("GET", "print_job"),), "cloud": (("GET", "print_job"),)},
-            "2026": {"local": (("GET", "print_job"),), "cloud": (("GET", "sync/print_job"),)},
-        },
-        lambda asked: asked.printer.status(asked.query.get("print_job_id")),
-    ),
-)
+def _calls(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Sequence[ServedCall]:
+    """Return operations, abort, search and printing (terminal API, Calls to a terminal)."""
+
+    def printer() -> Printer:
+        return parts.switchboard.printer  # each power-on makes another
+
+    return (
+        *(_start(terminal, operation, bodies["requests"]) for operation in OPERATIONS),
+        ServedCall(
+            {
+                "classic": {"local": (("GET", "abort"),), "cloud": (("POST", "sync/abort"),)},
+                "2026": {"local": (("GET", "sync/abort"), ("GET", "async/abort")), "cloud": (("POST", "sync/abort"),)},
+            },
+            lambda _body, _mode, _query: terminal.abort(),
+        ),
+        ServedCall(
+            {
+                "classic": {"local": (("POST", SEARCH),), "cloud": (("POST", f"sync/{SEARCH}"),)},
+                # The sources contradict each other on the prefix, so both are served.
+                "2026": {
+                    "local": (("POST", SEARCH), ("POST", f"sync/{SEARCH}")),
+                    "cloud": (("POST", f"sync/{SEARCH}"),),
+                },
+            },
+            lambda body, _mode, _query: terminal.search(body),
+            bodies["searches"],
+        ),
+        ServedCall(
+            {
+                "classic": {"local": (("POST", "print"),), "cloud": (("POST", "sync/print/job"),)},
+                "2026": {"local": (("POST", "print/job"),), "cloud": (("POST", "sync/print/job"),)},
+            },
+            lambda body, mode, _query: printer().create(body, mode),
+            bodies["print_requests"],
+        ),
+        ServedCall(
+            {
+                "classic": {"local": (("GET", "print_job"),), "cloud": (("GET", "print_job"),)},
+                "2026": {"local": (("GET", "print_job"),), "cloud": (("GET", "sync/print_job"),)},
+            },
+            lambda _body, _mode, query: printer().status(query.get("print_job_id")),
+        ),
+    )
 
 
 def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
-    """Make the ASGI app. Bodies are appended to the list of their route, as text, before they are checked.
+    """Make the ASGI app. Bodies are appended to the list of their call, as text, before they are checked.
 
     An encrypted body is appended decrypted; an unauthenticated one is not appended.
-
-    For tests and operators only: `GET /simulator/ledger` returns the ledger as a JSON list, `GET /simulator/requests`
-    the bodies of the starts, `GET /simulator/searches` those of the searches, `GET /simulator/print_requests` those of
-    the print jobs, `GET /simulator/prints` the printed paper; `POST /simulator/paper` adds paper.
     """
-
     settings = parts.settings
-    scheme = settings.scheme
 
-    def verify(request: Request, sent: bytes) -> VerifiedCall:
+    def verify(request: Request, sent: bytes) -> tuple[bytes, bytes | None]:
         try:
-            return scheme.verify(request.headers, sent, time.time() + settings.clock_offset)
+            return settings.verify(request.headers, sent, time.time() + settings.clock_offset)
         except Refused as refused:
             parts.ledger.add(
                 "unauthorized",
@@ -127,60 +116,45 @@ def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[
 
     async def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
-        return response(parts.envelope.answer(error))
+        return response(plain(refusal(settings, error)))
 
     async def refuse_http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
         code = f"HTTP_{error.status_code}"
-        refused = response(parts.envelope.answer(Refused(error.status_code, code, error.detail)))
+        refused = response(plain(refusal(settings, Refused(error.status_code, code, error.detail))))
         refused.headers.update(error.headers or {})
         return refused
 
-    def endpoint(call: AnsweredCall, access_mode: AccessMode) -> Callable[[Request], object]:
+    def endpoint(call: ServedCall, access_mode: AccessMode) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
             if serial != settings.serial:  # it never reaches this terminal, and leaves no record
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
-            verified = verify(request, sent)
-            if call.kept_in is not None:
-                bodies[call.kept_in].append(verified.body.decode("utf-8", "replace"))
-            asked = IncomingCall(terminal, parts.workings.printer, verified.body, access_mode, request.query_params)
-            return await _carry_out(verified.seal(call.answer(asked)), request, parts.clock)
+            body, key = verify(request, sent)
+            if call.bodies is not None:
+                call.bodies.append(body.decode("utf-8", "replace"))
+            answered = call.answer(body, access_mode, request.query_params)
+            return await _carry_out(_sealed(answered, key), request, parts.clock)
 
         return answer
 
-    async def show_ledger(_: Request) -> Response:
-        return json_response(list(parts.ledger))
-
-    async def show_prints(_: Request) -> Response:
-        return json_response(parts.workings.printer.prints())
-
-    async def put_paper_in(_: Request) -> Response:
-        parts.workings.printer.put_paper_in()
-        return Response(status_code=204)
-
-    async def show_bodies(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in bodies:
-            raise HTTPException(404)
-        return json_response(bodies[name])
-
     return Starlette(
         routes=[
-            *(
-                StarletteRoute(PREFIXES[mode] + path, endpoint(call, mode), methods=[method])
-                for call in CALLS
-                for mode, ways in call.ways[settings.edition].items()
-                for method, path in ways
-            ),
-            StarletteRoute("/simulator/ledger", show_ledger),
-            StarletteRoute("/simulator/prints", show_prints),
-            StarletteRoute("/simulator/paper", put_paper_in, methods=["POST"]),
-            StarletteRoute("/simulator/{name}", show_bodies),
+            Route(PREFIXES[mode] + path, endpoint(call, mode), methods=[method])
+            for call in _calls(terminal, parts, bodies)
+            for mode, ways in call.ways[settings.edition].items()
+            for method, path in ways
         ],
         exception_handlers={Refused: refuse, HTTPException: refuse_http},
     )
+
+
+def _sealed(answer: Answer, key: bytes | None) -> Answer:
+    """Return the encrypted reply. One that is not JSON is not the terminal's own, and stays as it is."""
+    if key is None or answer.content_type != "application/json" or not answer.body:
+        return answer
+    return replace(answer, body=encrypt(key, answer.body))
 
 
 async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:
@@ -253,7 +227,6 @@ def response(answer: Answer, kind: type[Response] = Response) -> Response:
     return kind(answer.body, answer.status, media_type=answer.content_type)
 
 
-async def answer_refusal(_: Request, error: Exception) -> Response:
-    """Return the response to a refused call."""
-    assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
-    return response(error.answer)
+def refused_response(refused: Refused) -> Response:
+    """Return the response to a refused call: status, code and message."""
+    return response(plain(coded(refused.status, refused.code, refused.message)))

@@ -18,7 +18,6 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.simulator import wire
-from posd.simulator.messages import Answer, Refused
+from posd.simulator.wire import Refused
 
 #: Array indices end before this (2³² - 1).
 _INDEX_LIMIT = 2**32 - 1
@@ -113,7 +112,7 @@ class Scheme:
     """Authentication of calls. `business_code` is the merchant's secret, `serial` the terminal's.
 
     `window_seconds`: accepted distance of the timestamp from the terminal's clock, in both directions.
-    `timestamp_unit`: None for that of the scheme.
+    `timestamp_unit`: None for that of the scheme. `minute_utc_offset`: in minutes.
     """
 
     auth: Auth = "none"
@@ -130,13 +129,15 @@ class Scheme:
     def _per_second(self) -> int:
         return _PER_SECOND[self.timestamp_unit or ("ms" if self.auth == "hmac" else "s")]
 
-    def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> "VerifiedCall":
-        """Return the content of a call. `now` is the terminal's clock, in seconds since the epoch.
+    def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> tuple[bytes, bytes | None]:
+        """Return the decrypted body of a call, and the key that encrypts its reply (None: it is not encrypted).
+
+        `now` is the terminal's clock, in seconds since the epoch.
 
         Raise Refused (401): a missing header, a stale timestamp, an undecryptable body, or a wrong signature.
         """
         if self.auth == "none":
-            return VerifiedCall(body)
+            return body, None
         signature, timestamp = (headers.get(name, "") for name in ("authorization", "timestamp"))
         for name, value in (("Authorization", signature), ("timestamp", timestamp)):
             if not value:
@@ -147,12 +148,12 @@ class Scheme:
             raise _refused(f"the timestamp is {off}; {self.window_seconds:g} s are accepted", "timestamp")
         if self.auth == "hmac":
             self._check_hmac(signature, body)
-            return VerifiedCall(body)
+            return body, None
         password = self._password(moment)
         key = self._key(timestamp, password)
         clear = decrypt(key, body) if body else EMPTY
         self._check_hash(signature, timestamp, password, clear)
-        return VerifiedCall(clear if body else b"", partial(encrypt, key) if self.encrypt_replies else None)
+        return clear if body else b"", key if self.encrypt_replies else None
 
     def _moment(self, timestamp: str) -> float:
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS):
@@ -187,20 +188,6 @@ class Scheme:
 
     def _key(self, timestamp: str, password: str) -> bytes:
         return f"{timestamp}{self.key_separator}{password}".encode()[:_KEY_BYTES]
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedCall:
-    """An authenticated call: its decrypted body, and the encryption of the reply (None: unencrypted)."""
-
-    body: bytes
-    _encrypt: "partial[bytes] | None" = None
-
-    def seal(self, answer: Answer) -> Answer:
-        """Return the encrypted reply. One that is not JSON is not the terminal's own, and stays as it is."""
-        if self._encrypt is None or answer.content_type != "application/json" or not answer.body:
-            return answer
-        return answer.with_body(self._encrypt(answer.body))
 
 
 def encrypt(key: bytes, clear: bytes) -> bytes:

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,14 +14,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from posd.simulator.app import answer_refusal, json_response, read_body, response
+from posd.simulator.app import json_response, read_body, refused_response
 from posd.simulator.clock import Tasks
-from posd.simulator.messages import Refused
 from posd.simulator.network import Listener, NotPossible, bind, url
 from posd.simulator.payment import ManualControl
-from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, Strict, payments, prints
+from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, payments, prints
 from posd.simulator.simulator import Simulator, TerminalGroup
-from posd.simulator.wire import SettingsError
+from posd.simulator.wire import Refused, SettingsError
 
 #: Default terminal seconds of a power cycle.
 POWER_CYCLE_SECONDS = 5.0
@@ -90,32 +89,9 @@ class Control:
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class EmptyBody(Strict, frozen=True):
-    """Body of a call that needs none."""
-
-
-class Arm(Strict, frozen=True):
-    """Scenario of the next payment, or `print:NAME` of the next print job; None for no choice."""
-
-    name: str | None
-
-
-class PowerCycle(Strict, frozen=True):
-    """Terminal seconds without power."""
-
-    seconds: _Seconds = POWER_CYCLE_SECONDS
-
-
-class Show(Strict, frozen=True):
-    """The certificate to show."""
-
-    which: Certificate
-
-
-class Advance(Strict, frozen=True):
-    """Seconds to pass."""
-
-    advance: _Seconds
+def _body(*members: tuple[Any, ...]) -> type[msgspec.Struct]:
+    """Return the type of a body: member, type, and default if it has one. It refuses any other member by name."""
+    return msgspec.defstruct("Body", members, frozen=True, forbid_unknown_fields=True)
 
 
 def listed_scenarios() -> list[dict[str, Any]]:
@@ -150,12 +126,12 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
     return {
         "serial": terminal.settings.serial,
         "base_url": terminal.base_url,
-        "powered": terminal.powered,
-        "plugged": terminal.plugged,
+        "powered": terminal.switchboard.powered,
+        "plugged": terminal.switchboard.plugged,
         "certificate": terminal.certificate,
         "scenario": terminal.settings.scenario_name,
         "armed": terminal.terminal.armed,
-        "armed_print": terminal.armed_print,
+        "armed_print": terminal.printer.armed,
         "payment": None
         if running is None
         else {
@@ -164,7 +140,7 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
             "scenario": running.name,
             "status": running.status,
         },
-        "waiting_events": terminal.waiting_events,
+        "waiting_events": terminal.switchboard.waiting_events,
     }
 
 
@@ -177,7 +153,7 @@ def guarded(app: ASGIApp) -> ASGIApp:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         refused = _why_not(scope.get("method", "GET"), Headers(scope=scope))  # a WebSocket has none; none is served
-        await (app if refused is None else response(refused.answer))(scope, receive, send)
+        await (app if refused is None else refused_response(refused))(scope, receive, send)
 
     return answer
 
@@ -211,41 +187,33 @@ def is_loopback(text: str) -> bool:
         return False
 
 
-#: Action of a POST to a terminal: the type of its body, and what is done; `Tasks` run after the reply.
-_Deed = tuple[type[Strict], Callable[[Simulator, Any, Tasks], Awaitable[None]]]
-
-
-def _plain(do: Callable[[Simulator], Awaitable[None]]) -> _Deed:
-    return EmptyBody, lambda terminal, _body, _tasks: do(terminal)
-
-
-async def _power_cycle(terminal: Simulator, body: PowerCycle, tasks: Tasks) -> None:
+async def _power_cycle(terminal: Simulator, tasks: Tasks, seconds: float) -> None:
     await terminal.power_off()
-    tasks.begin(_on_after(terminal, body.seconds))
+    tasks.begin(_on_after(terminal, seconds))
 
 
 async def _on_after(terminal: Simulator, seconds: float) -> None:
     await terminal.clock.sleep(seconds)
-    await terminal.power_on()
+    await terminal.switchboard.power_on()
 
 
-async def _show_certificate(terminal: Simulator, body: Show, _tasks: Tasks) -> None:
-    await terminal.show_certificate(body.which)
-
-
-async def _put_paper_in(terminal: Simulator) -> None:
-    terminal.put_paper_in()
-
-
-async def _arm(terminal: Simulator, body: Arm, _tasks: Tasks) -> None:
+async def _arm(terminal: Simulator, _tasks: Tasks, name: str | None) -> None:
     try:
-        begun = terminal.arm(body.name)
+        begun = terminal.arm(name)
     except LookupError:
         raise Refused(
-            HTTPStatus.NOT_FOUND, "UNKNOWN_SCENARIO", f"there is no scenario {body.name}: GET /scenarios lists them"
+            HTTPStatus.NOT_FOUND, "UNKNOWN_SCENARIO", f"there is no scenario {name}: GET /scenarios lists them"
         ) from None
     if begun is not None:
         await begun
+
+
+#: Action of a POST to a terminal: the type of its body, and what is done with its members; `Tasks` run after the reply.
+_Deed = tuple[type[msgspec.Struct], Callable[..., Awaitable[None]]]
+
+
+def _plain(do: Callable[[Simulator], Awaitable[None]]) -> _Deed:
+    return _body(), lambda terminal, _tasks: do(terminal)
 
 
 def _hand(hand: ManualControl) -> _Deed:
@@ -258,19 +226,28 @@ def _hand(hand: ManualControl) -> _Deed:
     return _plain(do)
 
 
+async def put_paper_in(terminal: Simulator) -> None:
+    """Add paper."""
+    terminal.printer.put_paper_in()
+
+
 #: Actions on a terminal, by the last part of the path.
 DEEDS: Mapping[str, _Deed] = {
     **{hand.value: _hand(hand) for hand in ManualControl},
-    "scenario": (Arm, _arm),
-    "unplug": _plain(Simulator.unplug),
-    "plug": _plain(Simulator.plug),
+    "scenario": (_body(("name", str | None)), _arm),
+    "unplug": _plain(lambda terminal: terminal.switchboard.unplug()),
+    "plug": _plain(lambda terminal: terminal.switchboard.plug()),
     "power-off": _plain(Simulator.power_off),
-    "power-on": _plain(Simulator.power_on),
-    "power-cycle": (PowerCycle, _power_cycle),
-    "move": _plain(Simulator.move),
-    "certificate": (Show, _show_certificate),
-    "paper": _plain(_put_paper_in),
+    "power-on": _plain(lambda terminal: terminal.switchboard.power_on()),
+    "power-cycle": (_body(("seconds", _Seconds, POWER_CYCLE_SECONDS)), _power_cycle),
+    "move": _plain(lambda terminal: terminal.switchboard.move()),
+    "certificate": (
+        _body(("which", Certificate)),
+        lambda terminal, _tasks, which: terminal.switchboard.show_certificate(which),
+    ),
+    "paper": _plain(put_paper_in),
 }
+_ADVANCE = _body(("advance", _Seconds))
 
 
 def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
@@ -300,16 +277,16 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         return json_response(list(terminal_of(request).ledger))
 
     async def show_prints(request: Request) -> Response:
-        return json_response(terminal_of(request).prints())
+        return json_response(terminal_of(request).printer.prints())
 
     async def show_clock(_: Request) -> Response:
         return json_response({"virtual": shop.virtual_clock is not None, "now": shop.clock.now()})
 
     async def advance(request: Request) -> Response:
-        body = await _read(request, Advance)
+        body = await _read(request, _ADVANCE)
         if shop.virtual_clock is None:
             raise Refused(HTTPStatus.CONFLICT, "REAL_TIME", "time passes by itself here: start with --virtual")
-        await shop.virtual_clock.advance(body.advance)
+        await shop.virtual_clock.advance(*body)
         return await show_clock(request)
 
     async def do(request: Request) -> Response:
@@ -318,7 +295,7 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         if deed is None:
             raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / tells what there is")
         body, act = deed
-        await act(terminal, await _read(request, body), tasks)
+        await act(terminal, tasks, *await _read(request, body))
         return json_response(state_of(terminal))
 
     at = "/terminals/{serial:path}"  # a serial can have any character, also a slash
@@ -336,7 +313,7 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
                 Route(at, show_terminal),
             ],
             exception_handlers={
-                Refused: answer_refusal,
+                Refused: _refused,
                 NotPossible: _not_possible,
                 SettingsError: _not_possible,
                 HTTPException: _http_error,
@@ -345,23 +322,25 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
     )
 
 
-_Body = TypeVar("_Body", bound=Strict)
-
-
-async def _read(request: Request, kind: type[_Body]) -> _Body:
-    """Read a body; an empty one is an empty object."""
+async def _read(request: Request, kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    """Read a body and return its members; an empty one is an empty object."""
     try:
         raw = await read_body(request, MAX_BODY_BYTES, "TOO_LARGE")
-        return msgspec.json.decode(raw or b"{}", type=kind)
+        return msgspec.structs.astuple(msgspec.json.decode(raw or b"{}", type=kind))
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "WRONG_BODY", str(error)) from error
 
 
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
+    return refused_response(error)
+
+
 async def _not_possible(_: Request, error: Exception) -> Response:
-    return response(Refused(HTTPStatus.CONFLICT, "NOT_POSSIBLE", str(error)).answer)
+    return refused_response(Refused(HTTPStatus.CONFLICT, "NOT_POSSIBLE", str(error)))
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
     code = "UNKNOWN_PATH" if error.status_code == HTTPStatus.NOT_FOUND else f"HTTP_{error.status_code}"
-    return response(Refused(error.status_code, code, f"{error.detail}; GET / tells what there is").answer)
+    return refused_response(Refused(error.status_code, code, f"{error.detail}; GET / tells what there is"))

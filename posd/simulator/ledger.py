@@ -16,8 +16,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.messages import Refused
-from posd.simulator.wire import BY_NAME, AmountUnit, Processed, SettingsError, SimulatedOperation
+from posd.simulator.wire import BY_NAME, AmountUnit, Processed, Refused, SettingsError, SimulatedOperation
 
 _T = TypeVar("_T")
 
@@ -253,7 +252,7 @@ def _ends_in(path: Path) -> Counter[str]:
         return Counter(
             wire.decode(line).get(name) for line in take_up(path) for kind, name in _ENDS.items() if kind in line
         )
-    except wire.NotJson as error:
+    except ValueError as error:
         raise SettingsError(f"{path} is damaged: {error}; choose another file with --ledger") from error
 
 

@@ -9,10 +9,10 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from random import Random
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -21,12 +21,15 @@ import msgspec
 
 from posd.simulator import wire
 from posd.simulator.scenario import Failure, Fault, Refusal, Reply, Scenario, draw
+from posd.simulator.settings import Settings
 from posd.simulator.wire import (
     CHIP,
     AmountUnit,
+    Edition,
     Number,
     PaymentStatus,
     Processed,
+    Refused,
     SimulatedOperation,
     converted,
     number_fault,
@@ -47,10 +50,6 @@ class Answer:
     delay: float = 0.0
     fault: Fault | None = None
     awaited: asyncio.Future[Any] | None = None
-
-    def with_body(self, body: bytes) -> "Answer":
-        """Return the reply with another body."""
-        return replace(self, body=body)
 
     @property
     def waits(self) -> bool:
@@ -78,7 +77,7 @@ def apply(
     reply: Reply,
     usual: Usual,
     rng: Random,
-    envelope: "Envelope",
+    settings: Settings,
     transaction: str | None = None,
     awaited: asyncio.Future[Any] | None = None,
 ) -> Answer:
@@ -88,7 +87,7 @@ def apply(
         status = reply.status
         if status >= 400:
             said = reply.refusal or Refusal(f"HTTP_{status}", _phrase(status))
-            status, body = envelope.usual(Refused(status, said.code, said.message, kind=said.type), transaction)
+            status, body = refusal(settings, Refused(status, said.code, said.message, kind=said.type), transaction)
     if reply.body is not None:
         raw = reply.body.encode()
     else:
@@ -131,30 +130,6 @@ def _phrase(status: int) -> str:
         return "an error without a name"
 
 
-class Refused(Exception):
-    """Refused request; `status` is the HTTP status of the reply.
-
-    `kind`: the published type of a published code. `param`: the field at fault.
-    """
-
-    def __init__(
-        self, status: int, code: str, message: str, *, kind: str | None = None, param: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.kind = kind
-        self.param = param
-
-    @property
-    def answer(self) -> Answer:
-        """The reply: status, code and message."""
-        return plain(coded(self.status, self.code, self.message))
-
-
-#: Edition of the vendor's documents: the older ones, or those of 2026.
-Edition = Literal["classic", "2026"]
 #: Published type and code of a refusal with a code of the simulator's own.
 _SAME_AS: Mapping[str, tuple[str, str]] = {"TERMINAL_BUSY": ("TERMINAL", "TER-003")}
 #: Type and code prefix of a refusal by status; the exact codes are not published.
@@ -167,36 +142,25 @@ _FAMILIES: Mapping[int, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """Form of a refusal: code and message, or the LinkFailure of the vendor's documents (Refusals).
+def refusal(settings: Settings, refused: Refused, transaction: str | None = None) -> Usual:
+    """Return the reply to a refused request; `transaction` is its client_transaction_id, if known.
 
-    A refusal with a type is a LinkFailure in each edition.
+    It has code and message, or is the LinkFailure of the vendor's documents (Refusals). A refusal with a type is a
+    LinkFailure in each edition.
     """
-
-    edition: Edition
-    serial_number: str
-    terminal_id: str
-
-    def usual(self, refused: Refused, transaction: str | None = None) -> Usual:
-        """Return the reply to a refused request; `transaction` is its client_transaction_id, if known."""
-        if self.edition == "classic" and refused.kind is None:
-            return coded(refused.status, refused.code, refused.message)
-        family = ("TERMINAL", "TER-") if refused.status >= 500 else ("PARAMETER", "PAR-")
-        published = _SAME_AS.get(refused.code) or _FAMILIES.get(refused.status, family)
-        link_type, code = published if refused.kind is None else (refused.kind, refused.code)
-        named = {} if transaction is None else {"client_transaction_id": transaction}
-        return refused.status, {
-            "type": link_type,
-            "code": code,
-            "message": refused.message,
-            **({} if refused.param is None else {"param": refused.param}),
-            "object": {**named, "terminal_id": self.terminal_id, "serial_number": self.serial_number},
-        }
-
-    def answer(self, refused: Refused, transaction: str | None = None) -> Answer:
-        """Return the complete reply (see `usual`)."""
-        return plain(self.usual(refused, transaction))
+    if settings.edition == "classic" and refused.kind is None:
+        return coded(refused.status, refused.code, refused.message)
+    family = ("TERMINAL", "TER-") if refused.status >= 500 else ("PARAMETER", "PAR-")
+    published = _SAME_AS.get(refused.code) or _FAMILIES.get(refused.status, family)
+    link_type, code = published if refused.kind is None else (refused.kind, refused.code)
+    named = {} if transaction is None else {"client_transaction_id": transaction}
+    return refused.status, {
+        "type": link_type,
+        "code": code,
+        "message": refused.message,
+        **({} if refused.param is None else {"param": refused.param}),
+        "object": {**named, "terminal_id": settings.terminal_id, "serial_number": settings.serial},
+    }
 
 
 # Requests: bytes in, a request or a refusal out.
@@ -271,7 +235,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     """Read a body that must be a JSON object. Raise Refused."""
     try:
         body = wire.decode(raw)
-    except wire.NotJson as error:
+    except ValueError as error:
         raise Refused(400, "MALFORMED_JSON", f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise Refused(400, "MALFORMED_JSON", "the body is not a JSON object")
@@ -350,22 +314,6 @@ def invalid(path: str, why: str) -> Refused:
 
 # Events of a payment, and the terminal's own data in them.
 
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """Identity of the terminal."""
-
-    serial_number: str
-    brand: str
-    model: str
-    merchant_id: str
-    wifi_mac: str
-    terminal_id: str
-    currency: str
-    room: str = ""
-    country: str = "ECU"
-
-
 #: Conditional fields of each state's event (terminal API, Lifecycle). `previous_status` is in all but the first; a
 #: field without a value (no card was presented) is left out.
 CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -377,6 +325,8 @@ CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     PaymentStatus.TERMINAL_REJECTED: ("reading_type", "operation", "failure_reason"),
     PaymentStatus.TERMINAL_CANCELED: ("operation",),
 }
+#: Country in the final event.
+COUNTRY = "ECU"
 #: Conditional fields of an unpublished state.
 UNPUBLISHED_FIELDS = ("reading_type",)
 
@@ -410,7 +360,7 @@ def new_uuid(rng: Random) -> str:
     return str(UUID(int=rng.getrandbits(128), version=4))
 
 
-def acknowledgement(device: Device, start: ReceivedStart, event_id: str) -> dict[str, Any]:
+def acknowledgement(settings: Settings, start: ReceivedStart, event_id: str) -> dict[str, Any]:
     """Build the immediate reply to an asynchronous operation (terminal API, Acknowledgement)."""
     return {
         "event_id": event_id,
@@ -418,30 +368,30 @@ def acknowledgement(device: Device, start: ReceivedStart, event_id: str) -> dict
         "previous_status": "",
         "operation": {**start.fields, "type": start.operation.name},
         "terminal": {
-            "serialNumber": device.serial_number,
-            "model": device.model,
-            "wifiMac": device.wifi_mac,
-            "room": device.room,
-            "terminal_id": device.terminal_id,
+            "serialNumber": settings.serial,
+            "model": settings.model,
+            "wifiMac": settings.wifi_mac,
+            "room": "",
+            "terminal_id": settings.terminal_id,
         },
     }
 
 
-def transaction_event(device: Device, start: ReceivedStart, amount: Processed, event: EventData) -> dict[str, Any]:
+def transaction_event(settings: Settings, start: ReceivedStart, amount: Processed, event: EventData) -> dict[str, Any]:
     """Build the JSON of a transaction event (terminal API, Events)."""
     body: dict[str, Any] = {
         "event_id": event.event_id,
         "occurred_at": event.occurred_at,
         "status": event.status,
-        "merchant_id": device.merchant_id,
+        "merchant_id": settings.merchant_id,
         "client_transaction_id": start.client_transaction_id,
-        "terminal": {"serial_number": device.serial_number, "brand": device.brand, "model": device.model},
+        "terminal": {"serial_number": settings.serial, "brand": settings.brand, "model": settings.model},
     }
     if event.previous_status is not None:
         body["previous_status"] = event.previous_status
     values: dict[str, Any] = {
         "reading_type": event.reading_type,
-        "operation": operation(device, start, amount),
+        "operation": operation(start, amount),
         "failure_reason": None if event.failure is None else msgspec.structs.asdict(event.failure),
         "raw_response": event.raw_response,
     }
@@ -450,14 +400,14 @@ def transaction_event(device: Device, start: ReceivedStart, amount: Processed, e
     return body
 
 
-def operation(device: Device, start: ReceivedStart, amount: Processed) -> dict[str, Any]:
+def operation(start: ReceivedStart, amount: Processed) -> dict[str, Any]:
     """Build the operation in the final event (terminal API, Events)."""
     fields: dict[str, Any] = {
         "type": start.operation.reported_as,
         "amount": amount.reported,
         "transaction_mode": "ONLINE",
         "client_transaction_id": start.client_transaction_id,
-        "country": device.country,
+        "country": COUNTRY,
         **{name: start.fields.get(name, default) for name, default in OPERATION_DEFAULTS.items()},
         "metadata": start.metadata,
     }

@@ -16,7 +16,7 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import QueuedEvent
 from posd.simulator.ledger import Final, Ledger, Record
-from posd.simulator.messages import Device, Envelope, EventData, ReceivedStart, changed
+from posd.simulator.messages import EventData, ReceivedStart, changed
 from posd.simulator.network import NotPossible
 from posd.simulator.scenario import (
     Abort,
@@ -33,7 +33,7 @@ from posd.simulator.scenario import (
     read,
 )
 from posd.simulator.settings import Settings
-from posd.simulator.switchboard import Switchboard, Workings
+from posd.simulator.switchboard import Switchboard
 from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, total
 
 _log = logging.getLogger(__name__)
@@ -93,13 +93,10 @@ class Parts:
     """Parts that the payments of one terminal share; `seed` determines all random values."""
 
     settings: Settings
-    device: Device
-    envelope: Envelope
     seed: str
     clock: Clock
     ledger: Ledger
     record: Record
-    workings: Workings
     switchboard: Switchboard
 
 
@@ -333,7 +330,7 @@ class PaymentRun:
         if step.authorized_amount is not None:
             authorized = wire.from_main(Decimal(step.authorized_amount), parts.settings.answered_in)
         raw_response = (
-            messages.approval(start, authorized, payment.reading_type, parts.envelope.edition, self._rng)
+            messages.approval(start, authorized, payment.reading_type, parts.settings.edition, self._rng)
             if status == PaymentStatus.APPROVAL
             else None
         )
@@ -346,7 +343,7 @@ class PaymentRun:
             failure=payment.failure,
             raw_response=raw_response,
         )
-        body = messages.transaction_event(parts.device, start, payment.amount, event)
+        body = messages.transaction_event(parts.settings, start, payment.amount, event)
         payment.previous, payment.newest = payment.newest, wire.encode(body)
         payment.event_id, payment.status = event.event_id, status
         payment.sent = payment.sent or status in SENT
@@ -380,7 +377,7 @@ class PaymentRun:
                 due=parts.clock.after(after) if after > 0 else None,
                 distrusted=deliver.distrusted,
             )
-            parts.workings.submit(item)
+            parts.switchboard.submit(item)
         parts.ledger.add("event", client_transaction_id=payment.transaction, event_id=payment.event_id, status=status)
 
     async def _do(self, step: PaymentStep, deed: TerminalAction) -> None:

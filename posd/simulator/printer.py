@@ -18,10 +18,10 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Journal, Ledger
-from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
+from posd.simulator.messages import Answer, claims, invalid, is_web_address, plain, read_object, refusal
 from posd.simulator.scenario import CHOICE, ENDS, Call, PrintScenario, Reply, ScenarioPrintStatus, draw, prints
 from posd.simulator.settings import Settings
-from posd.simulator.wire import AccessMode
+from posd.simulator.wire import AccessMode, Refused
 
 #: Real seconds that a webhook receiver has to reply (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
@@ -147,17 +147,14 @@ class PrintRecord:
 class Printer:
     """Printer that runs each job by its scenario."""
 
-    def __init__(
-        self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, envelope: Envelope, *, seed: str
-    ) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
         """`poster` belongs to this printer and is closed with it. Raise OSError, SettingsError."""
-        self._scenario = settings.print_scenario
+        self._settings = settings
         #: Scenario of the next job, which overrides that of its reference; None for no choice.
         self.armed: str | None = None
         self._ledger = ledger
         self._clock = clock
         self.poster = poster
-        self._envelope = envelope
         self._seed = seed
         self._record = PrintRecord(settings.state / "prints.jsonl")
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
@@ -198,7 +195,7 @@ class Printer:
             request = self._admit(body)
         except Refused as refused:
             self._ledger.add("print", **asked, http_status=int(refused.status), code=refused.code, scenario=None)
-            return self._envelope.answer(refused)
+            return plain(refusal(self._settings, refused))
         scenario = request.scenario
         creation = scenario.creation
         job = replace(request, print_job_id=f"terminal-{request.slip}") if scenario.own_id else request
@@ -218,10 +215,10 @@ class Printer:
         """
         job = None if print_job_id is None else self._record.newest(print_job_id)
         if print_job_id is None:
-            answer = self._envelope.answer(invalid("print_job_id", "must be set"))
+            answer = plain(refusal(self._settings, invalid("print_job_id", "must be set")))
         elif job is None:
             unknown = Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PRINT_JOB", f"no print job {print_job_id}")
-            answer = self._envelope.answer(unknown)
+            answer = plain(refusal(self._settings, unknown))
         else:
             answer = self._answer(job.scenario.poll, "poll", print_job_id, (HTTPStatus.OK, job.told()))
         self._ledger.add(
@@ -257,7 +254,7 @@ class Printer:
         self._paper.set()
 
     def _admit(self, body: bytes) -> Job:
-        request = read_print(body, self._scenario)
+        request = read_print(body, self._settings.print_scenario)
         if self._waiting.qsize() >= MAX_WAITING:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "SPOOL_FULL", f"{MAX_WAITING} print jobs wait already")
         armed, self.armed = self.armed, None
@@ -267,7 +264,7 @@ class Printer:
         """Return the reply to a call as the job's scenario changes it, for the configured number of calls."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
-        return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._envelope)
+        return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._settings)
 
     def _random(self, print_job_id: str, what: str) -> Random:
         return Random(f"{self._seed}/{print_job_id}/{what}")  # noqa: S311 - reproducible, not secret

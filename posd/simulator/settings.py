@@ -2,15 +2,15 @@
 
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
+from random import Random
 
-from posd.simulator.authentication import Auth, KeyPosition, Scheme, TimestampUnit
-from posd.simulator.messages import Edition
+from posd.simulator.authentication import Scheme
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
-from posd.simulator.wire import AmountUnit, SettingsError, number_fault
+from posd.simulator.wire import AmountUnit, Edition, SettingsError, number_fault
 
 #: Most bytes of a DNS label; the serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
@@ -22,24 +22,24 @@ __all__ = ["MAX_SERIAL_BYTES", "Settings", "SettingsError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings of a terminal. `state` must exist; it holds the queue, the record of finals and the print jobs.
+class Settings(Scheme):
+    """Settings of a terminal, with those of its `Scheme`.
 
-    Without certificate and private_key the terminal speaks plain HTTP. `trust`: CA of the receivers, None for the
-    system's. `speed` divides human delays, the printer's, the waiting limit, the backoff and the 15 minutes of the
-    delivery policy. It does not change `delivery_timeout` (of events), in real seconds. `wait_seconds`: limit of
-    wait-for-abort (terminal seconds; 0: no limit). The same `seed` and client_transaction_id give the same payment.
-    `unruly`: events arrive out of order and some twice, as on a bad network. `tip`: added by the cardholder to each
-    charge, pre-auth, re-auth and capture. Without `mdns_interfaces` every interface has the announcement.
+    `state` must exist; it holds the queue, the record of finals and the print jobs. Without certificate and private_key
+    the terminal speaks plain HTTP. `trust`: CA of the receivers, None for the system's. `speed` divides human delays,
+    the printer's, the waiting limit, the backoff and the 15 minutes of the delivery policy. It does not change
+    `delivery_timeout` (of events), in real seconds. `wait_seconds`: limit of wait-for-abort (terminal seconds; 0: no
+    limit). The same `seed` and client_transaction_id give the same payment. `unruly`: events arrive out of order and
+    some twice, as on a bad network. `tip`: added by the cardholder to each charge, pre-auth, re-auth and capture.
+    Without `mdns_interfaces` every interface has the announcement.
 
     `scenario_file`: a payment scenario of the user's own, in place of `scenario`. `virtual`: time passes only on
     command. `ca_certificate` and `ca_private_key` sign the further certificates of the terminal; without them it
     generates a CA that no client knows. `move_ports`: ports of its moves, in turn; without them a free one.
 
-    `edition`: that of the vendor's documents, for paths, methods and refusals. `auth` and its members: see `Scheme`;
-    `minute_utc_offset` is in minutes. `clock_offset`: seconds that the terminal's clock is ahead; that clock checks
-    timestamps, and dates replies and events. `amount_unit`: unit of numbers in requests; `answer_amount_unit`: that of
-    replies and events (None: the same).
+    `edition`: that of the vendor's documents, for paths, methods and refusals. `clock_offset`: seconds that
+    the terminal's clock is ahead; that clock checks timestamps, and dates replies and events. `amount_unit`: unit of
+    numbers in requests; `answer_amount_unit`: that of replies and events (None: the same).
     """
 
     state: Path
@@ -69,14 +69,6 @@ class Settings:
     ca_private_key: Path | None = None
     move_ports: tuple[int, ...] = ()
     edition: Edition = "classic"
-    auth: Auth = "none"
-    business_code: str = field(default="", repr=False)
-    key_separator: str = "___"
-    timestamp_unit: TimestampUnit | None = None
-    key_position: KeyPosition = "last"
-    minute_utc_offset: int = 0
-    window_seconds: float = 300.0
-    encrypt_replies: bool = False
     clock_offset: float = 0.0
     amount_unit: AmountUnit = "main"
     answer_amount_unit: AmountUnit | None = None
@@ -117,10 +109,19 @@ class Settings:
         return self.answer_amount_unit or self.amount_unit
 
     @property
-    def scheme(self) -> Scheme:
-        """Authentication of calls."""
-        names = (item.name for item in fields(Scheme))
-        return Scheme(**{name: getattr(self, name) for name in names})
+    def terminal_id(self) -> str:
+        """The terminal's id, always the same for its serial."""
+        return f"{self._random('id').randrange(10**8):08}"
+
+    @property
+    def wifi_mac(self) -> str:
+        """The address of its network card, always the same for its serial."""
+        rng = self._random("mac")
+        mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
+        return ":".join(f"{octet:02X}" for octet in mac)
+
+    def _random(self, what: str) -> Random:
+        return Random(f"{self.serial}/{what}")  # noqa: S311 - an identity, not a secret
 
     @property
     def scenario_name(self) -> str:

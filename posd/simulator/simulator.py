@@ -6,18 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from random import Random
-from typing import Any, Self
+from typing import Self
 
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.ledger import Ledger, Record
-from posd.simulator.messages import Device, Envelope
 from posd.simulator.network import Network, NotPossible
 from posd.simulator.payment import Parts
+from posd.simulator.printer import Printer
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.settings import Settings
-from posd.simulator.switchboard import Switchboard, Workings
+from posd.simulator.switchboard import Switchboard
 from posd.simulator.terminal import PaymentTerminal
 from posd.simulator.wire import SettingsError
 
@@ -40,8 +39,8 @@ class Simulator:
         #: Replies to starts, aborts and searches; `hand` and `arm` are for people.
         self.terminal: PaymentTerminal
         self._network: Network
-        self._workings: Workings
-        self._switchboard: Switchboard
+        #: Its switches.
+        self.switchboard: Switchboard
         self._running = AsyncExitStack()
         #: Bodies of all start requests as received (decrypted if encrypted), oldest first.
         self.requests: list[str] = []
@@ -56,29 +55,14 @@ class Simulator:
         return self._network.base_url
 
     @property
-    def powered(self) -> bool:
-        """Whether it has power."""
-        return self._switchboard.powered
-
-    @property
-    def plugged(self) -> bool:
-        """Whether it is on the network while it has power."""
-        return self._switchboard.plugged
-
-    @property
     def certificate(self) -> Certificate | None:
         """Certificate that it shows; None over plain HTTP."""
         return None if self.settings.certificate is None else self._network.certificate
 
     @property
-    def waiting_events(self) -> int:
-        """Number of events that wait for delivery."""
-        return self._workings.waiting
-
-    @property
-    def armed_print(self) -> str | None:
-        """Scenario of the next print job, which overrides that of its reference; None for no choice."""
-        return self._workings.printer.armed
+    def printer(self) -> Printer:
+        """Its printer; each power-on makes another."""
+        return self.switchboard.printer
 
     def arm(self, name: str | None) -> asyncio.Task[None] | None:
         """Set the scenario of the next payment, or with `print:NAME` of the next print job; None clears both.
@@ -87,50 +71,22 @@ class Simulator:
         KeyError if it does not exist.
         """
         if name is not None and name.startswith(CHOICE):
-            self._workings.printer.arm(name.removeprefix(CHOICE))
+            self.printer.arm(name.removeprefix(CHOICE))
             return None
         if name is None:
-            self._workings.printer.arm(None)
+            self.printer.arm(None)
         return self.terminal.arm(name)
-
-    def prints(self) -> list[dict[str, Any]]:
-        """Return the printed jobs, as `GET /simulator/prints`."""
-        return self._workings.printer.prints()
-
-    def put_paper_in(self) -> None:
-        """Add paper, as `POST /simulator/paper`."""
-        self._workings.printer.put_paper_in()
-
-    async def unplug(self) -> None:
-        """Disconnect it from the network (see `Switchboard`)."""
-        await self._switchboard.unplug()
-
-    async def plug(self) -> None:
-        """Reconnect it to the network (see `Switchboard`)."""
-        await self._switchboard.plug()
 
     async def power_off(self) -> None:
         """Cut the power: the running payment is lost."""
-        await self._switchboard.power_off()
+        await self.switchboard.power_off()
         await self.terminal.stop()
-
-    async def power_on(self) -> None:
-        """Restore the power: stored work continues."""
-        await self._switchboard.power_on()
 
     async def power_cycle(self, seconds: float) -> None:
         """Cut the power for so many terminal seconds: the running payment is lost."""
         await self.power_off()
         await self.clock.sleep(seconds)
-        await self.power_on()
-
-    async def move(self) -> None:
-        """Move it to another address (see `Switchboard`). Raise SettingsError if the next one is not available."""
-        await self._switchboard.move()
-
-    async def show_certificate(self, which: Certificate) -> None:
-        """Show another certificate (see `Switchboard`). Raise NotPossible over plain HTTP."""
-        await self._switchboard.show_certificate(which)
+        await self.switchboard.power_on()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as started:
@@ -144,22 +100,19 @@ class Simulator:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self.settings, self.clock
         seed = secrets.token_hex(8) if settings.seed is None else f"{settings.seed}/{settings.serial}"
-        device = _device(settings)
-        envelope = Envelope(settings.edition, device.serial_number, device.terminal_id)
         try:
             self.ledger = ledger = Ledger(settings.ledger_file, settings.answered_in)
             stack.callback(ledger.close)
-            self._workings = workings = Workings(settings, ledger, clock, envelope, seed=seed)
-            stack.push_async_callback(workings.close)
+            self._network = network = Network(settings, ledger)
+            stack.push_async_callback(network.close)
+            self.switchboard = switchboard = Switchboard(settings, ledger, clock, network, seed=seed)
+            stack.push_async_callback(switchboard.close)
             record = Record(settings.state / "transactions.jsonl")
             stack.callback(record.close)
         except OSError as error:
             raise SettingsError(str(error)) from error
         ledger.add_missing(record.finals())
-        self._network = network = Network(settings, ledger)
-        stack.push_async_callback(network.close)
-        self._switchboard = switchboard = Switchboard(ledger, clock, network, workings)
-        parts = Parts(settings, device, envelope, seed, clock, ledger, record, workings, switchboard)
+        parts = Parts(settings, seed, clock, ledger, record, switchboard)
         self.terminal = terminal = PaymentTerminal(parts)
         stack.push_async_callback(terminal.stop)
         stack.push_async_callback(network.down, goodbye=True)  # first: no call arrives during the stop
@@ -214,18 +167,3 @@ class TerminalGroup:
 def make_clock(settings: Settings) -> Clock:
     """Make the clock of the settings."""
     return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)
-
-
-def _device(settings: Settings) -> Device:
-    """Make the terminal's identity; values without a setting derive from the serial, always the same."""
-    rng = Random(settings.serial)  # noqa: S311 - an identity, not a secret
-    mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
-    return Device(
-        serial_number=settings.serial,
-        brand=settings.brand,
-        model=settings.model,
-        merchant_id=settings.merchant_id,
-        wifi_mac=":".join(f"{octet:02X}" for octet in mac),
-        terminal_id=f"{rng.randrange(10**8):08}",
-        currency=settings.currency,
-    )

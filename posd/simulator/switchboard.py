@@ -9,7 +9,6 @@ from starlette.applications import Starlette
 from posd.simulator.clock import Clock
 from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Envelope
 from posd.simulator.network import Network, client_context
 from posd.simulator.printer import WEBHOOK_SECONDS, Printer
 from posd.simulator.scenario import Certificate
@@ -17,26 +16,42 @@ from posd.simulator.settings import Settings
 from posd.simulator.wire import SettingsError
 
 
-class Workings:
-    """Parts that work while a terminal has power: the delivery of its events, and its printer.
+class Switchboard:
+    """Power, network, address and certificate of one terminal, and the sender and the printer that need the power.
 
-    Each power-on makes both again from the files in the state directory.
+    Each power-on makes sender and printer again from the files in the state directory. Setting the present state has no
+    effect. The switches work one after the other: a scenario, a person and the control API can use them at once.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, envelope: Envelope, *, seed: str) -> None:
-        """Open and lock the queue. Raise OSError, SettingsError."""
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, network: Network, *, seed: str) -> None:
+        """Open and lock the queue of events. Raise OSError, SettingsError."""
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
-        self._envelope = envelope
+        self._network = network
         self._seed = seed
         self._trust = client_context(settings.trust)
         self._queue = Queue(settings.state / "queue.jsonl")
         self._sender: Sender | None = None
         self._printer: Printer | None = None
+        #: The app that serves calls.
+        self._app: Starlette
+        self._powered = asyncio.Event()
+        self._plugged = True
+        self._switching = asyncio.Lock()
 
     @property
-    def waiting(self) -> int:
+    def powered(self) -> bool:
+        """Whether it has power."""
+        return self._powered.is_set()
+
+    @property
+    def plugged(self) -> bool:
+        """Whether it is on the network while it has power."""
+        return self._plugged
+
+    @property
+    def waiting_events(self) -> int:
         """Number of events that wait for delivery."""
         return sum(1 for _ in self._queue.items())
 
@@ -53,79 +68,10 @@ class Workings:
         else:
             self._sender.submit(item)
 
-    def start(self, *, online: bool) -> None:
-        """Start, unless running, and continue the waiting work. Raise SettingsError."""
-        if self._sender is None:
-            self._sender = self._make()
-            self.connect(online=online)
-            self._sender.start()
-            self.printer.start()
-
-    def connect(self, *, online: bool) -> None:
-        """Connect to the network or disconnect: then events wait, and a print webhook is lost."""
-        if self._sender is not None:
-            self.printer.poster.offline = not online
-            if online:
-                self._sender.resume()
-            else:
-                self._sender.pause()
-
-    async def stop(self) -> None:
-        """Stop, if running; undelivered and unprinted work stays in the file."""
-        if self._sender is not None:
-            sender, self._sender = self._sender, None
-            try:
-                await sender.stop()
-            finally:  # the end of the simulator can come amid a power cut
-                await self.printer.stop()
-
     async def close(self) -> None:
-        """Stop permanently."""
-        await self.stop()
+        """Stop sender and printer permanently; undelivered and unprinted work stays in the files."""
+        await self._stop_work()
         self._queue.close()
-
-    def _make(self) -> Sender:
-        """Make sender and printer, and return the sender."""
-        before = self._printer
-        poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
-        try:
-            self._printer = Printer(self._settings, self._ledger, self._clock, poster, self._envelope, seed=self._seed)
-        except OSError as error:
-            raise SettingsError(str(error)) from error
-        if before is None:
-            self._printer.catch_up()
-        else:
-            self._printer.arm(before.armed)
-        poster = Poster(self._trust, self._settings.delivery_timeout, self._clock)
-        return Sender(self._queue, self._ledger, self._clock, poster, seed=self._seed, unruly=self._settings.unruly)
-
-
-class Switchboard:
-    """Power, network, address and certificate of one terminal. Setting the present state has no effect.
-
-    The switches work one after the other: a scenario, a person and the control API can use them at once.
-    """
-
-    def __init__(self, ledger: Ledger, clock: Clock, network: Network, workings: Workings) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._network = network
-        self._workings = workings
-        #: The app that serves calls.
-        self._app: Starlette
-        self._powered = asyncio.Event()
-        self._plugged = True
-        self._switching = asyncio.Lock()
-
-    @property
-    def powered(self) -> bool:
-        """Whether it has power."""
-        return self._powered.is_set()
-
-    @property
-    def plugged(self) -> bool:
-        """Whether it is on the network while it has power."""
-        return self._plugged
 
     async def start(self, app: Starlette) -> None:
         """Switch on for the first time; `app` serves calls. Raise SettingsError."""
@@ -207,20 +153,61 @@ class Switchboard:
         online = self.powered and self._plugged
         if not online:
             await self._network.down()
-        self._workings.connect(online=online)
+        self._connect(online=online)
         if not self.powered:
-            await self._workings.stop()
+            await self._stop_work()
             return
-        self._workings.start(online=online)
+        self._start_work(online=online)
         if not online:
             return
         try:
             await self._network.up(self._app)
         except SettingsError:  # another program has its address: it can be plugged in again once that is free
             self._plugged = False
-            self._workings.connect(online=False)
+            self._connect(online=False)
             self._ledger.add("unplugged")
             raise
+
+    def _start_work(self, *, online: bool) -> None:
+        """Start sender and printer, unless they run, and continue the waiting work. Raise SettingsError."""
+        if self._sender is None:
+            self._sender = self._make_sender()
+            self._connect(online=online)
+            self._sender.start()
+            self.printer.start()
+
+    def _connect(self, *, online: bool) -> None:
+        """Connect to the network or disconnect: then events wait, and a print webhook is lost."""
+        if self._sender is not None:
+            self.printer.poster.offline = not online
+            if online:
+                self._sender.resume()
+            else:
+                self._sender.pause()
+
+    async def _stop_work(self) -> None:
+        """Stop sender and printer, if they run; undelivered and unprinted work stays in the files."""
+        if self._sender is not None:
+            sender, self._sender = self._sender, None
+            try:
+                await sender.stop()
+            finally:  # the end of the simulator can come amid a power cut
+                await self.printer.stop()
+
+    def _make_sender(self) -> Sender:
+        """Make printer and sender, and return the sender."""
+        before, settings = self._printer, self._settings
+        poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
+        try:
+            self._printer = Printer(settings, self._ledger, self._clock, poster, seed=self._seed)
+        except OSError as error:
+            raise SettingsError(str(error)) from error
+        if before is None:
+            self._printer.catch_up()
+        else:
+            self._printer.arm(before.armed)
+        poster = Poster(self._trust, settings.delivery_timeout, self._clock)
+        return Sender(self._queue, self._ledger, self._clock, poster, seed=self._seed, unruly=settings.unruly)
 
     @asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:

@@ -13,10 +13,19 @@ import msgspec
 from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
-from posd.simulator.messages import START_IDS, Answer, ReceivedStart, Refused, claims, read_search, read_start
+from posd.simulator.messages import START_IDS, Answer, ReceivedStart, claims, plain, read_search, read_start, refusal
 from posd.simulator.payment import Choice, ManualControl, Parts, Payment, PaymentRun
 from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
-from posd.simulator.wire import ACQUIRERS, AccessMode, PaymentStatus, Processed, SimulatedOperation, process, total
+from posd.simulator.wire import (
+    ACQUIRERS,
+    AccessMode,
+    PaymentStatus,
+    Processed,
+    Refused,
+    SimulatedOperation,
+    process,
+    total,
+)
 
 
 class PaymentTerminal:
@@ -78,7 +87,7 @@ class PaymentTerminal:
             start, amount = self._admit(body, operation)
         except Refused as refused:
             add_start(http_status=refused.status, code=refused.code, scenario=None, chosen_by=None, runs=False)
-            return self._parts.envelope.answer(refused, asked["client_transaction_id"])
+            return plain(refusal(self._parts.settings, refused, asked["client_transaction_id"]))
         name, chosen_by = self._choice.choose(start)
         self._started += 1
         # Derived for each payment separately: a seed gives the same payment, also after or beside others.
@@ -86,7 +95,7 @@ class PaymentTerminal:
         payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
         reply = self._start_reply(payment)
         rng = payment.rng("start")
-        usual = HTTPStatus.OK, messages.acknowledgement(self._parts.device, start, messages.new_uuid(rng))
+        usual = HTTPStatus.OK, messages.acknowledgement(self._parts.settings, start, messages.new_uuid(rng))
         told = None
         if reply.after_event is not None and start.events_webhook_url is not None:
             told = self._ledger.next(_delivered(payment, reply.after_event))
@@ -113,7 +122,7 @@ class PaymentTerminal:
         original = None if reference is None else self._parts.record.approvals.original(operation, reference)
         if start.amount is not None:
             tip = settings.tip if operation.takes_tip else None
-            processed = process(start.amount, currency=self._parts.device.currency, tip=tip)
+            processed = process(start.amount, currency=settings.currency, tip=tip)
             return start, processed.told_in(settings.answered_in)
         assert original is not None  # noqa: S101 - what needs no amount of its own has an original
         return start, original.amount
@@ -136,12 +145,12 @@ class PaymentTerminal:
         course = self._course
         if course is None:
             idle = Refused(HTTPStatus.CONFLICT, "NOTHING_RUNNING", "no payment is running")
-            return self._aborted(self._parts.envelope.answer(idle), None, None)
+            return self._aborted(plain(refusal(self._parts.settings, idle)), None, None)
         reply, rng = course.payment.next_abort()
         transaction = course.payment.transaction
         if not course.abortable:
             late = Refused(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
-            usual = self._parts.envelope.usual(late, transaction)
+            usual = refusal(self._parts.settings, late, transaction)
             return self._aborted(self._apply(reply, usual, rng, transaction), course, None)
         match reply.effect:
             case "cancels":
@@ -178,7 +187,7 @@ class PaymentTerminal:
         except Refused as refused:
             claimed = claims(body, START_IDS)["client_transaction_id"]
             self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
-            return self._parts.envelope.answer(refused, claimed)
+            return plain(refusal(self._parts.settings, refused, claimed))
         event = self._newest(transaction)
         reply, rng = Search(), Random(0)  # noqa: S311 - nothing is drawn of an ordinary search
         payment = self._found_otherwise.get(transaction.lower())
@@ -198,7 +207,7 @@ class PaymentTerminal:
         transaction: str,
         awaited: asyncio.Future[Any] | None = None,
     ) -> Answer:
-        return messages.apply(reply, usual, rng, self._parts.envelope, transaction, awaited)
+        return messages.apply(reply, usual, rng, self._parts.settings, transaction, awaited)
 
     def _newest(self, transaction: str) -> bytes | None:
         payment = self.running
@@ -307,7 +316,7 @@ def _contradicting(payment: Payment, parts: Parts) -> bytes:
     final: dict[str, Any] = wire.decode(payment.final)
     rng = _rng(final["event_id"])
     approved = final["status"] == PaymentStatus.APPROVAL
-    start, amount, edition = payment.start, payment.amount, parts.envelope.edition
+    start, amount, edition = payment.start, payment.amount, parts.settings.edition
     event = messages.EventData(
         event_id=messages.new_uuid(rng),
         occurred_at=final["occurred_at"],
@@ -319,7 +328,7 @@ def _contradicting(payment: Payment, parts: Parts) -> bytes:
         if approved
         else messages.approval(start, amount.authorized, payment.reading_type, edition, rng),
     )
-    return wire.encode(messages.transaction_event(parts.device, start, amount, event))
+    return wire.encode(messages.transaction_event(parts.settings, start, amount, event))
 
 
 def _rng(seed: str) -> Random:

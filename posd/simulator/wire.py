@@ -23,19 +23,36 @@ class SettingsError(ValueError):
     """Invalid setting; the message has the fault, the reason and the cure."""
 
 
-class NotJson(ValueError):
-    """Bytes that are not a JSON document."""
+#: Edition of the vendor's documents: the older ones, or those of 2026.
+Edition = Literal["classic", "2026"]
+
+
+class Refused(Exception):
+    """Refused request; `status` is the HTTP status of the reply.
+
+    `kind`: the published type of a published code. `param`: the field at fault.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, *, kind: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.kind = kind
+        self.param = param
 
 
 def decode(raw: bytes | str) -> Any:
     """Decode one JSON document; numbers with a point or an exponent become Decimal, digit by digit.
 
-    Raise NotJson.
+    Raise ValueError if it is none.
     """
     try:
         return _DECODER.decode(raw)
     except (ValueError, RecursionError, ArithmeticError) as error:
-        raise NotJson(str(error)) from error
+        raise ValueError(str(error)) from error
 
 
 def encode(value: Any) -> bytes:

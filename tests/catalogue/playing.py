@@ -183,10 +183,8 @@ class Play:
             return
         told = _tells_all(self._scenario)
         done = {"kind": "over", "client_transaction_id": self._identity}
-        await until(
-            self._simulator.ledger,
-            lambda: bool(self._simulator.ledger.of(**done)) and not (told and self._simulator.waiting_events),
-        )
+        ledger, switchboard = self._simulator.ledger, self._simulator.switchboard
+        await until(ledger, lambda: bool(ledger.of(**done)) and not (told and switchboard.waiting_events))
 
     async def _settled(self) -> Any:
         """Wait until posd says what is expected; return what it says, that or something else."""

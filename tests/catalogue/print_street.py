@@ -95,7 +95,7 @@ class PrintPlay:
 
     def papers(self) -> int:
         """Return how often it came out on paper."""
-        return sum(item["external_reference"] == CHOICE + self.name for item in self.simulator.prints())
+        return sum(item["external_reference"] == CHOICE + self.name for item in self.simulator.printer.prints())
 
     async def _put(self, identity: str, scenario: str) -> int:
         request = {"terminal": self.settings.serial, "external_reference": CHOICE + scenario, "document": RECEIPT}
@@ -103,7 +103,7 @@ class PrintPlay:
 
     async def _put_paper_in(self, identity: str) -> None:
         await self.simulator.ledger.wait_for("printing", print_job_id=identity)
-        self.simulator.put_paper_in()
+        self.simulator.printer.put_paper_in()
 
     async def _restart(self) -> None:
         await self.simulator.__aexit__(None, None, None)

@@ -38,9 +38,9 @@ class PrintTill:
     async def get(self, path: str) -> httpx2.Response:
         return await self._client.get(self.terminal.base_url + path)
 
-    async def prints(self) -> list[str]:
+    def prints(self) -> list[str]:
         """Return the ids of what came out on paper."""
-        return [item["print_job_id"] for item in (await self.get("/simulator/prints")).json()]
+        return [item["print_job_id"] for item in self.terminal.printer.prints()]
 
     async def ended(self, print_job_id: str, status: str = "COMPLETED") -> dict[str, Any]:
         return await self.terminal.ledger.wait_for("printed", print_job_id=print_job_id, status=status)

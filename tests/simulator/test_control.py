@@ -172,9 +172,9 @@ async def test_no_page_in_a_browser_can_drive_it(developer: Developer) -> None:
         call.headers.update({"host": "127.0.0.1:1"} | headers)
         answer = await developer.client.send(call)
         assert answer.json().get("code") == code, headers
-        assert developer.terminal.plugged is (code is not None), headers
+        assert developer.terminal.switchboard.plugged is (code is not None), headers
         assert not any(name.startswith("access-control") for name in answer.headers)
-        await developer.terminal.plug()
+        await developer.terminal.switchboard.plug()
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
     preflight = await developer.client.request("OPTIONS", f"{developer.url}/terminals/SN%2F1/unplug", headers=asked)
     assert preflight.status_code == 403

@@ -28,7 +28,7 @@ async def test_a_job_is_taken_printed_and_told(printer: PrintTill, receiver: Rec
     assert delivery.headers["content-type"] == "application/json"
     found = await printer.status("job-1")
     assert (found.status_code, found.json()) == (200, job | {"status": "COMPLETED"})
-    (shown,) = (await printer.get("/simulator/prints")).json()
+    (shown,) = printer.terminal.printer.prints()
     assert shown.pop("printed_at")[10] == "T"
     assert shown == {
         "print_job_id": "job-1",
@@ -36,7 +36,7 @@ async def test_a_job_is_taken_printed_and_told(printer: PrintTill, receiver: Rec
         "document": RECEIPT,
         "text": "MY SHOP\n\nTotal   11.20\nThank you",
     }
-    (sent,) = (await printer.get("/simulator/print_requests")).json()
+    (sent,) = printer.terminal.print_requests
     assert json.loads(sent)["webhookUrl"] == receiver.url
     await printer.told("job-1")
     kinds = [entry["kind"] for entry in printer.terminal.ledger if entry["kind"] != "print_poll"]
@@ -51,10 +51,10 @@ async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
         await printer.create(f"job-{number}")
     await printer.terminal.ledger.wait_for("printing", print_job_id="first")
     assert (await printer.status("job-0")).json()["status"] == "PENDING"
-    assert await printer.prints() == []
-    await printer.send(b"", "/simulator/paper")
+    assert printer.prints() == []
+    printer.terminal.printer.put_paper_in()
     await printer.ended("job-4")
-    assert await printer.prints() == ["first", *(f"job-{number}" for number in range(5))]
+    assert printer.prints() == ["first", *(f"job-{number}" for number in range(5))]
     steps = [(e["kind"], e["print_job_id"]) for e in printer.terminal.ledger if e["kind"] in ("printing", "printed")]
     assert steps[2:] == [(kind, f"job-{number}") for number in range(5) for kind in ("printing", "printed")]
 
@@ -89,7 +89,7 @@ async def test_an_id_that_is_sent_twice_is_printed_twice(printer: PrintTill) -> 
         assert (await printer.create("job-1")).status_code == 202
     await printer.create("job-2")
     await printer.ended("job-2")
-    assert await printer.prints() == ["job-1", "job-1", "job-2"]
+    assert printer.prints() == ["job-1", "job-1", "job-2"]
     assert len(printer.terminal.ledger.of("print", print_job_id="job-1")) == 2
 
 

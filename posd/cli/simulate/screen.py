@@ -18,14 +18,14 @@ from posd.base.text import shown
 from posd.cli.app import times
 from posd.cli.app.output import money
 from posd.simulator.clock import Tasks
-from posd.simulator.control import POWER_CYCLE_SECONDS
+from posd.simulator.control import POWER_CYCLE_SECONDS, put_paper_in
 from posd.simulator.network import NotPossible
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.simulator import Simulator, TerminalGroup
 from posd.simulator.wire import SettingsError
 
-#: Lines of a print that are shown on the screen; `GET /simulator/prints` has them all.
+#: Lines of a print that are shown on the screen; `GET …/prints` of the control API has them all.
 MAX_PAPER_LINES = 60
 #: Stands before each of them.
 PAPER_MARGIN = " " * 24 + "| "
@@ -304,25 +304,18 @@ def _hand(words: str, hand: ManualControl) -> _Key:
 
 
 async def _network(terminal: Simulator) -> None:
-    await (terminal.unplug() if terminal.plugged else terminal.plug())
+    switches = terminal.switchboard
+    await (switches.unplug() if switches.plugged else switches.plug())
 
 
 async def _power(terminal: Simulator) -> None:
-    await (terminal.power_off() if terminal.powered else terminal.power_on())
-
-
-async def _cycle(terminal: Simulator) -> None:
-    await terminal.power_cycle(POWER_CYCLE_SECONDS)
+    await (terminal.power_off() if terminal.switchboard.powered else terminal.switchboard.power_on())
 
 
 async def _certificate(terminal: Simulator) -> None:
     order = list(Certificate)
     shown = order.index(terminal.certificate or Certificate.OWN)
-    await terminal.show_certificate(order[(shown + 1) % len(order)])
-
-
-async def _paper(terminal: Simulator) -> None:
-    terminal.put_paper_in()
+    await terminal.switchboard.show_certificate(order[(shown + 1) % len(order)])
 
 
 KEYS: Mapping[str, _Key] = {
@@ -334,10 +327,10 @@ KEYS: Mapping[str, _Key] = {
     "c": _hand("cancel", ManualControl.CANCEL),
     "u": _Key("unplug, plug", _network),
     "o": _Key("power off, on", _power),
-    "y": _Key("power cycle", _cycle),
-    "m": _Key("move", Simulator.move),
+    "y": _Key("power cycle", lambda terminal: terminal.power_cycle(POWER_CYCLE_SECONDS)),
+    "m": _Key("move", lambda terminal: terminal.switchboard.move()),
     "e": _Key("next certificate", _certificate),
-    "w": _Key("put paper in", _paper),
+    "w": _Key("put paper in", put_paper_in),
 }
 #: Asks for the scenario of the next payment.
 SCENARIO_KEY = "s"

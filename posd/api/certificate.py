@@ -9,7 +9,7 @@ is large, and the daemon needs it once a year.
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -20,8 +20,9 @@ import structlog
 from posd import tls
 from posd.api import documents
 from posd.base.clocks import monotonic, next_tick
+from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
-from posd.upkeep.known_ca import REMEDY, KnownCa
+from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 
 #: Seconds between two checks of the files and of this machine's addresses. SIGHUP and a changed address start a check
 #: at once.
@@ -40,7 +41,7 @@ REMINDER_SECONDS = 86_400.0
 MAX_WORDS = 1000
 
 #: Cure of a certificate while the clock is not trusted.
-CLOCK_FIRST = "see to the clock first: posd clock"
+CLOCK_FIRST = (RemedyStep("see to the clock first", "posd clock"),)
 
 log = structlog.get_logger("posd.certificate")
 
@@ -60,11 +61,12 @@ class CertificatePair(msgspec.Struct, frozen=True):
     own: tuple[tls.TlsFiles, Path] | None = None
 
     @property
-    def cure(self) -> str:
+    def cure(self) -> Sequence[RemedyStep]:
         """Cure of a certificate that ends."""
         if self.renewable is not None:
-            return "posd renews it by itself within a minute; if it does not: posd tls renew"
-        return f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"
+            by_itself = RemedyStep("posd renews it by itself within a minute")
+            return by_itself, RemedyStep("if it does not", "posd tls renew")
+        return (RemedyStep(f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"),)
 
 
 class ServedCertificate(msgspec.Struct, eq=False):
@@ -137,12 +139,12 @@ class ServedCertificate(msgspec.Struct, eq=False):
         """Start a check now, because this machine's addresses changed."""
         self._wake.set()
 
-    def check(self) -> tuple[documents.State, str, str]:
+    def check(self) -> tuple[documents.State, str, Sequence[RemedyStep]]:
         """Return state, words and cure for the health resource: the end of the served one, trouble on disk."""
         info, now = self.served.info, self.now()
         days = info.days_left(now)
         if self.pair.renewable is not None and self.known_ca is not None and self.known_ca.trouble is not None:
-            return "failing", self.known_ca.trouble, REMEDY
+            return "failing", self.known_ca.trouble, STEPS
         if not self.sure():
             return self._check_without_clock(now)
         validity = info.validity(now)
@@ -151,30 +153,35 @@ class ServedCertificate(msgspec.Struct, eq=False):
             return "degraded", future, self.pair.cure
         if validity is tls.Validity.EXPIRED:
             return "failing", "the certificate has expired", self.pair.cure
-        words, todo = [], ""
+        words, todo = list[str](), tuple[RemedyStep, ...]()
         if validity is tls.Validity.ENDS:
             words.append(f"the certificate ends in {days} days")
-            todo = self.pair.cure
+            todo = tuple(self.pair.cure)
         if self.trouble is not None:  # it would break the next start
             words.append(f"the one on the disk is not served: {self.trouble}")
-            todo = todo or "put a certificate and its key in place (posd tls status)"
+            todo = todo or (RemedyStep("put a certificate and its key in place", "posd tls status"),)
         state: documents.State = "degraded" if words else "ok"
         if self.new_ca_from is not None:
             left = (self.new_ca_from - now).days
             state = "degraded" if left < NEW_CA_DAYS else state
             words.append(f"a new CA signs in {left} days: terminals without it refuse the certificate then")
-            todo = todo or "put it on every terminal (posd tls ca > ca.crt), then: posd tls renew --end-old-ca"
+            put = RemedyStep("put it on every terminal", "posd tls ca > ca.crt")
+            todo = todo or (put, RemedyStep("then", "posd tls renew --end-old-ca"))
         return state, "; ".join(words) or f"valid for {days} more days", todo
 
-    def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, str]:
+    def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, Sequence[RemedyStep]]:
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
         if info.validity(now) not in (tls.Validity.VALID, tls.Validity.ENDS):
             words = f"the certificate is valid {until}; cannot tell whether it is valid now: the clock is not trusted"
             return "degraded", words, CLOCK_FIRST
         if self.trouble is not None:
-            return "degraded", f"the one on the disk is not served: {self.trouble}", "posd tls status"
-        return "ok", f"valid {until}", ""
+            return (
+                "degraded",
+                f"the one on the disk is not served: {self.trouble}",
+                (RemedyStep("", "posd tls status"),),
+            )
+        return "ok", f"valid {until}", ()
 
     async def run(self) -> None:
         """Check, renew and remind, until cancelled."""
@@ -253,7 +260,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if validity in (tls.Validity.ENDS, tls.Validity.EXPIRED) and self.sure() and self._due("end"):
             ends = validity is tls.Validity.ENDS
             words = f"the certificate ends in {days} days" if ends else "the certificate has expired"
-            log.warning("certificate.ends", detail=f"{words}; {self.pair.cure}", expires=iso(info.not_after))
+            log.warning("certificate.ends", detail=f"{words}; {remedy(self.pair.cure)}", expires=iso(info.not_after))
 
     def _due(self, what: str) -> bool:
         """Return whether a reminder is due today."""

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.ids import Channel
 from posd.base.json_types import OPEN, Moment, Uuid, WireFormat
+from posd.base.problems import RemedyStep, remedy
 from posd.calls.streams import Notice
 from posd.payments import reprocess
 from posd.payments.accounting import FeedOutcome
@@ -163,6 +164,12 @@ class Check(msgspec.Struct, frozen=True):
     status: Annotated[State, Meta(description="`failing`: payments cannot be made")]
     detail: Annotated[str, Meta(description="what was found")]
     todo: Annotated[str, Meta(description="what a person should do, empty if nothing is to be done")]
+    commands: Annotated[list[RemedyStep], Meta(description="the same step by step, each with the command that does it")]
+
+    @classmethod
+    def of(cls, status: State, detail: str, *steps: RemedyStep) -> Check:
+        """Return the check with these steps."""
+        return Check(status, detail, remedy(steps), list(steps))
 
 
 class Served(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Problems: the stable codes of posd's refusals (local API, Problems; RFC 9457)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -25,6 +25,20 @@ class IdentityClaim(msgspec.Struct, frozen=True):
     source: Annotated[str, Meta(description="who says so: `config`, `mdns`, or `trusted`: it was used last")]
     since: Annotated[str | None, Meta(description="since when it is known")]
     proof: Annotated[str, Meta(description="what shows that the terminal is there: `pinned`, `ca` or `none`")]
+
+
+class RemedyStep(msgspec.Struct, frozen=True):
+    """One step of what a person should do."""
+
+    does: Annotated[str, Meta(description="in words; empty where the command says it")]
+    command: Annotated[
+        str | None, Meta(description="what to type, null if nothing; words in capitals are left to the person")
+    ] = None
+
+
+def remedy(steps: Iterable[RemedyStep]) -> str:
+    """Return steps in words, in one line."""
+    return "; ".join(": ".join(filter(None, (step.does, step.command))) for step in steps)
 
 
 class StartStep(StrEnum):

@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from posd.base.clocks import tick
 from posd.base.json_types import Moment
+from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso, parse_iso
 from posd.clock import rules
 from posd.clock.rules import ClockReading, ClockWitness, Doubt, EventTime, Kernel, StoredClock, TerminalTimes
@@ -40,11 +41,13 @@ MOST_SIGHTINGS = 64
 YEARS = range(2000, 2200)
 
 #: Instruction for an untrusted clock.
-REMEDY = (
-    "compare the clock of this machine with another one (date -u); if it is wrong, set it (sudo timedatectl "
-    'set-time "YYYY-MM-DD HH:MM:SS"; with a time service: sudo timedatectl set-ntp true), and posd goes on by itself; '
-    "if it is right, say so: posd clock confirm --operator NAME"
+STEPS = (
+    RemedyStep("compare the clock of this machine with another one", "date -u"),
+    RemedyStep("if it is wrong, set it, and posd goes on by itself", 'sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'),
+    RemedyStep("with a time service", "sudo timedatectl set-ntp true"),
+    RemedyStep("if it is right, say so", "posd clock confirm --operator NAME"),
 )
+REMEDY = remedy(STEPS)
 
 log = structlog.get_logger("posd.clock")
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
+from posd.base.problems import RemedyStep
 from posd.base.times import iso
 from posd.payments.model import LastSearch, SearchResult
 
@@ -104,11 +105,12 @@ def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_s
 MOST_NAMED = 3
 
 
-def todo(left: Sequence[str]) -> str:
-    """Return the next step for unsettled payments of an absence, in words."""
-    commands = "; ".join(f"posd reconcile {identity}" for identity in left[:MOST_NAMED])
-    more = f"; for {len(left) - MOST_NAMED} more: posd list --open" if len(left) > MOST_NAMED else ""
-    return f"{commands}{more}; look at the terminal too"
+def steps(left: Sequence[str]) -> list[RemedyStep]:
+    """Return what to do about unsettled payments of an absence."""
+    named = [RemedyStep("", f"posd reconcile {identity}") for identity in left[:MOST_NAMED]]
+    if len(left) > MOST_NAMED:
+        named.append(RemedyStep(f"for {len(left) - MOST_NAMED} more", "posd list --open"))
+    return [*named, RemedyStep("look at the terminal too")]
 
 
 def words(absence: Absence, left: int) -> str:

@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from posd.base.clocks import SET, monotonic
+from posd.base.problems import remedy
 from posd.base.times import iso, parse_iso
 from posd.daemon import downtime
 from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence
@@ -195,7 +196,7 @@ class Presence:
             reason=found.cause,
             count=len(found.payments),
             seconds=None if found.seconds is None else round(found.seconds),
-            detail=f"{downtime.words(found, len(found.payments))}: {downtime.todo(list(found.payments))}",
+            detail=f"{downtime.words(found, len(found.payments))}: {remedy(downtime.steps(list(found.payments)))}",
         )
         await self._keep(self._absence)
 

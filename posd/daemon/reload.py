@@ -23,6 +23,7 @@ from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
 from posd.base import files
 from posd.base.clocks import ProcessMoment
+from posd.base.problems import RemedyStep
 from posd.base.times import iso
 from posd.config import Config, ConfigError, ConfigProblem, HeaderError, load
 from posd.config.layers import Layers
@@ -131,14 +132,15 @@ class InForce:
             words = f"loaded at {self.loaded_at}"
             if self.needs_restart:
                 words += f"; {restart_words(self.needs_restart)}"
-            return Check("ok", words, "")
+            return Check.of("ok", words)
         first, more = self.refused[0], len(self.refused) - 1
         words = f"a changed configuration was refused at {self.refused_at}: {first.what}"
         words += f" (and {more} more)" if more else ""
-        return Check(
+        return Check.of(
             "degraded",
             f"{words}. What was loaded at {self.loaded_at} goes on",
-            f"{first.cure}; then: posd config check && systemctl reload posd",
+            RemedyStep(first.cure),
+            RemedyStep("then", "posd config check && sudo systemctl reload posd"),
         )
 
     def state(self) -> ConfigurationState:

@@ -3,6 +3,7 @@
 Both work without a readable database.
 """
 
+import asyncio
 import os
 import shlex
 import sqlite3
@@ -36,10 +37,12 @@ from posd.api.service import each, overall
 from posd.api.terminals import CHECK_SECONDS as PROBE_SECONDS
 from posd.base.clocks import tick
 from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
-from posd.base.problems import Problem
+from posd.base.problems import Problem, RemedyStep, remedy
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.clock.clock import REMEDY
+from posd.clock.clock import STEPS
+from posd.config import examine
+from posd.config.layers import where
 from posd.config.values import is_address
 from posd.daemon import downtime
 from posd.daemon.parts import Daemon
@@ -49,13 +52,14 @@ from posd.storage import changes, database_files
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.certificate_refusals import CertificateRefusals
-from posd.terminals.identity import AddressConflict
+from posd.terminals.identity import EDIT, AddressConflict, OpenConflict
 from posd.upkeep.restore_guard import SEEN
 
 #: Instruction after a file of the database was moved under the daemon.
 PUT_BACK = (
-    "put the same file back under its name: posd goes on by itself. Do not restart posd before that: what is in a file "
-    "without a name is lost then. If it cannot be put back: stop posd, and restore a backup (posd restore BACKUP)"
+    RemedyStep("put the same file back under its name: posd goes on by itself"),
+    RemedyStep("do not restart posd before that: what is in a file without a name is lost then"),
+    RemedyStep("if it cannot be put back, stop posd and restore a backup", "posd restore BACKUP"),
 )
 
 
@@ -136,7 +140,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             clock=self._clock(),
             configuration=self.daemon.in_force.check(),
             restore=self._restore(),
-            identity=self._identity(),
+            identity=await self._identity(),
         )
 
     async def _storage(self) -> Check:
@@ -144,84 +148,93 @@ class HealthChecks(msgspec.Struct, eq=False):
         try:
             await self.daemon.context.read(changes.newest_seq)
         except Problem as problem:
-            return Check("failing", problem.detail, "check the disk of this machine")
+            return Check.of("failing", problem.detail, RemedyStep("check the disk of this machine"))
         if store.write_error is not None:
             with suppress(StorageUnavailable, CommitUncertain):
                 await store.write(_probe)  # an idle shop writes nothing that would show the recovery
         if (moved := store.writer.moved) is not None:
-            return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
+            return Check.of("failing", f"nothing can be recorded: {moved}", *PUT_BACK)
         if store.write_error is not None:
-            return Check("failing", f"the last write failed: {store.write_error}", self._free())
+            return Check.of("failing", f"the last write failed: {store.write_error}", self._free())
         if quotas.short_of(FREE_FOR_PAYMENTS):
             words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
-            return Check("failing", words, self._free())
+            return Check.of("failing", words, self._free())
         if quotas.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
-            return Check("degraded", words, self._free())
+            return Check.of("degraded", words, self._free())
         if (large := database_files.log_trouble(self.daemon.config.database.path)) is not None:
-            return Check("degraded", *large)
+            return Check.of("degraded", *large)
         return _well("the database can be read, and the last write succeeded")
 
-    def _free(self) -> str:
-        """Return the command that shows the large files on the disk."""
+    def _free(self) -> RemedyStep:
+        """Return the step that shows the large files on the disk."""
         disk = self.daemon.quotas.disk
-        return f"free the disk: {shlex.join(('sudo', 'du', '-xah', '--threshold=100M', disk))}" if disk else FREE
+        return RemedyStep(FREE, shlex.join(("sudo", "du", "-xah", "--threshold=100M", disk)) if disk else None)
 
     def _local_api(self) -> Check:
         lost = {path: item for item in self.daemon.listeners if (path := item.lost_path) is not None}
         if lost:
             of_tills = any(not item.policy.state["admin"] and not item.policy.state["feed"] for item in lost.values())
             words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
-            return Check("failing" if of_tills else "degraded", words, "sudo systemctl restart posd.socket posd")
+            return Check.of(
+                "failing" if of_tills else "degraded", words, RemedyStep("", "sudo systemctl restart posd.socket posd")
+            )
         return _well("the local sockets are in place")
 
     async def _listener(self) -> Check:
         lan = self.daemon.listeners[0]
         if not lan.listening:
-            return Check("failing", "the webhook listener does not accept connections", "restart posd")
+            restart = RemedyStep("restart posd", "sudo systemctl restart posd")
+            return Check.of("failing", "the webhook listener does not accept connections", restart)
         if (error := lan.accept_error) is not None:
-            return Check(
+            return Check.of(
                 "failing",
                 f"the webhook listener cannot accept connections now ({error})",
-                "look at what else runs on this machine",
+                RemedyStep("look at what else runs on this machine"),
             )
         if (found := await self.daemon.presence.look()) is not None:
             absence, left = found
-            return Check("degraded", downtime.words(absence, len(left)), downtime.todo(left))
+            return Check.of("degraded", downtime.words(absence, len(left)), *downtime.steps(left))
         return _well(f"listening on port {lan.port}, {lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:
-        state, words, todo = self.daemon.certificate.check()
+        state, words, steps = self.daemon.certificate.check()
         hosts = self.daemon.fleet.hosts()
         complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.daemon.fleet.serials)
         if (refused := self.daemon.distrust.words(hosts, complete=complete)) is not None:
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
-            todo = todo or "see what each of these devices needs (posd tls status)"
+            steps = steps or (RemedyStep("see what each of these devices needs", "posd tls status"),)
         info = self.daemon.certificate.served.info
         served = documents.Served(
             info.fingerprint_sha256, not_after=iso(info.not_after), port=self.daemon.listeners[0].port
         )
-        return CertificateCheck(state, words, todo, served, _refused_by(self.daemon.distrust))
+        refusals = _refused_by(self.daemon.distrust)
+        return CertificateCheck(state, words, remedy(steps), list(steps), served, refusals)
 
     def _browsing(self) -> Check:
         if self.daemon.discovery is None:
             return _well("switched off; terminals need a base_url in the configuration")
         if not self.daemon.discovery.running:
-            return Check(
+            return Check.of(
                 "degraded",
                 f"{self.daemon.discovery.trouble}; terminals with a base_url work",
-                "check the network of this machine",
+                RemedyStep("check the network of this machine"),
             )
         return _well("listening for announcements")
 
-    def _identity(self) -> Check:
-        conflicts = [terminal.conflict for terminal in self.daemon.fleet if terminal.conflict is not None]
+    async def _identity(self) -> Check:
+        found = {item.serial: item.conflict for item in self.daemon.fleet if item.conflict is not None}
+        conflicts = list(found.values())
         if conflicts:
             words = "; ".join(item.what for item in conflicts)
             # Queries at the other device are still allowed: only starts and aborts are held back.
             asked = all(item.kind is AddressConflict.SERIAL for item in conflicts)
             sent = "no payment is sent there" if asked else "nothing is sent there"
-            return Check("degraded", f"{words}: {sent}", " ".join(item.todo for item in conflicts))
+            return Check.of(
+                "degraded",
+                f"{words}: {sent}",
+                *[step for serial in found for step in await self._placed(serial, found[serial])],
+            )
         if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.has_rivals]:
             return _well(
                 f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "
@@ -229,10 +242,19 @@ class HealthChecks(msgspec.Struct, eq=False):
             )
         return _well("no device contradicts another about which terminal it is")
 
+    async def _placed(self, serial: str, conflict: OpenConflict) -> list[RemedyStep]:
+        """Return the steps of a conflict; the one that edits the configuration names its file and line."""
+        if not any(step.command == EDIT for step in conflict.steps):
+            return list(conflict.steps)
+        editor = await asyncio.to_thread(_editor, self.daemon.config.file, serial)
+        return [
+            msgspec.structs.replace(step, command=editor) if step.command == EDIT else step for step in conflict.steps
+        ]
+
     def _clock(self) -> Check:
         if (doubt := self.daemon.clock.doubt) is not None:
             waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until posd trusts it"
-            return Check("degraded", f"{doubt}. {waits}", REMEDY)
+            return Check.of("degraded", f"{doubt}. {waits}", *STEPS)
         return _well(iso(self.daemon.clock.reading.wall))
 
     def _restore(self) -> Check:
@@ -242,13 +264,21 @@ class HealthChecks(msgspec.Struct, eq=False):
                 words += " No payment is started under a new id until a person has looked."
             if restore_guard.count:
                 words += f" {_payments(restore_guard.count)} taken over by no more than an id."
-            return Check("degraded", words, f"look at them (they are shown), then: {SEEN}")
+            return Check.of("degraded", words, RemedyStep("look at them (they are shown), then", SEEN))
         if (error := restore_guard.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"
-            return Check("degraded", words, f"{FREE}, and check that posd may write beside its database")
+            return Check.of("degraded", words, RemedyStep(f"{FREE}, and check that posd may write beside its database"))
         if restore_guard.mention is not None:
             return _well(f"the witness of the last run could not be used at the start: {restore_guard.mention}")
         return _well("the database knows all that its witness knows")
+
+
+def _editor(file: Path, serial: str) -> str:
+    """Return the command that opens the configuration at the section of a terminal. Blocking: it is read again."""
+    config, _ = examine(file, check_files=False)
+    serials = [terminal.serial for terminal in config.terminals] if config is not None else []
+    at, line = where(file, f"terminals[{serials.index(serial)}].serial") if serial in serials else (file, None)
+    return f"{EDIT} {shlex.join([*([] if line is None else [f'+{line}']), str(at)])}"
 
 
 def _probe(unit: WriteTransaction) -> None:
@@ -262,7 +292,7 @@ def _payments(count: int) -> str:
 
 
 def _well(detail: str) -> Check:
-    return Check("ok", detail, "")
+    return Check.of("ok", detail)
 
 
 def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from posd.base.crashpoints import crash_point
 from posd.base.files import sync_folder
+from posd.base.problems import RemedyStep
 from posd.base.text import shown
 
 #: Suffixes of the files that SQLite keeps beside a database.
@@ -164,7 +165,7 @@ READ_LOCKS = range(123, 128)
 LOCK_COLUMNS = 8
 
 
-def log_trouble(database: Path) -> tuple[str, str] | None:
+def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
     """Return the trouble with the log of a database and the cure, in words, or None."""
     file = database.with_name(f"{database.name}-wal")
     try:
@@ -177,8 +178,8 @@ def log_trouble(database: Path) -> tuple[str, str] | None:
     command = shlex.join(("sudo", "fuser", "-v", str(file)))
     found = ", ".join(f"{shown(name)} (process {pid})" for pid, name in log_readers(database))
     if found:
-        return f"{words}: {found} reads the database without end", f"end that program: {command}"
-    return f"{words}: something reads the database without end", f"find the program and end it: {command}"
+        return f"{words}: {found} reads the database without end", RemedyStep("end that program", command)
+    return f"{words}: something reads the database without end", RemedyStep("find the program and end it", command)
 
 
 def log_readers(database: Path) -> list[tuple[int, str]]:

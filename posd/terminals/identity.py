@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from posd.base.problems import RemedyStep, remedy
 from posd.config.profile import OperationRow, Table
 
 if TYPE_CHECKING:
@@ -150,6 +151,10 @@ class AddressClaim(msgspec.Struct, frozen=True):
     proof: Proof
 
 
+#: Command of the step that edits the configuration; the check of the health adds the file and the line.
+EDIT = "sudo editor"
+
+
 class OpenConflict(msgspec.Struct, frozen=True):
     """An open conflict: its start, its claims, and sentences about the finding and the next step."""
 
@@ -157,28 +162,34 @@ class OpenConflict(msgspec.Struct, frozen=True):
     since: str
     claims: tuple[AddressClaim, ...]
     what: str
-    todo: str
+    steps: tuple[RemedyStep, ...]
 
     @property
     def detail(self) -> str:
         """The finding, its effect, and the next step."""
         if self.kind is AddressConflict.SERIAL:  # a query for an earlier start is still allowed there
-            return f"{self.what}. No payment is sent to it. {self.todo}"
-        return f"{self.what}. Nothing is sent to it. {self.todo}"
+            return f"{self.what}. No payment is sent to it. {remedy(self.steps)}"
+        return f"{self.what}. Nothing is sent to it. {remedy(self.steps)}"
 
 
-def todo(serial: str, other_serial: str | None = None) -> str:
-    """Return the next step for a conflict, in words. `other_serial`: the serial that the device there reports."""
-    if other_serial is not None:
+def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...]:
+    """Return what to do about a conflict. `other_serial`: the serial that the device there reports."""
+    if other_serial is None:
         return (
-            f"Look at it. Where {other_serial} was put in the place of {serial}, write {other_serial} in place "
-            f"of {serial} into [[terminals]]; posd config check && sudo systemctl reload posd; where it was not, "
-            f"correct base_url there, or say where {serial} is: posd terminals identity {serial} --base-url URL "
-            '--operator NAME --note "WHY"'
+            RemedyStep(
+                "look at the terminals, see who claims to be it, and decide", f"posd terminals identity {serial}"
+            ),
+            RemedyStep("so that it does not come again, pin its certificate", f"posd terminals pin {serial}"),
         )
+    decide = f'posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'
     return (
-        f"Look at the terminals: posd terminals identity {serial} shows who claims to be it, and takes your decision. "
-        f"So that it does not come again, pin its certificate (posd terminals pin {serial})"
+        RemedyStep(
+            f"look at it; where {other_serial} was put in the place of {serial}, write {other_serial} in place of "
+            f"{serial} into [[terminals]]",
+            EDIT,
+        ),
+        RemedyStep("", "posd config check && sudo systemctl reload posd"),
+        RemedyStep(f"where it was not, correct base_url there, or say where {serial} is", decide),
     )
 
 

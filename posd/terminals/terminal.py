@@ -344,10 +344,10 @@ class FleetTerminal(TerminalLocation):
         here = self.configured or trusted
         other = self.other_at(here.base_url) if use is AddressConflict.SERIAL and here is not None else None
         what = identity.words(use, serial, others, here.base_url if here else None, other)
-        todo = identity.todo(serial, other.serial if other else None)
+        steps = identity.steps(serial, other.serial if other else None)
         same = old is not None and old.kind is use
         since = old.since if old is not None and same else iso(self._fleet.now())
-        self._conflict = OpenConflict(use, since, self.identity_claims(), what, todo)
+        self._conflict = OpenConflict(use, since, self.identity_claims(), what, steps)
         self._conflict_seen = monotonic()
         if not same:
             log.warning("terminal.identity_conflict", terminal=serial, kind=use, detail=self._conflict.detail)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.storage import marks
 from posd.storage.connection import connect_reader
@@ -25,10 +26,12 @@ from posd.tls import TlsFiles
 from posd.tls.files import fingerprint
 
 #: Instruction for the operator after the loss of the CA.
-REMEDY = (
-    "put the folder tls beside the database back from a copy, with its owners (sudo cp -a); where there is none: posd "
-    "tls init --force, then put the new ca.crt on every terminal"
+STEPS = (
+    RemedyStep("put the folder tls beside the database back from a copy, with its owners (sudo cp -a)"),
+    RemedyStep("where there is none", "posd tls init --force"),
+    RemedyStep("then put the new ca.crt on every terminal"),
 )
+REMEDY = remedy(STEPS)
 
 log = structlog.get_logger("posd.certificate")
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from posd.base.files import user_name
+from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.cli.app import times
-from posd.cli.operate.status import StatusLine, edited, headline, lines, typed
+from posd.cli.operate.status import StatusLine, headline, lines, typed
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
@@ -37,11 +38,13 @@ def well(terminals: int = 1) -> dict[str, Any]:
     return found
 
 
-def check(name: str, status: str, detail: str, todo: str) -> Callable[[dict[str, Any]], None]:
+def check(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -> Callable[[dict[str, Any]], None]:
     """Return what lets a check say that."""
 
     def change(document: dict[str, Any]) -> None:
-        document["health"]["checks"][name] |= {"status": status, "detail": detail, "todo": todo}
+        commands = [{"does": does, "command": command} for does, command in steps]
+        todo = remedy(RemedyStep(*step) for step in steps)
+        document["health"]["checks"][name] |= {"status": status, "detail": detail, "todo": todo, "commands": commands}
         document["health"]["status"] = status
 
     return change
@@ -60,26 +63,25 @@ def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
 CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
 #: what is wrong -> what the first line names, and what to do.
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
-    "clock": (check("clock", "degraded", "it jumped. Payments go on", "much"), "not well: clock", "posd clock; "),
-    "clock to be set": (
-        check("clock", "degraded", "it jumped. Payments go on", "much"),
+    "clock": (
+        check("clock", "degraded", "it jumped. Payments go on", ("set it", "sudo timedatectl set-time"), ("", "x")),
         "not well: clock",
-        'if it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"',
+        "set it: sudo timedatectl set-time; x",
     ),
     "storage": (
-        check("storage", "failing", "the disk is full", "free the disk"),
+        check("storage", "failing", "the disk is full", ("free the disk", None)),
         "PAYMENTS CANNOT BE MADE: storage",
         "free the disk; posd doctor",
     ),
     "certificate": (
-        check("certificate", "degraded", "it ends in 3 days", "renew it: posd tls renew"),
+        check("certificate", "degraded", "it ends in 3 days", ("renew it", "posd tls renew")),
         "not well: certificate",
         "renew it: posd tls renew",
     ),
     "silent": (
         terminal(reachable=False, reason="no answer"),
         "not well: terminal SN-0001",
-        "no answer (posd doctor)",
+        "no answer: posd doctor",
     ),
     "two devices": (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
     "no terminal": (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
@@ -106,7 +108,7 @@ def test_what_is_wrong_stands_in_the_first_line_and_names_the_next_command(name:
     found = list(lines(document, []))
     (wrong,) = (line for line in found if line.wrong)
     assert headline(document, found) == f"posd: {words}"
-    assert todo in wrong.todo
+    assert todo in remedy(wrong.steps)
 
 
 def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> None:
@@ -117,7 +119,7 @@ def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> 
         ("clock", "degraded"),
         ("storage", "failing"),
     ):
-        check(name, status, "it is wrong", "posd doctor")(document)
+        check(name, status, "it is wrong", ("", "posd doctor"))(document)
     assert headline(document, list(lines(document, []))) == (
         "posd: PAYMENTS CANNOT BE MADE: storage, clock, certificate, webhook listener"
     )
@@ -128,8 +130,8 @@ def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> 
     [
         (None, "posd reconcile {id}"),
         ("found", "posd reconcile {id}"),
-        ("none", "posd reconcile {id}; once you know how it ended: posd resolve {id} RESULT ({results})"),
-        ("no_answer", "posd reconcile {id}; once you know how it ended: posd resolve {id} RESULT ({results})"),
+        ("none", "posd reconcile {id}; once you know how it ended ({results}): posd resolve {id} RESULT"),
+        ("no_answer", "posd reconcile {id}; once you know how it ended ({results}): posd resolve {id} RESULT"),
     ],
 )
 def test_a_payment_whose_terminal_was_asked_in_vain_names_how_a_person_settles_it(
@@ -137,27 +139,14 @@ def test_a_payment_whose_terminal_was_asked_in_vain_names_how_a_person_settles_i
 ) -> None:
     found = transaction(last_search=search and {"at": "2026-11-20T14:02:11.123Z", "result": search})
     (line,) = (line for line in lines(well(), [found]) if "SN-0001  charge" in line.text)
-    assert line.todo == todo.format(id=ID, results="approved, declined, rejected, canceled, not_started")
-
-
-def test_a_terminal_to_be_written_anew_is_named_with_its_file_and_line(tmp_path: Path) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text('[[terminals]]\nserial = "SN-1"\n\n[[terminals]]\nserial = "SN-2"\n')
-    words = "write SN-9 in place of {} into [[terminals]]; posd config check"
-    given = [StatusLine("identity", "x", todo=words.format(serial)) for serial in ("SN-2", "SN-3")]
-    first, other = edited(given, file)
-    assert f"into [[terminals]]; sudo editor +5 {file}; posd config check" in first.todo
-    assert other == given[1]
-    assert edited(given, tmp_path / "none.toml") == given
+    assert remedy(line.steps) == todo.format(id=ID, results="approved, declined, rejected, canceled, not_started")
 
 
 def test_a_clock_that_is_not_believed_is_shown_with_its_year() -> None:
     """It may be the year alone that is wrong."""
     now = time.strftime("%Y")
     document = well()
-    check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on", "")(
-        document
-    )
+    check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on")(document)
     document["clock"] = document["health"]["checks"]["clock"]
     document["started_at"] = document["configuration"]["loaded_at"] = f"{now}-06-15T11:00:00.000Z"
     found = {line.label: line for line in lines(document, [])}
@@ -170,14 +159,14 @@ def test_a_commissioning_that_has_lapsed_names_its_command_and_is_not_wrong() ->
     document = well()
     terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"})(document)
     (line,) = (line for line in lines(document, []) if line.label == "  SN-0001")
-    assert (line.wrong, line.todo) == (False, "posd terminals commission SN-0001")
+    assert (line.wrong, remedy(line.steps)) == (False, "posd terminals commission SN-0001")
 
 
 def test_what_is_well_needs_nothing() -> None:
     document = well(4)
     found = list(lines(document, []))
     assert headline(document, found) == "posd: all is well"
-    assert not any(line.todo or line.wrong for line in found)
+    assert not any(line.steps or line.wrong for line in found)
 
 
 def test_a_payment_in_doubt_is_named() -> None:
@@ -188,7 +177,7 @@ def test_a_payment_in_doubt_is_named() -> None:
     wrong = [line for line in found if line.wrong]
     assert headline(document, found) == "posd: not well: payments in doubt"
     assert [line.label for line in wrong] == ["open payments", ""]
-    assert wrong[1].todo == f"posd reconcile {doubtful['client_transaction_id']}"
+    assert remedy(wrong[1].steps) == f"posd reconcile {doubtful['client_transaction_id']}"
     assert headline(document, list(lines(document, []))) == "posd: not well: payments in doubt"
 
 
@@ -204,7 +193,9 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
     document = well()
     counters(open_payments=1)(document)
-    check("webhook_listener", "degraded", "it was away", f"posd reconcile {ID}; posd reconcile {OTHER_ID}")(document)
+    check("webhook_listener", "degraded", "it was away", *(("", f"posd reconcile {each}") for each in (ID, OTHER_ID)))(
+        document
+    )
     replies = [answer(document), answer({"transactions": [old]})]
     with Stub(tmp_path / "s", replies):
         seen = posd("status", socket=tmp_path / "s")
@@ -228,14 +219,14 @@ def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:
     found = list(lines(REFUSED, []))
     (wrong,) = (line for line in found if line.wrong)
     assert "/etc/posd/config.toml:12: webhooks.lissen is not a known key; did you mean listen?" in wrong.text
-    assert wrong.todo == "posd config check && sudo systemctl reload posd"
+    assert remedy(wrong.steps) == "posd config check && sudo systemctl reload posd"
 
 
 def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
     document = well()
     document["configuration"]["needs_restart"] = ["webhooks.listen"]
-    (named,) = (line for line in lines(document, []) if line.todo)
-    assert (named.wrong, named.todo) == (False, "sudo systemctl restart posd")
+    (named,) = (line for line in lines(document, []) if line.steps)
+    assert (named.wrong, remedy(named.steps)) == (False, "sudo systemctl restart posd")
     assert "webhooks.listen" in named.text
 
 
@@ -296,7 +287,7 @@ def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
 
 def test_a_label_that_is_too_long_takes_room_of_its_first_line(tmp_path: Path) -> None:
     document = well()
-    check("webhook_listener", "degraded", "a terminal gives up on an event " * 8, "posd doctor")(document)
+    check("webhook_listener", "degraded", "a terminal gives up on an event " * 8, ("", "posd doctor"))(document)
     with Stub(tmp_path / "s", [answer(document), answer({"transactions": [], "next_cursor": None})]):
         seen = posd_on_terminal("status", socket=tmp_path / "s")
     (line,) = (line for line in seen.screen.splitlines() if line.startswith("! webhook listener a terminal"))
@@ -311,21 +302,42 @@ def test_how_long_it_is(seconds: float, words: str) -> None:
     assert times.age(seconds) == words
 
 
+def test_a_command_that_has_no_room_beside_its_words_can_be_pasted(tmp_path: Path) -> None:
+    document = well()
+    long = "sudo du -xah --threshold=100M /var/lib/a-folder-of-some-length/posd"
+    check("storage", "failing", "the disk is full", ("free the disk", long), ("", "posd doctor"))(document)
+    with Stub(tmp_path / "s", [answer(document), answer({"transactions": [], "next_cursor": None})]):
+        seen = posd_on_terminal("status", socket=tmp_path / "s")
+    _, _, rest = seen.screen.partition("> free the disk:\n")
+    pasted, _, after = rest.partition("! ") if "> posd doctor" not in rest else rest.partition("> posd doctor")
+    assert after
+    assert "".join(part.strip().removesuffix("\\") for part in pasted.splitlines()) == long, seen.screen
+
+
+def test_a_posd_that_is_older_has_its_commands_in_the_words() -> None:
+    document = well()
+    check("storage", "failing", "the disk is full", ("free the disk: sudo du", None))(document)
+    del document["health"]["checks"]["storage"]["commands"]
+    (line,) = (line for line in lines(document, []) if line.wrong)
+    assert remedy(line.steps) == "free the disk: sudo du; posd doctor"
+
+
 @pytest.mark.parametrize(
-    ("todo", "typed_as"),
+    ("command", "typed_as"),
     [
         ("posd doctor", "sudo posd doctor"),
-        ("free the disk; sudo posd doctor", "free the disk; sudo posd doctor"),
+        ("sudo posd doctor", "sudo posd doctor"),
         ("posd list --attention", "posd list --attention"),
-        ("where it does not: posd tls renew", "where it does not: sudo -u {owner} posd tls renew"),
+        ("posd tls renew", "sudo -u {owner} posd tls renew"),
     ],
 )
 def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
-    todo: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = tmp_path / "till.sock"  # not there: posd does not run, and its directory tells whose it is
-    assert typed([StatusLine("disk", "x", todo=todo)], socket)[0].todo == todo
+    given = [StatusLine("disk", "x", steps=[RemedyStep("where it does not", command)])]
+    assert typed(given, socket) == given
     other = os.geteuid() + 1000
     monkeypatch.setattr(os, "geteuid", lambda: other)
     owner = user_name(tmp_path.stat().st_uid)
-    assert typed([StatusLine("disk", "x", todo=todo)], socket)[0].todo == typed_as.format(owner=owner)
+    assert typed(given, socket)[0].steps == [RemedyStep("where it does not", typed_as.format(owner=owner))]

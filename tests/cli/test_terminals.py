@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from posd.terminals.identity import todo
+from posd.base.problems import remedy
+from posd.terminals.identity import steps
 from tests.cli.documents import answer
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Answer, Stub
@@ -96,7 +97,7 @@ def test_why_it_is_not_sure_which_device_is_a_terminal_is_said(tmp_path: Path) -
     swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
     swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}
     why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: no payment is sent there"
-    check = {"status": "degraded", "detail": why, "todo": todo("SN-1", "SN-2")}
+    check = {"status": "degraded", "detail": why, "todo": remedy(steps("SN-1", "SN-2"))}
     health = {"status": "degraded", "checks": {"identity": check}}
     with Stub(tmp_path / "s", [answer({"terminals": []}), answer(swapped), answer(health)]) as stub:
         done = posd("terminals", "identity", "SN-1", socket=stub.socket)

@@ -15,7 +15,7 @@ from posd.terminals.identity import (
     Trusted,
     UsableAddress,
     judge,
-    todo,
+    steps,
     words,
 )
 from tests.support.tables import every
@@ -121,16 +121,16 @@ def test_each_conflict_names_the_devices(kind: AddressConflict) -> None:
     assert "http://a" in said
     assert ("SN-2" in said) == (kind is AddressConflict.SERIAL)
     assert ("http://b" in said) == (kind is not AddressConflict.SERIAL)
-    dispute = OpenConflict(kind, "t", (), said, todo("SN-1"))
+    dispute = OpenConflict(kind, "t", (), said, steps("SN-1"))
     assert dispute.detail.startswith(said)
     assert "posd terminals identity SN-1" in dispute.detail
 
 
 def test_where_another_serial_answers_the_configuration_is_corrected() -> None:
-    said = todo("SN-1", "SN-2")
-    assert "write SN-2 in place of SN-1 into [[terminals]]" in said
-    assert "; posd config check && sudo systemctl reload posd; where it was not" in said  # a command a line in status
-    assert "posd terminals identity SN-1 --base-url URL" in said
+    edit, load, decide = steps("SN-1", "SN-2")
+    assert edit.does.endswith("write SN-2 in place of SN-1 into [[terminals]]")
+    assert (edit.command, load.command) == ("sudo editor", "posd config check && sudo systemctl reload posd")
+    assert "posd terminals identity SN-1 --base-url URL" in str(decide.command)
 
 
 def test_a_decision_is_told_from_what_posd_noted_itself() -> None:

@@ -160,7 +160,7 @@ async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, termin
     assert (check["status"], refused) == ("degraded", True)
     assert f"{posd.config_file}:{line}: logging.levle is not a known key" in check["detail"]
     assert check["todo"] == (
-        "did you mean level? Otherwise remove it; then: posd config check && systemctl reload posd"
+        "did you mean level? Otherwise remove it; then: posd config check && sudo systemctl reload posd"
     )
     await reloaded(posd, terminal.toml, "[reconcile]\nsettle_seconds = 77\n", event="config.needs_restart")
     check, refused = await shown()

@@ -413,6 +413,10 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         check = (await posd.call("GET", "/health")).json["checks"]["identity"]
         assert f"terminal {new}, not {serial}: no payment is sent there" in check["detail"]
         assert f"write {new} in place of {serial} into [[terminals]]" in check["todo"]
+        # The section of the terminal is named with its file and line.
+        lines = posd.config_file.read_text().split("\n")
+        line = next(number for number, line in enumerate(lines, 1) if line == f'serial = "{serial}"')
+        assert check["commands"][0]["command"] == f"sudo editor +{line} {posd.config_file}"
         code, said = await posd_says("--socket", str(posd.admin_socket), "status")
         assert (code, "CONFLICT" in said, f"is terminal {new}" in said or f"as terminal {new}" in said) == (
             1,

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from posd import tls
 from posd.api import certificate
 from posd.api.certificate import CertificatePair, ServedCertificate
+from posd.base.problems import RemedyStep, remedy
 from posd.tls import issue
 from tests.support.daemon import toml
 
@@ -90,7 +91,7 @@ async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: P
             assert served.check() == (
                 "degraded",
                 f"the one on the disk is not served: {served.trouble}",
-                "put a certificate and its key in place (posd tls status)",
+                (RemedyStep("put a certificate and its key in place", "posd tls status"),),
             )
             assert changes.served == []
             other.private_key.replace(made.private_key)
@@ -132,7 +133,7 @@ async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, wo
     served = await ServedCertificate.open(pair(made, config), now)
     served.now = lambda: now() + timedelta(days=days)
     found, *told = served.check()
-    detail = "; ".join(told)
+    detail = f"{told[0]}; {remedy(told[1])}"
     assert (found, words in detail) == (state, True), detail
     if state != "ok":
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
@@ -147,7 +148,7 @@ async def test_a_pair_that_cannot_be_served_is_told_beside_the_end_of_the_one_th
             while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
                 await asyncio.sleep(OFTEN)
         state, *told = served.check()
-    detail = "; ".join(told)
+    detail = f"{told[0]}; {remedy(told[1])}"
     assert (state, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
 
 

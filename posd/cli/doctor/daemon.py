@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from posd import __version__, tls
 from posd.base.files import user_name
+from posd.base.problems import remedy
 from posd.base.times import parse_iso
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.times import age, in_words, moment
@@ -110,7 +111,8 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         status = "failure" if name == "identity" else STATUSES[said["status"]]
         # posd status says no more of the configuration.
         code = "configuration" if name == "configuration" else "health"
-        detail, todo = check_words(name, {**said, "todo": said["todo"] or "see what the other lines say of it"})
+        detail, steps = check_words(name, {**said, "todo": said["todo"] or "see what the other lines say of it"})
+        todo = remedy(steps)
         yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, detail=detail, todo=todo)
     for name in OF_STATUS:
         if count := counters.get(name):

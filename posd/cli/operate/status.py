@@ -12,13 +12,14 @@ import click
 import msgspec
 
 from posd.base.files import user_name
+from posd.base.problems import RemedyStep, remedy
 from posd.base.text import shown
 from posd.base.times import parse_iso
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import RESULT_CODES, ExitCode, context
 from posd.cli.app.lazy import READABLE_COLUMNS
-from posd.cli.app.output import Output, asked, counted, size
+from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
 from posd.cli.explain.catalogue import choose, language, named, say
@@ -40,8 +41,6 @@ MOST_OPEN = 5
 INDENT = 17
 #: What stands beside each terminal.
 TERMINAL = "{:<10} {:<9} {:<13} {}"
-#: How commands begin.
-COMMANDS = ("posd ", "systemctl ", "sudo ")
 #: What looks into all files, and what writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
 #: A health check that is shown first if it fails: the results or the times of the others follow from it.
@@ -55,12 +54,17 @@ ANSWER_SECONDS = 10.0
 
 
 class StatusLine(NamedTuple):
-    """A line of the screen; `todo`: what to do, a command where there is one."""
+    """A line of the screen, with what to do."""
 
     label: str
     text: str
     wrong: bool = False
-    todo: str = ""
+    steps: Sequence[RemedyStep] = ()
+
+
+def do(*commands: str) -> list[RemedyStep]:
+    """Return steps that are no more than their commands."""
+    return [RemedyStep("", command) for command in commands]
 
 
 @click.command()
@@ -89,7 +93,6 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
         _down(ctx, output, error)
         sys.exit(ExitCode.UNREACHABLE)
     found = typed(lines(document, payments), Path(api.socket))
-    found = edited(found, Path(context(ctx).config_path))
     if output.as_json:
         output.json(raw)
     else:
@@ -103,32 +106,11 @@ def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)
     as_posd = {DOCTOR: f"sudo {DOCTOR}", RENEW: f"sudo -u {user_name(at.stat().st_uid)} {RENEW}"}
-    return [line._replace(todo="; ".join(_as_posd(step, as_posd) for step in line.todo.split("; "))) for line in found]
+    return [line._replace(steps=[_as_posd(step, as_posd) for step in line.steps]) for line in found]
 
 
-def _as_posd(step: str, commands: Mapping[str, str]) -> str:
-    """Return a step with the command that it names, but for one that has a sudo of its own."""
-    named = next((name for name in commands if name in step and "sudo" not in step), None)
-    return step if named is None else step.replace(named, commands[named])
-
-
-def edited(found: Iterable[StatusLine], file: Path) -> list[StatusLine]:
-    """Return lines that name the file of the configuration, and the line, where a terminal is to be written again."""
-    return [line._replace(todo=_at_terminal(line.todo, file)) for line in found]
-
-
-def _at_terminal(todo: str, file: Path) -> str:
-    if " into [[terminals]]" not in todo:  # as posd.terminals.identity says it
-        return todo
-    from posd.config import examine
-    from posd.config.layers import where
-
-    config, _ = examine(file, check_files=False)
-    for index, item in enumerate(config.terminals if config else ()):
-        at, number = where(file, f"terminals[{index}].serial")
-        swapped = f" in place of {item.serial} into [[terminals]]"
-        todo = todo.replace(swapped, f"{swapped}; sudo editor {'' if number is None else f'+{number} '}{at}")
-    return todo
+def _as_posd(step: RemedyStep, commands: Mapping[str, str]) -> RemedyStep:
+    return RemedyStep(step.does, commands.get(step.command or "", step.command))
 
 
 def ask(api: Api) -> tuple[Document, bytes]:
@@ -187,20 +169,19 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
     checks = document["health"]["checks"]
     for name, check in sorted(checks.items(), key=lambda item: _rank(*item)):
         well = check["status"] == "ok"
-        if name == "configuration" and whole:
+        if (well and name not in ("clock", "certificate")) or (name == "configuration" and whole):
             continue
-        if name == "clock":
-            # If posd does not trust the clock, `posd clock` says why.
-            detail = check_words(name, {**check, "detail": check["detail"].partition(". ")[0]})[0]
-            words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
-            yield StatusLine(name, words, not well, "" if well else _say("set_clock"))
-        elif name == "certificate" or not well:
-            detail, todo = check_words(name, check)
-            todo = todo if any(command in todo for command in COMMANDS) else f"{todo}; {DOCTOR}"
-            if language() != "en" and (served := check.get("served")):
-                until = _say("valid", until=moment(served["not_after"], date=True))
-                detail = until if well else f"{until}. {detail}"
-            yield StatusLine(name.replace("_", " "), in_words(detail), not well, "" if well else todo)
+        detail, steps = check_words(name, check)
+        if not well and not any(step.command for step in steps):
+            steps = [*steps, *do(DOCTOR)]
+        if name == "clock" and well:
+            detail = moment(detail, date=True)
+        elif language() != "en" and (served := check.get("served")):
+            until = _say("valid", until=moment(served["not_after"], date=True))
+            detail = until if well else f"{until}. {detail}"
+        # If posd does not trust the clock, the year may be the wrong one.
+        words = in_words(detail, year=name == "clock")
+        yield StatusLine(name.replace("_", " "), words, not well, [] if well else steps)
     yield from _terminals(document["terminals"])
     yield from _work(document.get("counters"), payments)
     if whole:
@@ -208,7 +189,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
         yield _backup(document)
         yield StatusLine("relay", named("none"))
     else:
-        yield StatusLine("not shown", _say("socket_of_tills"), todo=_say("use_admin_socket"))
+        yield StatusLine("not shown", _say("socket_of_tills"), steps=[RemedyStep(_say("use_admin_socket"))])
 
 
 def _rank(name: str, check: Document) -> int:
@@ -223,18 +204,18 @@ def _configuration(found: Document, *, year: bool) -> StatusLine:
     if (refused := found["refused"]) is None:
         keys = ", ".join(found["needs_restart"])
         text = _say("restart", loaded=loaded, keys=keys) if keys else loaded
-        return StatusLine("configuration", text, todo="sudo systemctl restart posd" if keys else "")
+        return StatusLine("configuration", text, steps=do("sudo systemctl restart posd") if keys else ())
     first, more = refused["errors"][0], len(refused["errors"]) - 1
     where = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
     what = f"{first['key']} {first['message']}".strip()
     also = _say("also", more=more) if more else ""
     text = _say("refused", at=moment(refused["at"]), what=f"{where}: {what}{also}", loaded=loaded)
-    return StatusLine("configuration", text, wrong=True, todo="posd config check && sudo systemctl reload posd")
+    return StatusLine("configuration", text, wrong=True, steps=do("posd config check && sudo systemctl reload posd"))
 
 
 def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
     if not items:
-        yield StatusLine("terminals", named("none"), wrong=True, todo=_say("no_terminals"))
+        yield StatusLine("terminals", named("none"), wrong=True, steps=[RemedyStep(_say("no_terminals"))])
         return
     heads = map(named, ("reachable", "identity", "commissioned"))
     yield StatusLine("terminals", TERMINAL.format(*heads, _say("last_payment", zone=here())))
@@ -246,15 +227,15 @@ def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
             day(commissioned["at"]) if commissioned else named("lapsed") if item.get("commission_lapsed") else "-",
             _last(item["last_payment"]) if "last_payment" in item else named("not shown"),
         )
-        todo = ""
+        steps = list[RemedyStep]()
         if identity["conflict"]:
-            todo = f"posd terminals identity {item['serial']}"
+            steps = do(f"posd terminals identity {item['serial']}")
         elif item["reachable"] is False or not item["base_url"]:
-            todo = _say("offline", reason=item["reason"] or named("it does not answer"))
-        wrong = bool(todo)
+            steps = [RemedyStep(_say("offline", reason=item["reason"] or named("it does not answer")), DOCTOR)]
+        wrong = bool(steps)
         if not wrong and item.get("commission_lapsed"):
-            todo = f"posd terminals commission {item['serial']}"
-        yield StatusLine(f"  {item['serial']}", words, wrong, todo)
+            steps = do(f"posd terminals commission {item['serial']}")
+        yield StatusLine(f"  {item['serial']}", words, wrong, steps)
 
 
 def _last(payment: Document | None) -> str:
@@ -270,29 +251,29 @@ def _needs_a_person(payment: Document) -> bool:
 def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
     """Yield what is open, and what needs a person."""
     if payments is None:
-        yield StatusLine("payments", named("cannot be read"), wrong=True, todo="posd doctor")
+        yield StatusLine("payments", named("cannot be read"), wrong=True, steps=do(DOCTOR))
         return
     doubtful = sum(item["phase"] == "in_doubt" for item in payments)
     many, doubt = len(payments), doubtful
     if counters is not None:  # a page of a list does not have them all
         many, doubt = counters["open_payments"], counters["in_doubt"]
     text = _say("in_doubt", many=many or named("none"), doubt=doubt) if doubt else str(many or named("none"))
-    todo = "posd list --phase in_doubt" if doubt > doubtful else ""
-    yield StatusLine("open payments", text, doubt > 0 or any(map(_needs_a_person, payments)), todo)
+    steps = do("posd list --phase in_doubt") if doubt > doubtful else ()
+    yield StatusLine("open payments", text, doubt > 0 or any(map(_needs_a_person, payments)), steps)
     # First those that a person has to look at.
     first = sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
     for beginning, item in zip(short_ids([item["client_transaction_id"] for item in first]), first, strict=True):
         person = _needs_a_person(item)
-        yield StatusLine("", f"{beginning}  {open_text(item)}", person, _to_settle(item) if person else "")
+        yield StatusLine("", f"{beginning}  {open_text(item)}", person, _to_settle(item) if person else ())
     if many > len(first):
         yield StatusLine("", _say("more_open"))
     if counters is None:
         return
     attention, prints = counters["attention"], counters["print_attention"]
-    todo = "posd list --attention" if attention else ""
-    yield StatusLine("attention", str(attention or named("none")), bool(attention), todo)
+    steps = do("posd list --attention") if attention else ()
+    yield StatusLine("attention", str(attention or named("none")), bool(attention), steps)
     if prints:
-        yield StatusLine("print attention", str(prints), wrong=True, todo="posd print-jobs --attention")
+        yield StatusLine("print attention", str(prints), wrong=True, steps=do("posd print-jobs --attention"))
     if counters["open_print_jobs"]:
         yield StatusLine("print jobs", _say("open_print_jobs", count=counters["open_print_jobs"]))
     if counters["quarantine"]:
@@ -300,19 +281,19 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
         yield StatusLine("quarantine", _say("quarantine", callbacks=callbacks))
 
 
-def _to_settle(payment: Document) -> str:
-    """Return what a person types about an open payment; where its terminal was asked in vain, how to settle it too."""
+def _to_settle(payment: Document) -> list[RemedyStep]:
+    """Return what a person does about an open payment; where its terminal was asked in vain, how to settle it too."""
     identity = payment["client_transaction_id"]
-    asked_for = f"posd reconcile {identity}"
+    steps = do(f"posd reconcile {identity}")
     search = payment.get("last_search")
-    if search is None or search["result"] == "found":
-        return asked_for
-    return _say("settle", asked_for=asked_for, id=identity, results=", ".join(RESULT_CODES))
+    if search is not None and search["result"] != "found":
+        steps.append(RemedyStep(_say("settle", results=", ".join(RESULT_CODES)), f"posd resolve {identity} RESULT"))
+    return steps
 
 
 def _disk(disk: Document) -> StatusLine:
     if disk["free_bytes"] is None:
-        return StatusLine("disk", named("cannot be looked at"), wrong=True, todo="posd doctor")
+        return StatusLine("disk", named("cannot be looked at"), wrong=True, steps=do(DOCTOR))
     database = "" if disk["database_bytes"] is None else _say("database", size=size(disk["database_bytes"]))
     return StatusLine("disk", _say("free", free=size(disk["free_bytes"]), of=size(disk["size_bytes"])) + database)
 
@@ -327,8 +308,8 @@ def _backup(document: Document) -> StatusLine:
         # One from the future: one of the two clocks was wrong, and the check of the clock says so.
         text = _say("backup" if old >= 0 else "future_backup", age=age(old), at=moment(made, date=True))
     late = old > BACKUP_SECONDS
-    todo = "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" if late else ""
-    return StatusLine("backup", text, late, todo)
+    steps = do("sudo systemctl start posd-backup", "sudo journalctl -u posd-backup -n 20") if late else ()
+    return StatusLine("backup", text, late, steps)
 
 
 def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:
@@ -350,12 +331,18 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
         over = max(0, width(head) - indent)
         first_part, *rest_parts = wrap("x" * over + shown(line.text), room) or [""]
         parts = [first_part[over:], *rest_parts]
-        # One line for each command: what is broken cannot be pasted.
-        for todo in filter(None, line.todo.split("; ")):
-            parts += wrap(shown(f"> {todo}"), room)
+        parts += [part for step in line.steps for part in _step_lines(step, room)]
         for part in parts:
             output.verbatim(f"{head:<{indent}}{part}".rstrip(), style="yellow" if line.wrong else "")
             head = ""
+
+
+def _step_lines(step: RemedyStep, room: int) -> list[str]:
+    """Return a step in lines; a command that has no room beside its words has lines of its own, to be pasted."""
+    words = shown(f"> {remedy([step])}")
+    if step.command is None or width(words) <= room:
+        return wrap(words, room)
+    return [*(wrap(shown(f"> {step.does}:"), room) if step.does else ()), *pasted(shown(step.command), 2, room)]
 
 
 # Where the daemon does not answer.
@@ -386,19 +373,19 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
         }
         output.json(msgspec.json.encode(document))
         return
-    todo = "sudo posd status" if error.lasting else "posd doctor"
-    found = [StatusLine("socket", f"{error.socket}: {error.reason}", True, todo)]
+    steps = do("sudo posd status" if error.lasting else DOCTOR)
+    found = [StatusLine("socket", f"{error.socket}: {error.reason}", True, steps)]
     if file.exists() and not os.access(file, os.R_OK):
-        found.append(StatusLine("configuration", _say("not_for_this_user", file=file), todo="sudo posd status"))
+        found.append(StatusLine("configuration", _say("not_for_this_user", file=file), steps=do("sudo posd status")))
     elif config is not None and not problems:
         words = _say("can_be_read" if file.exists() else "not_there", file=file)
-        found.append(StatusLine("configuration", words, todo="sudo posd config check"))
+        found.append(StatusLine("configuration", words, steps=do("sudo posd config check")))
     elif file.exists() or not context(ctx).socket_path:
-        found += [StatusLine("configuration", problem.what, wrong=True, todo=problem.cure) for problem in problems[:3]]
+        found += [StatusLine("configuration", each.what, True, [RemedyStep(each.cure)]) for each in problems[:3]]
     if service:
         runs = service.get("ActiveState") == "active"
         words = f"{service.get('ActiveState')} ({service.get('SubState')}), {named('result')} {service.get('Result')}"
-        found.append(StatusLine("service", words, not runs, "" if runs else "sudo systemctl start posd"))
+        found.append(StatusLine("service", words, not runs, () if runs else do("sudo systemctl start posd")))
         if service.get("StatusText"):
             found.append(StatusLine("it says", service["StatusText"]))
         if last_error:

@@ -6,6 +6,9 @@ from functools import cache
 from string import Formatter
 from typing import Any, NamedTuple
 
+import msgspec
+
+from posd.base.problems import RemedyStep
 from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
 from posd.cli.explain.catalogue import Advice, advice, chosen, language, say
@@ -221,13 +224,16 @@ SPELLINGS: Mapping[str, str] = {
 }
 
 
-def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, str]:
+def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
     """Return what a health check says, and what to do: the daemon's words, in Spanish the catalogue's first."""
+    # A posd that is older than this command has its commands in the words.
+    steps = msgspec.convert(check.get("commands", [{"does": check["todo"]}] if check["todo"] else []), list[RemedyStep])
     if language() == "en" or check["status"] == "ok":
-        return check["detail"], check["todo"]
+        return check["detail"], steps
     row = chosen("check")[name]
-    todo = "; ".join((row["do"].rstrip(":").replace("; ", ", "), *row["commands"]))
-    return say("status", "detail", comes=row["comes"], detail=check["detail"]), todo
+    commands = [step.command for step in steps if step.command] or row["commands"]
+    steps = [RemedyStep(row["do"].rstrip(":")), *(RemedyStep("", command) for command in commands)]
+    return say("status", "detail", comes=row["comes"], detail=check["detail"]), steps
 
 
 def explained_by(codes: Iterable[str]) -> str:

@@ -20,13 +20,14 @@ from posd.api import shifts
 from posd.api.shifts import Shift, ShiftPayment, ShiftRequest
 from posd.base.json_types import encode
 from posd.base.money import ZERO, total
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
 from posd.clock.clock import Stretch
 from posd.payments import report, rows
 from posd.payments.accounting import CORRECTION, RowContext, as_counted, read_row
 from posd.payments.counting import Of, Section
-from posd.payments.model import OperationType, Result, Transaction
+from posd.payments.model import Result, Transaction
 from posd.payments.report import ReportSpan, ReportSums
 from posd.payments.report_documents import (
     Certainty,

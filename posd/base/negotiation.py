@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 #: Most parts of such a header; further ones are ignored.
 MAX_PARTS = 32
@@ -12,6 +13,17 @@ class Language(StrEnum):
 
     EN = "en"
     ES = "es"
+
+
+class Text(NamedTuple):
+    """A text in each language; {amount} is the amount with a space before it, empty if none is known."""
+
+    en: str
+    es: str
+
+    def of(self, language: Language, amount: str = "") -> str:
+        """Return it in one language."""
+        return (self.es if language is Language.ES else self.en).format(amount=amount)
 
 
 def weights(headers: Iterable[str]) -> dict[str, float]:

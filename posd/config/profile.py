@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from posd.base.operations import OPERATIONS
+
 AccessMode = Literal["local", "cloud"]
 #: Edition of the vendor's documents: the older ones, or those of 2026.
 Edition = Literal["classic", "2026"]
@@ -70,25 +72,10 @@ class Profile(msgspec.Struct, frozen=True):
         return self.local if access_mode == "local" else self.cloud
 
 
-#: Starts of payments: operation -> the last word of its path. The terminal API confirms only the charge.
-STARTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "charge": "charge",
-        "pre-auth": "authorization",
-        "capture": "capture",
-        "re-auth": "re_authorization",
-        "post-tip": "pos_tip",
-        "void": "void",
-        "refund": "refund",
-    }
-)
-_CONFIRMED: Final = frozenset({"charge"})
-
-
 def _starts(prefix: str) -> Table:
     return {
-        kind: OperationRow("POST", f"{prefix}/async/{word}", confirmed=kind in _CONFIRMED)
-        for kind, word in STARTS.items()
+        str(kind): OperationRow("POST", f"{prefix}/async/{row.path}", confirmed=row.published)
+        for kind, row in OPERATIONS.items()
     }
 
 

@@ -14,13 +14,13 @@ import msgspec
 
 from posd.base.money import AMOUNT_UNITS, MAX_FRACTION_DIGITS, AmountUnit
 from posd.base.negotiation import Language
+from posd.base.operations import OPERATIONS
 from posd.config import values as read
 from posd.config.layers import Layers
 from posd.config.profile import (
     ACCESS_MODES,
     EDITION_NAMES,
     METHODS,
-    STARTS,
     AccessMode,
     Edition,
     Profiles,
@@ -440,7 +440,7 @@ SEARCH_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {"pointer": Key(read.text, None), "paged": Key(read.boolean, None)}
 )
 KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
-    dict.fromkeys(STARTS, START_KEYS) | {"search": SEARCH_KEYS}
+    dict.fromkeys(map(str, OPERATIONS), START_KEYS) | {"search": SEARCH_KEYS}
 )
 
 

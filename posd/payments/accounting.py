@@ -12,23 +12,14 @@ from msgspec.structs import replace
 
 from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, WireFormat, encode, exact
 from posd.base.money import ZERO, read_money, total
+from posd.base.operations import RESERVING, REVERSING, OperationType
 from posd.base.text import shown
 from posd.base.times import iso, parse_iso
 from posd.payments import chains, journal, rows
-from posd.payments.counting import RESERVING, REVERSING, Basis, Effect, Of, Original, Section, effect, operation_of
+from posd.payments.counting import Basis, Effect, Of, Original, Section, effect, operation_of
 from posd.payments.counting import CountedOperation as Facts
 from posd.payments.lifecycle import Status
-from posd.payments.model import (
-    AttentionCode,
-    EvidenceKind,
-    NextStep,
-    OperationType,
-    Outcome,
-    Result,
-    Transaction,
-    approved,
-    next_step,
-)
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Outcome, Result, Transaction, approved, next_step
 from posd.payments.report_documents import Certainty, ReportPayment, TimeSource
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
 from posd.records.model import Phase

@@ -7,14 +7,15 @@ from datetime import tzinfo
 
 import msgspec
 
+from posd.base.operations import OPERATIONS, STANDALONE, OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
 from posd.payments import counting, journal, rows
 from posd.payments import operations as rules
 from posd.payments.amounts import AmountRules
-from posd.payments.counting import STANDALONE, Original, excess
-from posd.payments.model import OperationType, Outcome, Transaction, undecided
-from posd.payments.operations import OPERATIONS, end_of_day
+from posd.payments.counting import Original, excess
+from posd.payments.model import Outcome, Transaction, undecided
+from posd.payments.operations import end_of_day
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.writer import WriteTransaction

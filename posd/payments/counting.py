@@ -19,17 +19,9 @@ import msgspec
 
 from posd.base.json_types import exact
 from posd.base.money import ZERO, read_money, total
+from posd.base.operations import CAPTURE, POST_TIP, RE_AUTH, REFUND, RESERVING, REVERSING, VOID, OperationType
 from posd.payments.amounts import TIP, AmountRules
-from posd.payments.model import OperationType, Result, Transaction, approved
-
-CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
-CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
-VOID, REFUND = OperationType.VOID, OperationType.REFUND
-
-RESERVING = frozenset({PRE_AUTH, RE_AUTH})
-REVERSING = frozenset({VOID, REFUND})
-#: Types whose effect no original changes.
-STANDALONE = frozenset({CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, None})
+from posd.payments.model import Result, Transaction, approved
 
 
 class Of(StrEnum):

@@ -6,11 +6,12 @@ The name that the caller gives is kept beside the user id of the process at the 
 
 from functools import partial
 
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import rows
 from posd.payments.entries import Dismissed, Released
-from posd.payments.model import OperationType, Transaction
+from posd.payments.model import Transaction
 from posd.payments.record import begin, record
 from posd.payments.request import Decision, PaymentFacts, contradicted
 from posd.records.model import Phase

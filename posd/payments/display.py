@@ -7,15 +7,15 @@ the till may start again (`new_id_ok`); if posd cannot tell what happened, the t
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from posd.base.negotiation import Language
+from posd.base.negotiation import Language, Text
+from posd.base.operations import OPERATIONS, OperationType
 from posd.payments.lifecycle import Status
-from posd.payments.model import NextStep, OperationType, Result, Transaction
-from posd.payments.operations import OPERATIONS
+from posd.payments.model import NextStep, Result, Transaction
 from posd.records.model import Phase
 
 
@@ -44,64 +44,11 @@ class Display(msgspec.Struct, frozen=True):
     ]
 
 
-class Text(NamedTuple):
-    """A text in each language; {amount} is the amount with a space before it, empty if none is known."""
-
-    en: str
-    es: str
-
-    def of(self, language: Language, amount: str = "") -> str:
-        """Return it in one language."""
-        return (self.es if language is Language.ES else self.en).format(amount=amount)
-
-
-class Words(NamedTuple):
-    """What differs by type: the code of its approval, the text once it was not done, and while the terminal begins."""
-
-    approved: DisplayCode
-    undone: Text
-    begins: Text
-
-
 _CARD = Text("Present the card", "Presente la tarjeta")
 #: posd cannot tell whether the terminal asks for the card again.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
-
-#: None: an orphan whose events do not say its type, so that nothing says whether its approval charged or gave back.
-TYPES: Mapping[OperationType | None, Words] = {
-    OperationType.CHARGE: Words(DisplayCode.PAID, Text("NOT PAID", "NO PAGADO"), _CARD),
-    OperationType.PRE_AUTH: Words(DisplayCode.RESERVED, Text("NOT RESERVED", "NO RESERVADO"), _CARD),
-    OperationType.RE_AUTH: Words(
-        DisplayCode.RESERVED,
-        Text("NOT CHANGED: the reservation is as before", "SIN CAMBIO: la reserva sigue como antes"),
-        _FOLLOW,
-    ),
-    OperationType.CAPTURE: Words(
-        DisplayCode.PAID,
-        Text("NOT CAPTURED: the reservation is as before", "NO CAPTURADO: la reserva sigue como antes"),
-        _FOLLOW,
-    ),
-    OperationType.POST_TIP: Words(
-        DisplayCode.PAID,
-        Text("TIP NOT PAID: the payment is as before", "PROPINA NO PAGADA: el pago sigue como antes"),
-        _FOLLOW,
-    ),
-    OperationType.VOID: Words(
-        DisplayCode.REVERSED,
-        Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
-        _FOLLOW,
-    ),
-    OperationType.REFUND: Words(
-        DisplayCode.REVERSED,
-        Text("NOT REFUNDED: the payment is as before", "NO DEVUELTO: el pago sigue como antes"),
-        _FOLLOW,
-    ),
-    None: Words(
-        DisplayCode.CALL_SUPERVISOR,
-        Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado"),
-        _FOLLOW,
-    ),
-}
+#: Of an orphan whose events do not say its type: nothing says whether its approval charged or gave back.
+_UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado")
 
 #: The texts that are the same for each type.
 TEXTS: Mapping[DisplayCode, Text] = {
@@ -136,11 +83,11 @@ ACTIVE: Mapping[Status | None, DisplayCode] = {
 
 def code(transaction: Transaction, step: NextStep) -> DisplayCode:
     """Return what is said of a transaction whose next step is that one."""
-    kind, phase, outcome = transaction.type, transaction.phase, transaction.outcome
+    phase, outcome = transaction.phase, transaction.outcome
     if step is NextStep.ASK_PERSON:
         return DisplayCode.CALL_SUPERVISOR
     if outcome is not None:
-        return TYPES[kind].approved if outcome.result is Result.APPROVED else DisplayCode.NOT_PAID
+        return approval(transaction.type) if outcome.result is Result.APPROVED else DisplayCode.NOT_PAID
     if transaction.trail.aborting:
         return DisplayCode.ABORTING
     if phase is Phase.STARTING:
@@ -148,13 +95,23 @@ def code(transaction: Transaction, step: NextStep) -> DisplayCode:
     return ACTIVE.get(transaction.status, DisplayCode.LOOKING) if phase is Phase.ACTIVE else DisplayCode.LOOKING
 
 
+def approval(kind: OperationType | None) -> DisplayCode:
+    """Return what is said of an approval of that type."""
+    if kind is None:
+        return DisplayCode.CALL_SUPERVISOR
+    if OPERATIONS[kind].reverses:
+        return DisplayCode.REVERSED
+    return DisplayCode.RESERVED if OPERATIONS[kind].reserves else DisplayCode.PAID
+
+
 def text(said: DisplayCode, kind: OperationType | None) -> Text:
     """Return the text of a code for a transaction of that type."""
+    row = OPERATIONS[kind] if kind else None
     match said:
         case DisplayCode.NOT_PAID:
-            return TYPES[kind].undone
+            return row.undone if row else _UNDONE
         case DisplayCode.PRESENT_CARD:
-            return TYPES[kind].begins
+            return _CARD if row and row.asks_for_card else _FOLLOW
         case _:
             return TEXTS[said]
 

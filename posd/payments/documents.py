@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from posd.base.damaged_json import presentable
 from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat
 from posd.base.negotiation import Language
+from posd.base.operations import OperationType
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
 from posd.payments.answers import NAMES, RESULTS, AbortAnswer, SearchFailed
@@ -22,14 +23,7 @@ from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard,
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
 from posd.payments.missing_proof import MissingProof
-from posd.payments.model import (
-    Attention,
-    AttentionCode,
-    LastSearch,
-    NextStep,
-    OperationType,
-    SearchResult,
-)
+from posd.payments.model import Attention, AttentionCode, LastSearch, NextStep, SearchResult
 from posd.records.model import (
     QUARANTINED_LINE,
     REAPPLIED_LINE,

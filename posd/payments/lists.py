@@ -12,11 +12,12 @@ from msgspec import Meta
 from posd.base.canonical_json import asked_words
 from posd.base.json_types import AMOUNT, Exact
 from posd.base.money import ZERO, numbers, total
+from posd.base.operations import STANDALONE, OperationType
 from posd.payments import chains, model, rows
 from posd.payments.amounts import TIP
-from posd.payments.counting import STANDALONE, CountedOperation, Of, Original, effect
+from posd.payments.counting import CountedOperation, Of, Original, effect
 from posd.payments.documents import Transaction
-from posd.payments.model import OperationType, Result
+from posd.payments.model import Result
 from posd.payments.rows import IndexScan, SumRow
 from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 

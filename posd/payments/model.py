@@ -15,24 +15,13 @@ from msgspec import Meta
 
 from posd.base.json_types import Exact, Moment
 from posd.base.money import ZERO, AmountUnit, numbers, to_decimal
+from posd.base.operations import OperationType
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import ACKNOWLEDGED, Status, Trail
 from posd.records.model import Phase, RecordAttention, RecordState, attended
 
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
-
-
-class OperationType(StrEnum):
-    """What is asked of the terminal (local API, `type`)."""
-
-    CHARGE = "charge"
-    PRE_AUTH = "pre-auth"
-    RE_AUTH = "re-auth"
-    CAPTURE = "capture"
-    POST_TIP = "post-tip"
-    VOID = "void"
-    REFUND = "refund"
 
 
 class Result(StrEnum):

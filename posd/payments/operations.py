@@ -1,90 +1,20 @@
-"""The operation types, one row each: what the till has to give, what goes to the terminal, what may follow what.
+"""Chains: what may be derived from what, under which reference, and what stands in the way of paying twice.
 
-The terminal API shows the charge, and of the others their words and their references; their paths are
-assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there.
-What a reply to the request means is the same for all of them: `posd.payments.answers`.
+A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization, each
+gives a new reference, and the newest is the one that counts. The types: `posd.base.operations`.
+
+Source: terminal API, Events.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
-from enum import Enum, auto
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
+from posd.base.operations import OPERATIONS, OperationType
 from posd.base.times import parse_iso
-from posd.payments.model import OperationType, Result, Transaction, approved, undecided
-
-CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
-CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
-VOID, REFUND = OperationType.VOID, OperationType.REFUND
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """One operation type.
-
-    `originals`: the types that it can be derived from; empty if it begins a chain and takes no reference.
-    `takes_newest`: it is sent the reference of the original's newest approved re-authorization, if there is one.
-    `wire`: what a final event calls it (terminal API, Events); None if not published.
-    `compares`: whether what the acquirer authorizes is known to be the amount that was asked for.
-    """
-
-    wire: str | None
-    originals: frozenset[OperationType] = frozenset()
-    takes_newest: bool = False
-    needs_amount: bool = True
-    compares: bool = True
-
-
-OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
-    {
-        CHARGE: Operation(wire="CHARGE"),
-        PRE_AUTH: Operation(wire="PREAUTH"),
-        CAPTURE: Operation(
-            wire="CAPTURE",
-            originals=frozenset({PRE_AUTH}),
-            takes_newest=True,
-        ),
-        # The reference that is sent is the pre-authorization's (terminal API, Events).
-        RE_AUTH: Operation(
-            wire="REAUTHORIZATION",
-            originals=frozenset({PRE_AUTH}),
-        ),
-        POST_TIP: Operation(
-            wire=None,
-            originals=frozenset({CHARGE, CAPTURE}),
-            compares=False,
-        ),
-        # What is held for a re-authorized pre-authorization stands under the newest reference (terminal API, Events).
-        VOID: Operation(
-            wire=None,
-            originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
-            takes_newest=True,
-            needs_amount=False,
-            compares=False,
-        ),
-        REFUND: Operation(
-            wire=None,
-            originals=frozenset({CHARGE, CAPTURE}),
-            needs_amount=False,
-            compares=False,
-        ),
-    }
-)
-
-#: Wire names of operation types in a final event; an orphan's type is read from them.
-WIRE_TYPES: Final[Mapping[str, OperationType]] = MappingProxyType(
-    {row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None}
-)
-
-
-# Chains: what may be derived from what, under which reference, and what stands in the way of paying twice.
-#
-# A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization, each
-# gives a new reference, and the newest is the one that counts.
-#
-# Source: terminal API, Events.
+from posd.payments.model import Result, Transaction, approved, undecided
 
 
 class NotDerivable(ValueError):
@@ -126,40 +56,6 @@ def reference(kind: OperationType, original: Transaction, members: Sequence[Tran
     return found
 
 
-class Compatibility(Enum):
-    """What an approved operation means for another one of the same original."""
-
-    FREE = auto()  # both may be
-    REPEAT = auto()  # only where the till says `additional`
-    NEVER = auto()  # it has ended what the other one would go on with
-
-
-#: (asked for, approved already) -> what that means; pairs that can have the same original. What is open is no matter of
-#: this table: it stands in the way of everything.
-#:
-#: Source: local API, Chains.
-BESIDE: Final[Mapping[tuple[OperationType, OperationType], Compatibility]] = MappingProxyType(
-    {
-        (RE_AUTH, RE_AUTH): Compatibility.FREE,
-        (RE_AUTH, CAPTURE): Compatibility.REPEAT,
-        (RE_AUTH, VOID): Compatibility.NEVER,
-        (CAPTURE, RE_AUTH): Compatibility.FREE,
-        (CAPTURE, CAPTURE): Compatibility.REPEAT,
-        (CAPTURE, VOID): Compatibility.NEVER,
-        (POST_TIP, POST_TIP): Compatibility.REPEAT,
-        (POST_TIP, REFUND): Compatibility.FREE,
-        (POST_TIP, VOID): Compatibility.NEVER,
-        (REFUND, POST_TIP): Compatibility.FREE,
-        (REFUND, REFUND): Compatibility.REPEAT,
-        (REFUND, VOID): Compatibility.NEVER,
-        (VOID, RE_AUTH): Compatibility.FREE,
-        (VOID, CAPTURE): Compatibility.NEVER,  # the capture is the original to void
-        (VOID, POST_TIP): Compatibility.FREE,
-        (VOID, REFUND): Compatibility.NEVER,
-        (VOID, VOID): Compatibility.NEVER,
-    }
-)
-
 Clash = Literal["already_derived", "chain_conflict"]
 
 
@@ -184,11 +80,10 @@ def in_the_way(
     alike = [item for item in still_open if item.type is kind and item.client_transaction_id in same]
     if still_open:
         return BlockingOperation("already_derived", alike) if alike else BlockingOperation("chain_conflict", still_open)
-    done = [
-        (item, BESIDE.get((kind, item.type), Compatibility.FREE)) for item in members if item.type and approved(item)
-    ]
-    ended = [item for item, beside in done if beside is Compatibility.NEVER]
-    lifted = [item for item, beside in done if beside is Compatibility.REPEAT]
+    row = OPERATIONS[kind]
+    done = [item for item in members if item.type and approved(item)]
+    ended = [item for item in done if item.type in row.ended_by]
+    lifted = [item for item in done if item.type in row.repeats]
     if ended:
         again = all(item.type is kind for item in ended) and not repeat
         return BlockingOperation("already_derived" if again else "chain_conflict", ended)

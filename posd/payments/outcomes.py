@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from posd.base.money import ZERO
+from posd.base.operations import OPERATIONS, OperationType
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.amounts import added_tip, authorized
@@ -23,7 +24,6 @@ from posd.payments.model import (
     Evidence,
     EvidenceKind,
     Failure,
-    OperationType,
     Outcome,
     Receipt,
     Result,
@@ -31,7 +31,7 @@ from posd.payments.model import (
     Transaction,
     attend,
 )
-from posd.payments.operations import OPERATIONS, Reversal, reversal
+from posd.payments.operations import Reversal, reversal
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase, Pruned, clear
 from posd.terminals.attempt import ErrorEnvelope, NeverSent, StartRefused

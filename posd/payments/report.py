@@ -18,11 +18,12 @@ import msgspec
 from msgspec import UNSET
 
 from posd.base.money import ZERO, total
+from posd.base.operations import OPERATIONS, RESERVING, REVERSING
 from posd.base.times import iso, parse_iso
 from posd.clock.clock import Stretch
 from posd.payments import rows
 from posd.payments.accounting import CLOCKS_DIFFER, LONGEST_PAYMENT, RowContext, read_row
-from posd.payments.counting import REVERSING, Of, Section
+from posd.payments.counting import Of, Section
 from posd.payments.report_documents import (
     ADDED,
     COUNTED_CERTAINTIES,
@@ -47,7 +48,12 @@ STEP = 5
 #: Days that one report can be of.
 MOST_DAYS = 366
 #: Kinds in the order in which people read them; others follow by name.
-KINDS = ("charge", "capture", "post-tip", "cancellation", "refund", "void", "pre-auth", "re-auth", "release")
+KINDS = (
+    *(kind for kind in OPERATIONS if kind not in RESERVING | REVERSING),
+    *("cancellation", "refund", "void"),
+    *(kind for kind in OPERATIONS if kind in RESERVING),
+    "release",
+)
 #: What a payment is listed under that has no result.
 OPEN = "open"
 #: Where one column of the histogram ends and the next begins, in seconds; narrow where most are.

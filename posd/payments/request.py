@@ -24,12 +24,12 @@ from posd.base.json_types import (
     pointer,
 )
 from posd.base.money import AmountUnit
+from posd.base.operations import OPERATIONS, OperationType
 from posd.base.text import composed
 from posd.base.times import read_moment
 from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountRules, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
-from posd.payments.model import AttentionCode, OperationType, Result, Transaction, amount_total
-from posd.payments.operations import OPERATIONS
+from posd.payments.model import AttentionCode, Result, Transaction, amount_total
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
@@ -61,6 +61,11 @@ REFERENCES = ("transaction_reference", "original")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
+#: Types that derive from another payment.
+DERIVED = tuple(kind for kind, row in OPERATIONS.items() if row.originals)
+_ANY_DERIVED = " or ".join((", ".join(DERIVED[:-1]), DERIVED[-1]))
+_NEED_NONE = " and ".join(f"a {kind}" for kind, row in OPERATIONS.items() if not row.needs_amount)
+
 
 class StartRequest(msgspec.Struct, frozen=True):
     """What is asked of a terminal.
@@ -83,7 +88,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     amount: Annotated[
         bytes,
         WireFormat(AskedAmount | None),
-        Meta(description="what is to be paid; only a void and a refund need none: then they are for all of it"),
+        Meta(description=f"what is to be paid; only {_NEED_NONE} need none: then they are for all of it"),
     ] = b"{}"
     sale: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
@@ -103,11 +108,11 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = b"{}"
     transaction_reference: Annotated[
         ChosenUuid | None,
-        Meta(description="the acquirer's, of what a capture, re-auth, post-tip, void or refund is for; or `original`"),
+        Meta(description=f"the acquirer's, of what a {_ANY_DERIVED} is for; or `original`"),
     ] = None
     original: Annotated[
         ChosenUuid | None,
-        Meta(description="client_transaction_id of what a capture, re-auth, post-tip, void or refund is for"),
+        Meta(description=f"client_transaction_id of what a {_ANY_DERIVED} is for"),
     ] = None
     options: Annotated[
         bytes,
@@ -225,9 +230,8 @@ def _check_reference(reader: _StartReader, request: StartRequest) -> None:
     """What is derived from another names it, in one of two ways; what begins a chain names nothing."""
     given = [name for name in REFERENCES if getattr(request, name) is not None]
     if not OPERATIONS[request.type].originals:
-        derived = ", ".join(kind for kind, row in OPERATIONS.items() if row.originals)
         for name in given:
-            reader.fault(f"/{name}", f"belongs to {derived}, not to {request.type}")
+            reader.fault(f"/{name}", f"belongs to {', '.join(DERIVED)}, not to {request.type}")
     elif len(given) == len(REFERENCES):
         reader.fault("/transaction_reference", "stands beside `original`, which already says it; leave one of them out")
     elif not given and not any(fault.path.removeprefix("/") in REFERENCES for fault in reader.faults):

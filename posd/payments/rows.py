@@ -9,9 +9,10 @@ import msgspec
 from posd.base.canonical_json import index_words
 from posd.base.ids import Channel
 from posd.base.money import AmountUnit
+from posd.base.operations import OperationType
 from posd.payments import journal
 from posd.payments.lifecycle import Trail
-from posd.payments.model import Attention, AttentionCode, LastSearch, OperationType, Outcome, Transaction
+from posd.payments.model import Attention, AttentionCode, LastSearch, Outcome, Transaction
 from posd.records import pages
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined

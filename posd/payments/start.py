@@ -23,6 +23,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.limits import FREE_FOR_PAYMENTS
 from posd.base.money import AmountUnit, digits_of
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config.profile import OperationRow
@@ -31,7 +32,7 @@ from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
 from posd.payments.answers import NAMES
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
-from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
+from posd.payments.model import Transaction, amount_total, may_be_paid
 from posd.payments.record import begin, record
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.records import terminals

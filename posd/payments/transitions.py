@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
+from posd.base.operations import WIRE_TYPES
 from posd.base.times import iso
 from posd.payments import lifecycle, outcomes
 from posd.payments.answers import RESULTS, Answer, Canceled, Judgement, SearchFailed, SearchHit, StartAccepted
@@ -25,7 +26,6 @@ from posd.payments.model import (
     Transaction,
     attend,
 )
-from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records.model import Phase, clear

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from posd import cli
+from posd.base.operations import OperationType
 from posd.cli.explain.catalogue import chosen
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
@@ -29,7 +30,7 @@ from posd.cli.payments.words import (
 )
 from posd.cli.watch.texts import check_text
 from posd.payments.lifecycle import Status
-from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
 from posd.storage.marks import OldFile
 from posd.upkeep.retention_rules import RetentionReason

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from posd.api.openapi import document as description
+from posd.base.operations import OperationType
 from posd.client import (
     Approved,
     Canceled,
@@ -34,7 +35,7 @@ from posd.client import (
 )
 from posd.client.calls import DerivedFields
 from posd.client.states import EFFECTS, TYPES, read_outcome
-from posd.payments.model import OperationType, Result
+from posd.payments.model import Result
 from tests.cli.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
 from tests.cli.stub import Answer, Stub
 from tests.support.tables import every

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from posd.base.json_types import AMOUNT
 from posd.base.money import AMOUNT_UNITS, EXACT, MOST_DIGITS, AmountUnit, digits_of, fits, from_wire, to_wire
+from posd.base.operations import OperationType
 from posd.payments.amounts import NOTHING_MORE, authorized, on_wire, read_amount, unfit
-from posd.payments.model import OperationType, Transaction
+from posd.payments.model import Transaction
 from posd.payments.outcomes import unlikely
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase

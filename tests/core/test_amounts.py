@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.base.operations import OperationType
 from posd.payments.amounts import AmountRules, read_amount
 from posd.payments.counting import excess
-from posd.payments.model import OperationType, Result, Transaction
+from posd.payments.model import Result, Transaction
 from posd.payments.request import read_start
 from posd.payments.transitions import RepeatedEvent, advance, resolved
 from tests.core.inputs import content

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.json_types import encode
+from posd.base.operations import OperationType
 from posd.payments.amounts import AmountRules
 from posd.payments.counting import Of, charged, effect, excess, operation_of, original_of, tipped
-from posd.payments.model import OperationType, Outcome, Result, Transaction
+from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.outcomes import inferred
 from posd.records.model import Phase
 from tests.core.scenarios import NOW, starting

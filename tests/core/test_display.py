@@ -9,20 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from posd.base.negotiation import Language
+from posd.base.negotiation import Language, Text
+from posd.base.operations import OperationType
 from posd.base.times import iso
-from posd.payments.display import ACTIVE, TEXTS, TYPES, Display, DisplayCode, Text, display, text, written
+from posd.payments.display import ACTIVE, TEXTS, Display, DisplayCode, approval, display, text, written
 from posd.payments.lifecycle import Status, Trail
-from posd.payments.model import (
-    Attention,
-    AttentionCode,
-    NextStep,
-    OperationType,
-    Outcome,
-    Result,
-    Transaction,
-    next_step,
-)
+from posd.payments.model import Attention, AttentionCode, NextStep, Outcome, Result, Transaction, next_step
 from posd.payments.outcomes import inferred
 from posd.records.model import Phase
 from tests.core.scenarios import IDENTITY, NOW
@@ -33,6 +25,8 @@ GRACE = timedelta(seconds=10)
 SHORT, LONGEST = 60, 80
 #: What says not to charge again.
 NEVER_AGAIN = {Language.EN: "Do not charge again", Language.ES: "No cobre otra vez"}
+#: None: the type of an orphan whose events do not say it.
+KINDS = (*OperationType, None)
 APPROVED = {DisplayCode.PAID, DisplayCode.RESERVED, DisplayCode.REVERSED}
 
 #: Attentions by which the next step differs; no other does anything to it.
@@ -108,19 +102,18 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
 
 
 def test_every_type_has_its_words() -> None:
-    """A new type is a row of TYPES: whether its approval charges, reserves or gives back, and what its end leaves."""
-    assert set(TYPES) == {None, *OperationType}
-    paid = {kind for kind, words in TYPES.items() if words.approved is DisplayCode.PAID}
+    """A row of OPERATIONS says whether an approval charges, reserves or gives back, and what another end leaves."""
+    paid = {kind for kind in KINDS if approval(kind) is DisplayCode.PAID}
     assert paid == {OperationType.CHARGE, OperationType.CAPTURE, OperationType.POST_TIP}
-    reserved = {kind for kind, words in TYPES.items() if words.approved is DisplayCode.RESERVED}
+    reserved = {kind for kind in KINDS if approval(kind) is DisplayCode.RESERVED}
     assert reserved == {OperationType.PRE_AUTH, OperationType.RE_AUTH}
-    others = {kind: words.approved for kind, words in TYPES.items() if kind not in paid | reserved}
+    others = {kind: approval(kind) for kind in KINDS if kind not in paid | reserved}
     assert others.pop(None) is DisplayCode.CALL_SUPERVISOR
     assert set(others.values()) == {DisplayCode.REVERSED}
 
 
 def every_text() -> Iterator[tuple[DisplayCode, OperationType | None, Text]]:
-    for code, kind in product(DisplayCode, TYPES):
+    for code, kind in product(DisplayCode, KINDS):
         yield code, kind, text(code, kind)
 
 
@@ -220,11 +213,11 @@ def table() -> str:
     lines = ["| `display.code` | when | `type` | English | Spanish |", "| --- | --- | --- | --- | --- |"]
     for code in DisplayCode:
         kinds: defaultdict[Text, list[str]] = defaultdict(list)
-        for kind, words in TYPES.items():
-            if code not in APPROVED or words.approved is code:
+        for kind in KINDS:
+            if code not in APPROVED or approval(kind) is code:
                 kinds[text(code, kind)].append(f"`{kind}`" if kind else "unknown")
         for said, of in kinds.items():
-            which = "any" if len(of) == len(TYPES) else ", ".join(of)
+            which = "any" if len(of) == len(KINDS) else ", ".join(of)
             english, spanish = (said.of(language, " 11.20") for language in Language)
             lines.append(f"| `{code}` | {WHEN[code]} | {which} | {english} | {spanish} |")
     return "\n".join(lines)

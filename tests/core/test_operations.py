@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from posd.config.profile import ACCESS_MODES, EDITIONS, STARTS
-from posd.payments.model import OperationType
-from posd.payments.operations import OPERATIONS, WIRE_TYPES
+from posd.base.operations import OPERATIONS, WIRE_TYPES, OperationType
+from posd.config.profile import ACCESS_MODES, EDITIONS
 from posd.payments.request import start_body
 from tests.core.scenarios import IDENTITY, starting
 
@@ -18,7 +17,9 @@ REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 
 def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
     assert set(OPERATIONS) == set(OperationType)
-    assert list(STARTS) == [str(kind) for kind in OPERATIONS]
+    for mode in ACCESS_MODES:
+        paths = {kind: EDITIONS["classic"].table(mode)[kind].path for kind in OPERATIONS}
+        assert all(path.endswith(f"/async/{OPERATIONS[kind].path}") for kind, path in paths.items())
 
 
 @pytest.mark.parametrize(

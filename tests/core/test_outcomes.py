@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from posd.payments.model import AttentionCode, OperationType, Result, Transaction
+from posd.base.operations import OperationType
+from posd.payments.model import AttentionCode, Result, Transaction
 from posd.payments.transitions import RepeatedEvent, advance, resolved, unread
 from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply

@@ -6,9 +6,10 @@ from itertools import product
 import msgspec
 import pytest
 
+from posd.base.operations import OperationType
 from posd.base.times import iso
 from posd.payments.lifecycle import Status
-from posd.payments.model import RESULTS, AttentionCode, OperationType, Result, Transaction, attend
+from posd.payments.model import RESULTS, AttentionCode, Result, Transaction, attend
 from posd.payments.outcomes import contradicts
 from posd.printing.model import PrintJob
 from posd.records.model import Phase, Pruned, PrunedJob

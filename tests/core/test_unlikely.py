@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.base.operations import OperationType
 from posd.payments.entries import Unlikely, apply
-from posd.payments.model import AttentionCode, OperationType, Transaction
+from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import unlikely
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import TransactionEvent, read_event

@@ -13,7 +13,7 @@ from typing import Any
 from posd import tls
 from posd.base import ids
 from posd.base.ids import Channel
-from posd.payments.model import OperationType
+from posd.base.operations import OperationType
 from posd.tls import issue
 from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml

@@ -6,9 +6,10 @@ from typing import Any, get_args
 import pytest
 
 from posd.base.json_types import encode
+from posd.base.operations import OperationType
 from posd.payments import documents, entries
 from posd.payments.answers import SearchFailed, SearchHit, SearchMiss
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.printing import documents as print_views
 from posd.printing import entries as print_entries
 from posd.printing.model import JobReport, PrintAttentionCode, PrintStatus

@@ -11,11 +11,12 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from posd.base.operations import OperationType
 from posd.base.times import iso
 from posd.daemon import presence
 from posd.daemon.downtime import Absence, DowntimeCause
 from posd.daemon.presence import BEAT_SECONDS, Presence
-from posd.payments.model import OperationType, Outcome, Result, Transaction
+from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Recorded, TransactionChanged, begin, move
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight

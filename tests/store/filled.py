@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
+from posd.base.operations import OperationType
 from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.entries import Attempted, Quarantined
 from posd.payments.lifecycle import Status
-from posd.payments.model import OperationType, Transaction
+from posd.payments.model import Transaction
 from posd.payments.record import Recorded, begin, move, record
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import read_event

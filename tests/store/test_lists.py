@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.json_types import encode
+from posd.base.operations import OperationType
 from posd.base.times import iso
 from posd.payments import lists
-from posd.payments.model import OperationType, Outcome, Result, Transaction
+from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Recorded, begin, move
 from posd.records import pages
 from posd.records.model import Phase

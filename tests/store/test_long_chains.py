@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.payments import chains, rows
 from posd.payments.amounts import AmountRules
-from posd.payments.model import OperationType, Transaction
+from posd.payments.model import Transaction
 from posd.payments.start import _refuse_sale
 from posd.records.model import Phase
 from posd.storage.connection import connect_reader

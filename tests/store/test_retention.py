@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.clock.clock import Stretch
 from posd.payments import rows as transactions
 from posd.payments.entries import Dismissed
-from posd.payments.model import AttentionCode, OperationType
+from posd.payments.model import AttentionCode
 from posd.payments.record import record
 from posd.records import quarantine
 from posd.records.model import Pruned

@@ -16,21 +16,12 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from posd.base.json_types import encode
+from posd.base.operations import OperationType
 from posd.base.times import iso
 from posd.payments import journal, record, report, rows
 from posd.payments.accounting import RowContext
 from posd.payments.lifecycle import Status, Trail, Verdict
-from posd.payments.model import (
-    Attention,
-    AttentionCode,
-    Evidence,
-    EvidenceKind,
-    Failure,
-    OperationType,
-    Receipt,
-    Result,
-    Transaction,
-)
+from posd.payments.model import Attention, AttentionCode, Evidence, EvidenceKind, Failure, Receipt, Result, Transaction
 from posd.payments.outcomes import inferred
 from posd.payments.report_documents import PaymentReport
 from posd.payments.wire import read_element

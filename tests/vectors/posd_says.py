@@ -9,10 +9,11 @@ import msgspec
 
 from posd.base import ids
 from posd.base.ids import Channel
+from posd.base.operations import OperationType
 from posd.payments import request as requests
 from posd.payments.answers import RESULTS, SearchHit, judge_abort, read_reply, request_body
 from posd.payments.entries import Attempted, Searched, apply
-from posd.payments.model import OperationType, Transaction, next_step
+from posd.payments.model import Transaction, next_step
 from posd.payments.transitions import RepeatedEvent, advance, recognise
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.printing import entries

@@ -12,6 +12,7 @@ import msgspec
 
 from posd.base import limits
 from posd.base.negotiation import Language
+from posd.base.operations import OperationType
 from posd.base.problems import PROBLEMS
 from posd.base.text import shown
 from posd.cli.app.completion_words import offer
@@ -21,7 +22,6 @@ from posd.cli.app.tables import Layout
 from posd.cli.explain.catalogue import choose, events, read
 from posd.cli.payments.words import operation
 from posd.payments import display, missing_proof
-from posd.payments.model import OperationType
 
 #: Codes, each with what is said of it.
 Rows = Iterator[tuple[str, "CodeText"]]

@@ -1,6 +1,6 @@
-"""JSON in two canonical forms: the one that JavaScript writes, and the words of an index.
+"""Two canonical forms of JSON: the text that JavaScript writes, and the words of an index.
 
-The first is the result of a terminal that parses and serialises a text again.
+The first form is the text that a terminal gets when it parses JSON and serialises it again.
 
 `JSON.stringify(JSON.parse(text))`: no spaces, members in their order, every number as the shortest text of its binary
 double, only necessary escapes. A value that this would change is a fault: a number without an exact double, and a name
@@ -20,19 +20,19 @@ import msgspec
 
 from posd.base.json_types import Place, check, decode, encode, number_or_nan, parts, pointer
 
-#: Limits at which JavaScript writes an exponent: from the first on, and below the second.
+#: First limit: at and above it JavaScript writes an exponent. Second limit: below it.
 _LARGE, _SMALL = Decimal("1e21"), Decimal("1e-6")
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,9}")
-#: The largest array index: such names come first, in ascending order.
+#: Largest array index. JavaScript puts such names first, in ascending order.
 _LAST_INDEX = 2**32 - 2
 
 
 class NotCanonical(ValueError):
-    """JSON that JavaScript would write differently; the message has the place and the reason."""
+    """JSON that JavaScript would write differently. The message has the place and the reason."""
 
 
 def canonical(text: bytes) -> bytes:
-    """Return a JSON text in that form. Raise NotCanonical; raise ValueError if it is no JSON."""
+    """Return a JSON text as JavaScript writes it. Raise NotCanonical, or ValueError for a text that is not JSON."""
     document = _DECODER.decode(check(text))
     for place, words in _faults(document):
         raise NotCanonical(f"{pointer(place)} {words}")
@@ -40,7 +40,10 @@ def canonical(text: bytes) -> bytes:
 
 
 def faults(text: bytes) -> list[tuple[Place, str]]:
-    """Return place and reason of each value that JavaScript would change. Raise ValueError if it is no JSON."""
+    """Return place and reason of each value that JavaScript would change.
+
+    Raise ValueError for a text that is not JSON.
+    """
     return list(_faults(_DECODER.decode(check(text))))
 
 
@@ -58,7 +61,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=dict, parse_float=number_or_nan, p
 
 
 def _shortest(value: Decimal) -> Decimal:
-    """Return the number that JavaScript writes for the nearest double: the shortest digits of that double."""
+    """Return the number as JavaScript writes it: the shortest digits of the nearest double."""
     return Decimal(repr(float(value)))
 
 
@@ -102,9 +105,9 @@ def _text(value: str) -> str:
 
 # Index words of a JSON object's members: name and decoded value.
 #
-# A word is the JSON of `[name, value]`: numbers by value, however written, members of an object in the order of their
-# names. Exactly the equal members have the same word. A too long word is cut and ends in a hash of the whole; one that
-# ends in a bracket is complete.
+# A word is the JSON of `[name, value]`. Numbers are compared by value, and members of an object are sorted by name. So
+# equal members have the same word, and different ones do not. A long word is cut and ends in a hash of the whole word.
+# A word that ends in a bracket is complete.
 
 #: Most characters of a word.
 WORD_LENGTH = 100
@@ -112,12 +115,15 @@ WORD_LENGTH = 100
 _HASH_BYTES = 16
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", order="sorted")
-#: Rounds no number of a text, and expands no exponent.
+#: Does not round numbers, and expands no exponent.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def index_words(text: bytes) -> list[str]:
-    """Return a word for each name of a JSON object, none for anything else. Of a repeated name the last counts."""
+    """Return a word for each name of a JSON object; nothing for another type.
+
+    The last value of a repeated name counts.
+    """
     try:
         members = decode(text)
     except ValueError:
@@ -126,7 +132,7 @@ def index_words(text: bytes) -> list[str]:
 
 
 def asked_words(name: str, text: str) -> tuple[str, ...]:
-    """Return the words that a text can mean: the text itself, and its value as JSON.
+    """Return the words that a text can mean: the text itself, and the text decoded as JSON.
 
     So 7.0 means the text "7.0" and the number 7.
     """

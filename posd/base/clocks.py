@@ -1,4 +1,4 @@
-"""The clocks: the monotonic one of the event loop's timers, the wall clock, and the one since the boot."""
+"""Clocks: the monotonic clock of the event loop's timers, the wall clock, and the boot clock."""
 
 import asyncio
 import os
@@ -9,17 +9,17 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-#: Returns the wall clock of this machine, in UTC; posd never orders by it.
+#: Returns the wall clock of this machine, in UTC. posd never sorts by it.
 wall: Callable[[], datetime] = partial(datetime.now, UTC)
 #: Returns the seconds since the boot, sleep included.
 elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
-#: Movement of the wall clock against the boot clock from which it counts as set.
+#: Least movement of the wall clock against the boot clock that counts as a setting of the clock.
 SET = timedelta(seconds=2)
 
 
 def monotonic() -> float:
-    """Return the running loop's clock, in seconds; in a thread without a loop the system's monotonic clock, which is
+    """Return the running loop's clock (s). In a thread without a loop, return the system's monotonic clock, which is
     the same.
 
     Only differences are meaningful.
@@ -33,15 +33,15 @@ def monotonic() -> float:
 def next_tick(seconds: float) -> float:
     """Return the next multiple of `seconds` on the running loop's clock.
 
-    Periodic checks use it: pauses that are multiples of each other wake the processor together, which saves power on an
-    idle machine.
+    Periodic checks use it. Their pauses are multiples of each other, so they wake the processor together and save
+    power.
     """
     now = monotonic()
     return now - now % seconds + seconds
 
 
 async def tick(seconds: float) -> None:
-    """Sleep until `next_tick`: at most `seconds`."""
+    """Sleep until `next_tick`, at most `seconds`."""
     await asyncio.sleep(next_tick(seconds) - monotonic())
 
 
@@ -56,9 +56,9 @@ def started() -> float:
 
 
 class ProcessMoment:
-    """Moment of this process, shown by the present wall clock, which may have been corrected since.
+    """Moment of this process, shown by the present wall clock, which may have been corrected since then.
 
-    `elapsed`: seconds since the boot, sleep included. `then`: the moment on it; None: now.
+    `elapsed`: seconds since the boot, sleep included. `then`: the moment on that clock; None: now.
     """
 
     def __init__(self, elapsed: Callable[[], float], then: float | None = None) -> None:
@@ -68,11 +68,13 @@ class ProcessMoment:
 
     @property
     def seconds(self) -> float:
-        """Seconds since then."""
+        """Seconds since that moment."""
         return self._elapsed() - self._then
 
     def at(self, wall: datetime) -> datetime:
-        """Return it on a wall clock that shows `wall` now: the same time again, unless the clock was set."""
+        """Return the moment on a wall clock that shows `wall` now. The result is the same each time, unless the clock
+        was set.
+        """
         found = wall - timedelta(seconds=self.seconds)
         if self._told is None or abs(found - self._told) > SET:
             self._told = found

@@ -1,7 +1,7 @@
-"""Partly damaged JSON: the intact parts are read.
+"""Reader of partly damaged JSON, which returns the intact parts.
 
-The structure must be complete: every bracket, quote, colon and comma in its place, and the end present. So no member is
-mistaken for another one, and no part of a text for a member. The parts between may be damaged:
+The structure must be complete: all brackets, quotes, colons, commas and the end are present. So no member is mistaken
+for another one, and no part of a text for a member. The parts between may be damaged:
 
 | damage                                                                  | read in its place                      |
 | ----------------------------------------------------------------------- | -------------------------------------- |
@@ -25,20 +25,20 @@ import msgspec
 
 from posd.base.json_types import MAX_DEPTH, check, decode
 
-#: Longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read piece
-#: by piece, and one terminal must not delay the others.
+#: Longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. The parser is
+#: slow, and one terminal must not delay the others.
 MAX_DAMAGED_BYTES = 131_072
 
-#: Longest number, in characters: decoders read no more digits of an integer.
+#: Longest number, in characters. Decoders read no longer integers.
 MAX_NUMBER = 4300
 
-#: Levels left for a nested value: a response adds some around it, and must be readable again.
+#: Levels left for a nested value. A response adds some around it and must stay readable.
 LEVELS = MAX_DEPTH - 8
 
 #: Replacement of an unreadable part.
 UNREADABLE = "\ufffd"
 
-#: Names and numbers that lead to a member; empty for the whole.
+#: Path of names and indexes to a member; empty for the whole document.
 Place = tuple[str | int, ...]
 
 _SPACES = " \t\n\r"
@@ -56,11 +56,11 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 class BrokenStructure(ValueError):
-    """Text with a broken structure; the message has the place of the break."""
+    """Text with a broken structure. The message has the place of the break."""
 
 
 class RepairedText(msgspec.Struct, frozen=True):
-    """A text that is valid JSON now, and the places of the damaged parts."""
+    """Mended text, which is valid JSON, and the places of the damaged parts."""
 
     body: bytes
     damaged: frozenset[Place]
@@ -74,7 +74,7 @@ def mend(body: bytes) -> RepairedText:
 
 
 class _Repairer:
-    """Parser that reads a text once and builds the mended one."""
+    """Parser that reads a text once and builds the mended text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -147,7 +147,9 @@ class _Repairer:
         return shown, False
 
     def _literal(self, place: Place) -> None:
-        """Read a value without quotes and brackets. A missing one precedes a comma or a closing bracket."""
+        """Read a value without quotes and brackets. If a comma or a closing bracket follows directly, the value is
+        missing.
+        """
         found = _VALUE.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing at all, too
         self._at = found.end()
@@ -200,7 +202,7 @@ class _Repairer:
 
 
 def readable(body: bytes) -> RepairedText:
-    """Return valid JSON unchanged, else mended. Raise ValueError with the reason."""
+    """Return valid JSON unchanged, other text mended. Raise ValueError with the reason."""
     try:
         check(body)
     except ValueError as error:
@@ -224,19 +226,19 @@ def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
 
 
 def presentable(body: bytes) -> bytes:
-    """Return a text that was readable before as JSON for a response; an empty object if it is unreadable."""
+    """Return a stored readable text as JSON for a response; an empty object for an unreadable one."""
     try:
         return readable(body).body
     except ValueError:
         return b"{}"
 
 
-#: Most places named in words, and most characters of a name.
+#: Most places that the text names, and most characters of a name.
 _MAX_NAMED, _MAX_NAME = 5, 40
 
 
 def named(places: Collection[Place]) -> tuple[str, ...]:
-    """Return places in words, escaped to ASCII: the first ones, and the number of the rest."""
+    """Return places as text, escaped to ASCII: the first ones, and the number of the others."""
     if not places:
         return ()
     words = sorted({_named(place) for place in places})

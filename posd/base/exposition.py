@@ -1,6 +1,6 @@
 """Prometheus' text exposition format, version 0.0.4: metrics, and the format of values.
 
-Every monitored process of posd has a table of its metrics, and writes them by it.
+Every monitored process of posd has a table of its metrics, and writes them in that order.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric."""
+    """Name, type, labels and help of one metric."""
 
     name: str
     kind: Kind
@@ -33,17 +33,17 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def counter(name: str, words: str, labels: str = "") -> Family:
-    """Return a metric that only grows; `labels` are separated by spaces, also in the two below."""
+    """Return a counter. `labels` are separated by spaces, also in the two functions below."""
     return Family(name, "counter", words, tuple(labels.split()))
 
 
 def gauge(name: str, words: str, labels: str = "") -> Family:
-    """Return a metric of a present value."""
+    """Return a gauge."""
     return Family(name, "gauge", words, tuple(labels.split()))
 
 
 def histogram(name: str, words: str, labels: str = "") -> Family:
-    """Return a metric that counts values by size."""
+    """Return a histogram."""
     return Family(name, "histogram", words, tuple(labels.split()))
 
 
@@ -52,13 +52,13 @@ def table(*families: Family) -> Mapping[str, Family]:
     return {family.name: family for family in families}
 
 
-# Measurements are counted where they happen, cheaply; the text of the metrics is made on request.
+# Code counts measurements where they happen, at low cost. The text of the metrics is produced on request.
 
 
 class Histogram:
-    """Counts of values by size.
+    """Histogram: counts of values by size.
 
-    `bounds` ascend; each bucket has the values up to its bound, the last one all others.
+    `bounds` ascend. A bucket counts the values up to its bound, the last one all larger values.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -81,7 +81,7 @@ class Histogram:
             yield bound, total
 
 
-#: One value of a metric: the values of its labels in order, and the number or the histogram.
+#: One sample: the values of its labels in order, and the number or the histogram.
 Sample = tuple[tuple[str, ...], float | Histogram]
 #: Values of one metric: its name, and all samples.
 Samples = tuple[str, Sequence[Sample]]
@@ -132,14 +132,14 @@ def _escaped(text: str) -> str:
     return escaped(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-# Access rule of the listener on this machine's loopback address.
+# Access check of the listener on the loopback address.
 
 
 def refusal(method: str, path: str, host: str | None) -> tuple[int, str, tuple[tuple[bytes, bytes], ...]] | None:
     """Return status, words and headers of a refusal, or None for a request of the metrics.
 
-    The request's host must be an address or a name of this machine: a web page must not read the metrics by a name of
-    its own that leads here.
+    The request's host must be an address or a name of this machine. Otherwise a web page could read the metrics by a
+    domain name that resolves to this machine.
     """
     if host is not None and not _is_here(host):
         return 421, "call this listener by its address, as in http://127.0.0.1:9464/metrics", ()
@@ -162,11 +162,11 @@ def _is_here(host: str) -> bool:
 
 # Metrics of every process of posd: memory, processor time, descriptors.
 #
-# The names are its own, because node_exporter uses the usual ones for itself when it reads a text file.
+# The names have a prefix, because node_exporter uses the usual names for itself when it reads a text file.
 
 
 def process_families(prefix: str) -> tuple[Family, ...]:
-    """Return the metrics of a process; their names have the prefix."""
+    """Return the metrics of a process, with the prefix in their names."""
     return (
         gauge(f"{prefix}_process_resident_memory_bytes", "Memory of the process."),
         counter(f"{prefix}_process_cpu_seconds_total", "Processor time of the process."),
@@ -181,7 +181,7 @@ def process_families(prefix: str) -> tuple[Family, ...]:
 
 
 def process_values(prefix: str, started: float, log_lines_dropped: int) -> Iterator[Samples]:
-    """Yield their values, without unreadable ones. `started` in seconds since 1970."""
+    """Yield the values that are readable. `started` in seconds since 1970."""
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         yield f"{prefix}_process_resident_memory_bytes", [((), pages * resource.getpagesize())]

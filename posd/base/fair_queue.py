@@ -1,7 +1,8 @@
 """Fair queue of work: a few pieces run at a time, and their owners take turns.
 
-The event loop serves all connections in turn. So a process with hundreds of busy connections would get hundreds of
-turns for each turn of a till with one. In the queue each owner gets one, and waits for a few pieces of work only.
+The event loop serves all connections in turn. A process with hundreds of busy connections would get hundreds of turns,
+and a till with one connection one turn. In the queue each owner gets one turn, so it waits for a few pieces of work
+only.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ from weakref import WeakKeyDictionary
 class FairQueue:
     """Queue of work by owner. `at_once`: pieces of work that run at a time.
 
-    `seconds`: length of a turn. Work that takes longer goes on, and the next one starts: work that waits for the disk
-    must not stop work that does not. None: a turn ends with its work.
+    `seconds`: length of a turn. Work that takes longer goes on, and the next one starts, so that work that waits for
+    the disk blocks no other work. None: a turn ends with its work.
     """
 
     def __init__(self, at_once: int, seconds: float | None = None) -> None:
@@ -46,12 +47,12 @@ class FairQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the turn was given in the same step
+            if not turn.cancelled():  # given in the same step
                 self.pass_on(owner)
             raise
 
     def pass_on(self, owner: Hashable) -> None:
-        """Pass a turn of the owner, which ended, to the next owner that waits."""
+        """Pass the ended turn of an owner to the next waiting owner."""
         if owner in self._waiting:
             self._waiting.move_to_end(owner)
         while self._waiting:
@@ -83,18 +84,18 @@ _present: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 
 def end_turn() -> None:
-    """End the turn of the present call, if it has one: it begins to wait for a terminal or for a change."""
+    """End the turn of the present call, if any, because the call begins to wait for a terminal or a change."""
     if (turn := _present.get()) is not None:
         turn.end()
 
 
-# Work on large input in a thread of its own, so that the loop and the commits continue.
+# Work on large input in a separate thread, so that the loop and the commits continue.
 #
-# One piece of work runs at a time: more threads would take the interpreter's lock from the loop more often. The wait
+# One piece of work runs at a time, because more threads would take the interpreter's lock from the loop. The wait
 # depends on the number of senders, not on the load of one.
 
-#: Size above which input is read in the thread, in bytes. Nearly all data of a terminal is smaller, and is read faster
-#: than a thread switch.
+#: Size above which input is read in the thread, in bytes. Nearly all data of a terminal is smaller, and a thread switch
+#: takes longer than reading it.
 APART_BYTES = 8 * 1024
 
 _Result = TypeVar("_Result")

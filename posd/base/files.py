@@ -1,6 +1,6 @@
-"""Files: created private, replaced atomically, synced, locked. Root acts as the owner of their folder.
+"""Files: create them private, replace them atomically, sync and lock them. Root acts as the owner of their folder.
 
-Another account can write the folder of the daemon's state, so any name in it can be a link to a file of root.
+Another account can write to the daemon's state folder. Any name in it can be a link to a file of root.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: Errors of file systems that cannot sync a folder: some shares, and some in user space.
+#: Errors of file systems that cannot sync a folder: some network shares and user-space file systems.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
-#: Bytes of a file that are rewritten at a time.
+#: Bytes that are rewritten at a time.
 CHUNK_BYTES = 1 << 18
 #: struct flock (fcntl(2)): type, whence, start, length, process. SQLite's own locks are near 2^30.
 _OF_INODE = ("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 1 << 40, 1, 0)
@@ -32,7 +32,7 @@ def acting_as_owner(file: Path) -> Iterator[None]:
         yield
         return
     before = os.geteuid(), os.getegid(), os.getgroups()
-    os.seteuid(0)  # needed inside a block for another folder's owner
+    os.seteuid(0)  # also inside a block for another folder's owner
     try:
         if (owner := _owner(file)) is not None:
             os.setgroups(owner[2])
@@ -68,7 +68,7 @@ def _check_python() -> None:
 def _owner(file: Path) -> tuple[int, int, list[int]] | None:
     """Return user id, group id and groups of the owner of a file's folder, also through links; None if it is root.
 
-    For a missing folder, return the owner of the folder in which it will be made.
+    For a missing folder, return the owner of its nearest existing parent.
     """
     for folder in (file.absolute().parent, Path(os.path.realpath(file)).parent):
         found = next(each for each in (folder, *folder.parents) if each.exists()).stat()
@@ -90,7 +90,7 @@ def login_name(uid: int) -> str | None:
 
 
 def user_name(uid: int) -> str:
-    """Return the login name of a user id; the number without one, as in a container."""
+    """Return the login name of a user id; the number if there is no name, as in a container."""
     return login_name(uid) or str(uid)
 
 
@@ -139,7 +139,7 @@ def sync_folder(folder: Path) -> bool:
 def reserve(descriptor: int, size: int) -> bool:
     """Reserve disk blocks for a file up to a size, without a change of its content; return whether that succeeded.
 
-    Writes within them succeed on a full disk too (fallocate(2), FALLOC_FL_KEEP_SIZE).
+    Writes within the reserved blocks succeed on a full disk (fallocate(2), FALLOC_FL_KEEP_SIZE).
     """
     try:
         failed: int = ctypes.CDLL(None).fallocate(descriptor, 1, ctypes.c_long(0), ctypes.c_long(size))
@@ -151,13 +151,13 @@ def reserve(descriptor: int, size: int) -> bool:
 def rewrite_and_fsync(path: Path) -> int:
     """Rewrite a file's bytes in place and wait until they are on disk; return their number. Raise OSError.
 
-    A sync after a failed one may report success without the data on disk, because the kernel counts it as written.
-    Rewritten data is dirty again, so that this sync is reliable.
+    A sync after a failed one may report success without the data on disk, because the kernel considers it written.
+    Rewritten data must be written again, so this sync is reliable.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         done = 0
-        while content := os.pread(descriptor, CHUNK_BYTES, done):  # does not move the position of the next write
+        while content := os.pread(descriptor, CHUNK_BYTES, done):  # pwrite does not move the position of the next write
             done += os.write(descriptor, content)
         os.fsync(descriptor)
     finally:
@@ -176,9 +176,9 @@ def lock(path: Path) -> int:
 def lock_inode(path: Path) -> int:
     """Lock a database's file itself, under any name; return its descriptor.
 
-    The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So the two do not conflict, on a
-    network file system either. Close the descriptor after SQLite has closed the file: its close ends SQLite's locks.
-    Raise LockHeld, or OSError.
+    The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it does not conflict with
+    SQLite's locks, on a network file system either. Close the descriptor after SQLite has closed the file, because that
+    close ends SQLite's locks. Raise LockHeld, or OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 

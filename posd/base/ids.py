@@ -16,14 +16,14 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 def canonical_uuid(text: str) -> str | None:
-    """Return a UUID in canonical lower case, or None if the text is none."""
+    """Return a UUID in canonical lower case, or None if the text is not a UUID."""
     lowered = text.lower()
     return lowered if _UUID.fullmatch(lowered) else None
 
 
-#: RFC 9562, 5.9 and 5.10: values of an id that a program did not set. Two payments would share it.
+#: RFC 9562, 5.9 and 5.10: values of an id that a program forgot to set. Two payments would share it.
 NIL_AND_MAX = frozenset({"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"})
-#: The same as a pattern of a UUID.
+#: Pattern of a UUID that excludes these values.
 NIL_OR_MAX = "^([0-]+|[Ff-]+)$"
 
 
@@ -40,7 +40,7 @@ def chosen_uuid(text: object) -> str:
 ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
 
 
-#: The same as a pattern.
+#: Pattern of such a UUID.
 ID_PATTERN = r"(?!\.+$)[A-Za-z0-9._-]{1,64}"
 
 
@@ -51,21 +51,23 @@ PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
 
 
 def is_print_job_id(text: str) -> bool:
-    """Return whether a text can be the id of a print job. It is a part of paths, where dots alone would move up."""
+    """Return whether a text can be the id of a print job. The id is part of paths, in which dots alone would lead to
+    the parent.
+    """
     return _ID.fullmatch(text) is not None
 
 
 # Callback tokens: proof that a callback belongs to the transaction whose address posd gave out.
 #
-# A token is an HMAC of the channel and the id under the daemon's key. It is checked before the body is read, without a
-# look-up. It survives the loss or restore of the database, and other devices on the LAN cannot guess it. (See
+# A token is an HMAC of the channel and the id under the daemon's key. posd checks it before it reads the body, without
+# a database query. It survives the loss or restore of the database, and other devices on the LAN cannot guess it. (See
 # architecture, The way of a webhook; no signature or secret on deliveries is published.)
 
 #: 256 bits, which HMAC-SHA256 uses completely.
 KEY_BYTES = 32
-#: A key in its file.
+#: Pattern of a key in its file.
 KEY_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
-#: A SHA-256 in URL-safe base64 without padding.
+#: Length of a SHA-256 in URL-safe base64 without padding.
 TOKEN_CHARACTERS = 43
 
 
@@ -76,7 +78,7 @@ class Channel(StrEnum):
     PRINT = "print-jobs"
 
 
-@lru_cache(maxsize=128)  # each event of a payment is verified by it, and a digest takes as long as reading the event
+@lru_cache(maxsize=128)  # cached: each event of a payment needs it, and the digest takes as long as reading the event
 def token(key: bytes, channel: Channel, subject: str) -> str:
     """Return the URL-safe token of one id on one channel."""
     digest = hmac.digest(key, f"posd:{channel}:{subject}".encode(), sha256)
@@ -84,7 +86,7 @@ def token(key: bytes, channel: Channel, subject: str) -> str:
 
 
 def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) -> bool:
-    """Return whether `given` is the token of an id under any of the keys (newest first). Takes constant time a key."""
+    """Return whether `given` is the token of an id under any key (newest first). The time for each key is constant."""
     candidate = given.encode("utf-8", "surrogatepass")
     for key in keys:  # noqa: SIM110 - each event comes by here: a generator takes twice as long
         if hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate):
@@ -93,7 +95,7 @@ def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) ->
 
 
 def tokens(keys: Sequence[bytes], subjects: Iterable[str]) -> set[str]:
-    """Return the tokens of ids on either channel under each key. The cache is bypassed, as they may be many."""
+    """Return the tokens of ids on either channel under each key, without the cache, as they may be many."""
     every = itertools.product(keys, Channel, subjects)
     return {token.__wrapped__(*one) for one in every}
 

@@ -1,7 +1,7 @@
 """JSON: strict and exact decoding, exact encoding, and descriptions of fields.
 
-The description of the local API is made from those fields. A field with JSON as bytes describes it by `WireFormat`. The
-annotations have the rest: types, limits, and words (`msgspec.Meta`).
+The description of the local API is generated from those fields. A field with JSON as bytes has a `WireFormat`. The
+annotations have types, limits and allowed words (`msgspec.Meta`).
 """
 
 import json
@@ -20,13 +20,13 @@ from posd.base.text import shown
 
 # External JSON: strict (RFC 8259, UTF-8), every number exact, repeated names detected.
 #
-# The depth limit is a fixed number, independent of the stack. So a text that was read once can be read again anywhere.
+# The depth limit is fixed and does not depend on the stack. So a text that posd has read once stays readable.
 
-#: Most levels of arrays and objects in a text. A terminal's data has about five, and those of the echoed metadata, at
-#: most `requests.MAX_FREE_FORM_DEPTH`.
+#: Most levels of arrays and objects in a text. A terminal's data has about five, and those of the echoed metadata (at
+#: most `requests.MAX_FREE_FORM_DEPTH`).
 MAX_DEPTH = 128
 
-#: Rejects what the standard library accepts: NaN, lone surrogates.
+#: Rejects NaN and lone surrogates, which the standard library accepts.
 _STRICT = msgspec.json.Decoder(float_hook=str)
 
 _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -43,7 +43,7 @@ class Object(dict[str, Any]):
 
     @classmethod
     def of(cls, pairs: list[tuple[str, Any]]) -> "Object":
-        """Return an object of the pairs in it; the last one of a name counts."""
+        """Return an object from pairs; the last value of a repeated name counts."""
         members = cls(pairs)
         if len(members) != len(pairs):
             members.repeated = frozenset(name for name, value in pairs if members[name] != value)
@@ -53,13 +53,13 @@ class Object(dict[str, Any]):
 def decode(body: bytes) -> Any:
     """Decode JSON; objects are `Object`, numbers Decimal.
 
-    Raise ValueError with the reason, TooDeep for a text nested deeper than MAX_DEPTH.
+    Raise ValueError with the reason, or TooDeep for a text nested deeper than MAX_DEPTH.
     """
     return exact(check(body))
 
 
 def check(body: bytes) -> str:
-    """Return the text of JSON. Raise ValueError with the reason, TooDeep if it is nested deeper than MAX_DEPTH."""
+    """Return the text of JSON. Raise ValueError with the reason, or TooDeep if it is nested deeper than MAX_DEPTH."""
     if not body.strip():
         raise ValueError("it is empty, and has to be JSON")
     if deeper_than(body, MAX_DEPTH):  # first, because the decoders' own limit depends on the stack
@@ -73,7 +73,7 @@ def check(body: bytes) -> str:
         raise ValueError(_unreadable_part(body) or f"it is not JSON: {error}") from error
 
 
-#: Most digits of a whole number: CPython's default, set so that PYTHONINTMAXSTRDIGITS does not change it.
+#: Most digits of a whole number: CPython's default, set so that PYTHONINTMAXSTRDIGITS has no effect.
 _MAX_DIGITS = 4300
 sys.set_int_max_str_digits(_MAX_DIGITS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -82,7 +82,7 @@ _HALF = "has half of a surrogate pair (\\ud800 to \\udfff alone), which is no ch
 
 
 def _unreadable_part(body: bytes) -> str:
-    """Return the fault of a text that is JSON by its grammar, with its place; "" for any other text."""
+    """Return the fault, with its place, of a text with valid JSON grammar; "" for another text."""
 
     def limited(literal: str) -> object:
         return _LONG if len(literal) > _MAX_DIGITS else None
@@ -106,7 +106,7 @@ Place = tuple[str | int, ...]
 
 
 def parts(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Yield a decoded text and all its parts, with the names and positions that lead there.
+    """Yield a decoded text and all its parts, each with its path of names and positions.
 
     An object is a dict, or a tuple of its pairs.
     """
@@ -134,7 +134,7 @@ def pointer(place: Iterable[str | int]) -> str:
 def deeper_than(text: bytes, levels: int) -> bool:
     """Return whether arrays and objects of a text are nested deeper than `levels`.
 
-    For a text that is no JSON, the answer covers its beginning, as far as that is valid.
+    If the text is not JSON, the result covers its valid beginning.
     """
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
@@ -148,7 +148,7 @@ def deeper_than(text: bytes, levels: int) -> bool:
 
 
 def number(literal: str) -> Decimal | str:
-    """Return an exact number; one beyond Decimal stays text, and is not used."""
+    """Return an exact number; text for a number that Decimal cannot hold, which posd does not use."""
     try:
         return Decimal(literal)
     except InvalidOperation:
@@ -156,7 +156,7 @@ def number(literal: str) -> Decimal | str:
 
 
 def number_or_nan(literal: str) -> Decimal:
-    """Return an exact number; one beyond Decimal is NaN."""
+    """Return an exact number; NaN for a number that Decimal cannot hold."""
     found = number(literal)
     return found if isinstance(found, Decimal) else Decimal("NaN")
 
@@ -164,32 +164,32 @@ def number_or_nan(literal: str) -> Decimal:
 #: Most digits of a number before and after its point, without an exponent. Every database and every language with
 #: decimals holds them; PostgreSQL has 131,072 and 16,383.
 MAX_NUMBER_DIGITS = 1000
-#: Matches every number that has more, and few others.
+#: Matches every number with more digits, and few others.
 _MAY_BE_LONG = re.compile(rb"[eE][+-]?[0-9]{3,}[\s,}\]]|[0-9]{500}")
 
 
 def within_digits(value: Decimal, before: int = MAX_NUMBER_DIGITS, after: int = MAX_NUMBER_DIGITS) -> bool:
-    """Return whether a number is finite and has at most so many digits before and after its point."""
+    """Return whether a number is finite and has at most that many digits before and after its point."""
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and value.adjusted() < before and -exponent <= after
 
 
 def long_numbers(text: bytes) -> Iterator[Place]:
-    """Yield the places of numbers with more digits, in a checked text; each of a repeated name counts."""
+    """Yield the places of numbers with more digits in a checked text, including each value of a repeated name."""
     if _MAY_BE_LONG.search(text):
         for place, value in parts(_PAIRS.decode(text.decode())):
             if isinstance(value, Decimal) and not within_digits(value):
                 yield place
 
 
-#: Most digits of a whole number that are written out: more than any id has.
+#: Most digits of a whole number as text: more than any id has.
 MAX_WHOLE_DIGITS = 64
 
 
 def as_text(value: object) -> str | None:
     """Return an id, a code or digits as text; None for other types.
 
-    A text is unchanged. A whole number becomes its digits, from any notation (7, 7.0, 0.7E1), any other number
+    Text stays unchanged. A whole number becomes its digits, from any notation (7, 7.0, 0.7E1). Another number becomes
     Decimal's text.
     """
     if isinstance(value, str):
@@ -200,7 +200,7 @@ def as_text(value: object) -> str | None:
     return format(value.to_integral_value(), "f") if whole and value.as_tuple().exponent else str(value)
 
 
-#: Decodes a text that was checked.
+#: Decodes a checked text.
 exact: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number).decode
 _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, parse_int=number_or_nan)
 
@@ -216,20 +216,20 @@ AMOUNT = msgspec.json.Decoder(dict[str, Decimal | dict[str, Decimal]])
 
 
 class WireFormat(msgspec.Struct, frozen=True):
-    """Wire type of a field that is stored in another type; `required`: it must be present.
+    """Wire type of a field that is stored as another type. `required`: the field must be present.
 
-    A type as text belongs to the API's documents, which the core does not import.
+    A type given as text belongs to the API's documents, which the core does not import.
     """
 
     type: Any
     required: bool = False
 
 
-#: Marks words in a response that a later version may extend, which a client must accept. `later` says the same of the
+#: Marks an open set of words in a response: a client must accept words of later versions. `later` does the same for the
 #: lines of a history; its value is the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
-#: A moment in posd's format.
+#: A time in posd's format.
 Moment = Annotated[str, Meta(description="ISO 8601, UTC, milliseconds", extra_json_schema={"format": "date-time"})]
 #: A UUID: accepted in any case, written in lower case.
 Uuid = Annotated[

@@ -5,15 +5,15 @@ A sender is authentic: a terminal with a valid token, or a program on this machi
 other senders are not affected. `posd_limit_reached_total` counts refusals. docs/reference/resource-limits.md has this
 table.
 
-A limit for a day is a budget: full at the start of the process, and refilled within a day. So a sender with a used
-budget is admitted again at that rate, not only the next day.
+A limit for a day is a budget. It is full at the start of the process and refills continuously within a day. So a sender
+with a used budget is admitted again at that rate, not only the next day.
 """
 
 from typing import NamedTuple
 
 KIB = 1024
 MIB = 1024 * KIB
-#: Seconds in which a used budget is full again.
+#: Seconds in which an empty budget refills.
 DAY_SECONDS = 86_400.0
 
 
@@ -238,22 +238,22 @@ ALL = (
     FREE_FOR_PAYMENTS,
 )
 
-#: Parts of a small disk that apply in place of the bytes of these two.
+#: Parts of a small disk that replace the byte values of these two limits.
 _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}
 
 
 def floor(limit: Limit, size: int) -> int:
-    """Return the bytes that must be free on a disk of that size."""
+    """Return the bytes that must stay free on a disk of that size."""
     return min(limit.value, size // _PARTS[limit.name])
 
 
-#: Bytes of the rows of an event besides its body, and of a start (payment or print job).
+#: Bytes that posd stores for an event besides its body, and for a start (payment or print job).
 EVENT_BYTES = 1 * KIB
 START_BYTES = 4 * KIB
 
 
 class ConnectionLimits(NamedTuple):
-    """Most connections: to the till socket, of a user, of a process, to the admin and the feed socket."""
+    """Most connections: to the till socket, by user, by process, to the admin socket and to the feed socket."""
 
     tills: int
     user: int
@@ -266,7 +266,8 @@ class ConnectionLimits(NamedTuple):
 #: refused connections.
 LAN_DESCRIPTORS = 512
 OWN_DESCRIPTORS = 256
-#: Descriptors for all limits in full; posd raises its limit to this if allowed (systemd/posd.service allows more).
+#: Descriptors that all limits need together. posd raises its own limit to this if allowed (systemd/posd.service allows
+#: more).
 DESCRIPTORS = (
     LAN_DESCRIPTORS
     + OWN_DESCRIPTORS
@@ -277,9 +278,9 @@ DESCRIPTORS = (
 
 
 def places(descriptors: int) -> ConnectionLimits:
-    """Return the most connections of each kind for a number of descriptors; their sum always fits.
+    """Return the most connections of each kind for a number of descriptors; their sum never exceeds it.
 
-    A user has at most five sixths of the till socket and a process a quarter, so that others can connect.
+    A user gets at most five sixths of the till socket and a process a quarter, so that others can connect.
     """
     left = max(8, descriptors - LAN_DESCRIPTORS - OWN_DESCRIPTORS)
     operators = min(CONNECTIONS_OF_OPERATORS.value, left // 4)

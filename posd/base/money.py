@@ -1,4 +1,4 @@
-"""Money: exact decimals from the till's JSON to the terminal's wire. Never a binary float, never an exponent.
+"""Exact decimal amounts, from the till's JSON to the terminal's wire. Never a binary float, never an exponent.
 
 JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal with the till's digits; `10.10` stays
 `10.10`. The limits are those of the local API (amount: 12 digits before and 4 after the point).
@@ -13,9 +13,9 @@ from typing import Final, Literal
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 ZERO = Decimal(0)
-#: Most digits before, and after, the point of a number on the wire; a longer one is no amount.
+#: Most digits before, and after, the point of a number on the wire. A longer number is not an amount.
 MAX_WIRE_DIGITS = 24
-#: Holds sums of more wire numbers than any shop has; rounding raises Inexact.
+#: Holds the sum of more numbers than any shop has; rounding raises Inexact.
 EXACT = Context(prec=120, traps=[Inexact])
 
 _WIRE_NUMBER = re.compile(r"-?\d{1,24}(\.\d{1,24})?", re.ASCII)
@@ -75,7 +75,7 @@ def read_money(value: object) -> Decimal | None:
 
 
 def numbers(amount: Mapping[str, object]) -> Iterator[Decimal]:
-    """Yield every number of an amount object, also of nested objects (extra_taxes)."""
+    """Yield every number of an amount object, including nested objects (extra_taxes)."""
     for value in amount.values():
         if isinstance(value, Mapping):
             yield from numbers(value)
@@ -93,10 +93,10 @@ def total(numbers: Iterable[Decimal]) -> Decimal:
 
 # Units of amounts on the wire.
 
-#: As in the till's request; the same without a fraction; hundredths.
+#: The till's unit; the same without a fraction; hundredths.
 AmountUnit = Literal["main", "whole", "hundredths"]
 AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
-#: Most digits after the point of a till's amount in a unit; the wire cannot carry more.
+#: Most digits after the point of a till's amount, by unit; the wire cannot carry more.
 MOST_DIGITS: Final[Mapping[AmountUnit, int]] = MappingProxyType(
     {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
 )
@@ -117,8 +117,8 @@ _USUAL_DIGITS = 2
 def digits_of(currencies: Iterable[str]) -> int:
     """Return the most digits after the point of an amount in one of these currencies.
 
-    An unknown currency has two. More digits are a mistake in all but nine currencies, and a merchant with one of the
-    nine configures it.
+    An unknown currency has two. In all but nine currencies more digits are a mistake. A merchant with one of the nine
+    configures it.
     """
     return max((_digits(currency) for currency in currencies), default=_USUAL_DIGITS)
 
@@ -128,13 +128,13 @@ def _digits(currency: str) -> int:
 
 
 def fits(number: Decimal, digits: int) -> bool:
-    """Return whether an amount is exact with so many digits after the point."""
+    """Return whether an amount is exact with that many digits after the point."""
     exponent = number.normalize(EXACT).as_tuple().exponent
     return isinstance(exponent, int) and -exponent <= digits
 
 
 def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
-    """Return an amount that fits in a unit of the wire; in the till's unit it keeps its digits."""
+    """Return an amount in a unit of the wire; in the till's unit it keeps its digits."""
     if unit == "main":
         return number
     return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(Decimal(1), context=EXACT)

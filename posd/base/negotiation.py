@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-#: Most parts of such a header; further ones are ignored.
+#: Most parts of such a header; posd ignores the rest.
 MAX_PARTS = 32
 
 
@@ -27,7 +27,7 @@ class Text(NamedTuple):
 
 
 def weights(headers: Iterable[str]) -> dict[str, float]:
-    """Return the names in a header, in lower case and in order, each with its highest weight from 0 to 1.
+    """Return the names in a header, in lower case and in order, each with its highest weight (0 to 1).
 
     A header may be repeated. An invalid weight counts as 1.
     """
@@ -50,9 +50,9 @@ def _weight(options: list[str]) -> float:
 
 
 def language(headers: Iterable[str], otherwise: Language) -> Language:
-    """Return the language of highest weight in `Accept-Language`, of equal ones the first.
+    """Return the language with the highest weight in `Accept-Language`; of equal ones the first.
 
-    A regional one (`es-EC`) requests its language, `*` requests `otherwise`, which is also the default.
+    A regional tag (`es-EC`) selects its language, `*` selects `otherwise`, which is also the default.
     """
     best, highest = otherwise, 0.0
     for name, weight in weights(headers).items():

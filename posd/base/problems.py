@@ -12,14 +12,14 @@ from posd.base.text import shown
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a request."""
+    """Fault of one field of a request."""
 
     path: Annotated[str, Meta(description="JSON Pointer into the body, or the name of the parameter")]
     message: Annotated[str, Meta(description="what is wrong with it, for a developer")]
 
 
 class IdentityClaim(msgspec.Struct, frozen=True):
-    """An address that is said to be a terminal's."""
+    """Address that a device claims for a terminal."""
 
     base_url: Annotated[str, Meta(description="the address")]
     source: Annotated[str, Meta(description="who says so: `config`, `mdns`, or `trusted`: it was used last")]
@@ -42,7 +42,7 @@ def remedy(steps: Iterable[RemedyStep]) -> str:
 
 
 class StartStep(StrEnum):
-    """Next step of the till after a problem of a call that starts something."""
+    """Next step of the till after the refusal of a call that starts something."""
 
     FIX_CALL = "fix_call"
     SAME_CALL = "same_call"
@@ -53,8 +53,8 @@ class StartStep(StrEnum):
 class ProblemRow(NamedTuple):
     """A code: HTTP status, title, condition, and its own fields: name -> type.
 
-    `optional`: some problems of the code lack these fields. `print_extra`: fields in the calls for print jobs, if they
-    differ. `next_step`: in the calls that start something, None if none of them returns the code.
+    `optional`: fields that some problems of the code lack. `print_extra`: fields in calls for print jobs, if they
+    differ. `next_step`: in calls that start something; None if no such call returns the code.
     """
 
     status: int
@@ -66,7 +66,7 @@ class ProblemRow(NamedTuple):
     next_step: StartStep | None = None
 
 
-#: Members of a problem about an id that was looked up and is unknown, besides those of its code.
+#: Additional members of a problem about an unknown id.
 UNKNOWN_ID: Mapping[str, Any] = {
     "never_started": Annotated[
         bool,
@@ -85,7 +85,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
     ],
 }
 
-#: Codes without these members: the id is known, may be known by now, or was not looked up.
+#: Codes without these members: the id is known, may be known by now, or was not searched for.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}
@@ -301,9 +301,9 @@ PROBLEMS: Mapping[str, ProblemRow] = {
 
 
 class Problem(Exception):
-    """A refused call: a code of `PROBLEMS`, the next step in words, and the code's own fields.
+    """Refused call: a code of `PROBLEMS`, the next step in words, and the code's own fields.
 
-    The words are one line that tills can show and log: quoted text in them is escaped.
+    The detail is one line that tills can show and log; quoted text in it is escaped.
     """
 
     def __init__(self, code: str, detail: str, **extra: Any) -> None:
@@ -318,9 +318,9 @@ class Problem(Exception):
         return PROBLEMS[self.code].status
 
     def document(self, *, starts: bool = False) -> dict[str, Any]:
-        """Return the body of the problem response; `starts`: of a call that starts something.
+        """Return the body of the problem response. `starts`: the call starts something.
 
-        A code's own field never replaces a member of every problem.
+        A code's own field never replaces a member that every problem has.
         """
         row = PROBLEMS[self.code]
         own = {

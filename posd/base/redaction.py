@@ -1,8 +1,8 @@
-"""Redaction of callback tokens in all output of posd: a token allows posting an event of its payment or print job.
+"""Redaction of callback tokens in all output of posd. A token allows posting an event of its payment or print job.
 
-A terminal echoes the callback URL of its request in events, refusals and searches. Every response of a socket, log line
-and support archive passes here, as text. So one rule covers JSON, JSON inside a string and a truncated body. Stored
-data keeps its bytes.
+A terminal echoes the callback URL of its request in events, refusals and searches. All responses, log lines and support
+archives are redacted as text. So one rule covers JSON, JSON inside a string and a truncated body. Stored data stays
+unchanged.
 """
 
 import asyncio
@@ -17,30 +17,30 @@ from posd.base.clocks import monotonic
 
 #: Replacement of a token.
 REDACTED = "[redacted]"
-#: Bytes of a piece of a body, plus a few: each takes at most a few milliseconds.
+#: Bytes of a piece of a body, plus a few. Each piece takes at most a few milliseconds.
 PIECE_BYTES = 4 * 1024
-#: Most bytes of a piece without a place to cut: no echo of an honest terminal is so long.
+#: Most bytes of a piece without a place to cut. No genuine echo is so long.
 MAX_PIECE_BYTES = 16 * 1024
-#: Seconds of the loop's time in one turn.
+#: Seconds of the event loop's time for one step.
 TURN_SECONDS = 0.005
-#: Most levels of nested encodings that are undone: JSON in a string of JSON in a query has three.
+#: Most levels of nested encodings that are undone. JSON in a string of JSON in a query has three.
 MAX_LEVELS = 8
 
 _ESCAPE = re.compile(r'(\\u00[0-7][0-9a-fA-F]|\\["\\/]|%[0-7][0-9a-fA-F]|&#(?:x2[fF]|47);)')
 _CHARACTERS = {"\\/": "/", "\\\\": "\\", '\\"': '"', "&#x2f;": "/", "&#x2F;": "/", "&#47;": "/"} | {
     f"{prefix}{code:02{case}}": chr(code) for code in range(128) for prefix in ("\\u00", "%") for case in "xX"
 }
-#: A backslash that the outermost encoding hid from the escape behind it: `%5c\\u0072` is an r, in JSON twice.
+#: A backslash that the outermost encoding separated from its escape: in JSON twice, `%5c\\u0072` is an r.
 _STRAY = re.compile(r"(\\[\w/.~=-])", re.ASCII)
 _CALLBACK = re.compile(r"webhooks/(?:transactions|print-jobs)/[^/\s\"]*/([\w.~=-]+)", re.ASCII)
-#: Never part of a token, of a callback URL, or of an escape in one.
+#: Characters that are never part of a token, of a callback URL, or of an escape in one.
 _CUT = re.compile(rb"[,{}\[\]\s]")
 _RUN = re.compile(rf"(?<![\w-])[\w-]{{{ids.TOKEN_CHARACTERS},}}", re.ASCII)
 _SUBJECT = re.compile(
     r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})|(?:[iI]d|print_job)\"?\s*[:=]\s*\"?([\w.-]{1,64})",
     re.ASCII,
 )
-#: One letter for all characters of a token, escaped or not, so that the search for its shape is fast.
+#: One letter for all characters of a token, escaped or not, so that a search for its shape is fast.
 _SHAPE = re.sub(rb"[^ ]", b"A", re.sub(rb"[^\w\\%-]", b" ", bytes(range(256))))
 _LONG_RUN = b"A" * ids.TOKEN_CHARACTERS
 #: Escapes of the letters in the word `webhooks`, and of the first character of an escape.
@@ -48,7 +48,7 @@ _ESCAPED_LETTER = re.compile(rb"(?:\\u00|%)(?:25|5[cC]|[67])")
 
 
 class Redactor:
-    """Redactor of callback tokens. Without the `keys` of the callback URLs it finds a token only in a URL."""
+    """Redactor of callback tokens. Without the `keys` of the callback URLs it finds tokens only in URLs."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self.keys = keys
@@ -60,7 +60,7 @@ class Redactor:
     def body(self, body: bytes, *subjects: str) -> bytes:
         """Return the bytes without the tokens in callback URLs, and without the tokens of ids.
 
-        The ids are `subjects` and those in the text. JSON stays JSON.
+        The ids are `subjects` and those in the text. The result of JSON is JSON.
         """
         steps = self._steps(body, subjects)
         while True:
@@ -70,9 +70,9 @@ class Redactor:
                 return bytes(done.value)
 
     async def body_in_steps(self, body: bytes, *subjects: str) -> bytes:
-        """Return the result of `body`.
+        """Redact a body and return the result, without blocking the loop.
 
-        A long body takes at most half of the loop's time, a few milliseconds at a time.
+        A long body uses at most half of the loop's time, in steps of a few milliseconds.
         """
         if len(body) <= PIECE_BYTES:
             return self.body(body, *subjects)
@@ -89,7 +89,7 @@ class Redactor:
     def _steps(self, body: bytes, subjects: Iterable[str]) -> Generator[None, None, bytes]:
         """Redact a body in pieces: yield after each piece, and return the redacted body.
 
-        Pieces share little state, to save memory.
+        The pieces share little state, to save memory.
         """
         if not _may_have_tokens(body):
             return body
@@ -126,7 +126,7 @@ class _Piece:
             for url in _CALLBACK.finditer(text):
                 span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
                 self._of_urls.append(self._original(span, [*self._levels, level]))
-        # Other text beside a token is before it or after it.
+        # Text of another encoding can only be before or after a token.
         self._places = [
             at
             for found in _RUN.finditer(self._text)
@@ -135,12 +135,12 @@ class _Piece:
         ]
 
     def runs(self) -> Iterator[str]:
-        """Yield candidates of tokens outside of URLs."""
+        """Yield possible tokens outside of URLs."""
         for at in self._places:
             yield self._text[at : at + ids.TOKEN_CHARACTERS]
 
     def redacted(self, tokens: Collection[str]) -> bytes:
-        """Return the piece without these tokens, and without those in URLs."""
+        """Return the piece without the given tokens, and without tokens in URLs."""
         size = ids.TOKEN_CHARACTERS
         found = (at for at in self._places if self._text[at : at + size] in tokens) if tokens else ()
         bare = [self._original((at, at + size), self._levels) for at in found]
@@ -170,7 +170,7 @@ def _may_have_tokens(body: bytes) -> bool:
 
 
 def _parts(body: bytes) -> Iterator[bytes]:
-    """Yield a body in parts, cut outside of any token or callback URL, escaped or not."""
+    """Yield a body in parts, never cut inside a token or callback URL, escaped or not."""
     begin = 0
     while len(body) - begin > PIECE_BYTES:
         found = _CUT.search(body, begin + PIECE_BYTES, begin + MAX_PIECE_BYTES)
@@ -184,7 +184,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
 REDACTOR = Redactor()
 
 
-#: For each level of escapes: the ends of undone escapes, and the characters removed up to there.
+#: For each level of escapes: the ends of undone escapes, and the number of characters removed up to there.
 Levels = list[tuple[list[int], list[int]]]
 
 
@@ -210,7 +210,7 @@ def _one_level(
 
 
 def _origin(levels: Levels, place: int) -> int:
-    """Return the position in the original text that corresponds to a place."""
+    """Return the position in the original text for a position in the unescaped text."""
     for behind, shorter in reversed(levels):
         if count := bisect_right(behind, place):
             place += shorter[count - 1]

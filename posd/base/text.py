@@ -1,18 +1,19 @@
 """Untrusted text in displayable form (architecture, Rules that hold everywhere).
 
 A serial, a terminal's message or a till's note may start a new line, move the cursor, reverse the direction of text or
-be invisible. All output for people or for the log uses these functions.
+be invisible. All output for people and for the log uses these functions.
 """
 
 import json
 from collections.abc import Sequence
 
-#: Unicode's wide and narrow spaces (category Zs) beside the usual one. Written out: `unicodedata` takes a megabyte.
+#: Unicode's wide and narrow spaces (category Zs) except the usual one. Listed here, because `unicodedata` takes a
+#: megabyte.
 _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
 def shown(text: str) -> str:
-    """Return a text in one line, with unprintable characters escaped.
+    """Return a text as one line, with unprintable characters escaped.
 
     The escapes are JSON's (\\n, \\u001b, \\u202e): control and format characters, line and paragraph separators, lone
     surrogates, unassigned characters. A wide or narrow space becomes a space.
@@ -30,7 +31,7 @@ def composed(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return a question with the known name nearest to `name`, with a leading space, or ""."""
+    """Return a question with the known name nearest to `name`, with a leading space; "" if no name is near."""
     near = nearest(name.lower(), known)
     return f" (did you mean {near}?)" if near is not None else ""
 

@@ -1,4 +1,4 @@
-"""The format of a moment: ISO 8601, UTC, milliseconds, `Z`."""
+"""Format of a time: ISO 8601, UTC, milliseconds, `Z`."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -9,7 +9,7 @@ from posd import RELEASED
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
-@lru_cache(maxsize=8)  # one moment is written in several places
+@lru_cache(maxsize=8)  # cached: one time is written in several places
 def iso(moment: datetime) -> str:
     """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
     written = moment if moment.tzinfo is UTC else in_utc(moment)
@@ -17,15 +17,15 @@ def iso(moment: datetime) -> str:
 
 
 def parse_iso(text: str) -> datetime:
-    """Parse any ISO 8601 moment; one without an offset is UTC. Raise ValueError if it is none."""
+    """Parse any ISO 8601 time; one without an offset is UTC. Raise ValueError for another text."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def read_moment(text: object) -> datetime:
-    """Parse a moment of a caller, in UTC, limited to the calendar.
+    """Parse a time from a caller, in UTC, limited to the calendar.
 
-    Raise ValueError with the reason if it is none, or has no offset: its zone would be unknown.
+    Raise ValueError with the reason for an invalid time, and for one without an offset, whose zone is unknown.
     """
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
@@ -37,13 +37,13 @@ def read_moment(text: object) -> datetime:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a moment in UTC, limited to the calendar."""
+    """Return a time in UTC, limited to the calendar."""
     try:
         return moment.astimezone(UTC)
-    except (OverflowError, ValueError):  # ValueError: a moment without an offset is in local time
+    except (OverflowError, ValueError):  # ValueError: a time without an offset would be local time
         return FIRST if moment.year == 1 else LAST
 
 
 def released() -> datetime:
-    """Return the release day of this version: no right clock is before it."""
+    """Return the release day of this version. A correct clock is never before it."""
     return parse_iso(RELEASED)

@@ -1,12 +1,12 @@
 """TLS contexts of posd, independent of the Python version, its build and OpenSSL's configuration.
 
-If one supported Python trusts a terminal, all of them do, with the same configuration.
+With the same configuration, all supported Python versions trust the same terminals.
 """
 
 import ssl
 from pathlib import Path
 
-#: TLS 1.2 or newer, up to the newest of OpenSSL.
+#: TLS 1.2 or newer, up to OpenSSL's newest.
 OLDEST = ssl.TLSVersion.TLSv1_2
 
 #: Suites of TLS 1.2, forward secrecy first. Keys have at least 112 bits of security (RSA: 2048), and certificates
@@ -17,9 +17,9 @@ CIPHERS = (
     ":!aNULL:!eNULL:!aDSS:!PSK:!SRP:!AESCCM:@SECLEVEL=2"
 )
 
-#: Verification of a chain. Each certificate of a CA file is an anchor, also an intermediate CA, as by default since
-#: Python 3.13. VERIFY_X509_STRICT, on by default since then, is off. It refuses CAs without a key usage, without
-#: critical basic constraints or without key identifiers, and so terminals in use.
+#: Verification of a chain. Each certificate of a CA file is an anchor, including an intermediate CA, as by default
+#: since Python 3.13. VERIFY_X509_STRICT, the default since then, is off, because it refuses the certificates of some
+#: terminals in use: CAs without a key usage, without critical basic constraints or without key identifiers.
 VERIFY = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.
@@ -43,7 +43,7 @@ def _stated(protocol: int) -> ssl.SSLContext:
 def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
     """Return the context of a client that verifies chain and name, by `ca_file` and, if `system`, by the system's CAs.
 
-    With neither it trusts no certificate. Raise OSError if the file cannot be used.
+    Without both it trusts no certificate. Raise OSError if the file cannot be used.
     """
     context = _stated(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = True
@@ -57,7 +57,7 @@ def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLConte
 
 
 def strict_client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
-    """Return the same with OpenSSL's strict rules (RFC 5280), as in other programs. Raise OSError."""
+    """Return such a context with OpenSSL's strict rules (RFC 5280), as in other programs. Raise OSError."""
     context = client(ca_file, system=system)
     context.verify_flags = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_STRICT
     return context
@@ -72,7 +72,7 @@ def unverified_client() -> ssl.SSLContext:
 
 
 def server() -> ssl.SSLContext:
-    """Return the context of a listener: HTTP/1.1 by ALPN, no certificate of the peer, none of its own yet."""
+    """Return the context of a listener: HTTP/1.1 by ALPN, no client certificate. The caller adds its certificate."""
     context = _stated(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])

@@ -1,1 +1,1 @@
-"""The wall clock as a witness: evidence for and against it, and whether posd may act on it."""
+"""Trust in the wall clock: evidence for and against it, and whether posd may act on it."""

@@ -1,8 +1,9 @@
-"""The watched wall clock: read every few seconds and before each action that depends on it (see `clock.rules`).
+"""Guard of the wall clock. It reads the clock every few seconds and before each action that depends on it (see
+`clock.rules`).
 
-One mark of the database stores its state over restarts, written every quarter of an hour and at the stop. Payments
-write nothing. While the clock is not trusted none of its times counts: a wrong time leaves no trace, and earlier right
-ones hold, also after a power cut. But the range of those times is stored, because records of that period carry them.
+A row of the database stores its state over restarts, every quarter of an hour and at the stop. Payments write nothing.
+While the clock is not trusted, its times are not stored: a wrong time has no effect, and earlier right ones stay, also
+after a power cut. Only the range of those times is stored, because records of that period have them.
 """
 
 import ctypes
@@ -30,13 +31,13 @@ from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 
-#: Seconds between two readings without a request; dependent actions read it themselves.
+#: Seconds between two regular readings. Dependent actions read the clock themselves.
 LOOK_SECONDS = 10.0
 #: Seconds between two writes of the state.
 KEEP_SECONDS = 900.0
-#: Most stored periods without a trusted clock, the newest.
+#: Most stored periods without a trusted clock; the newest are kept.
 MOST_STRETCHES = 100
-#: Most remembered events, and valid years of a terminal's time.
+#: Most remembered events, and the valid years of a terminal's time.
 MOST_SIGHTINGS = 64
 YEARS = range(2000, 2200)
 
@@ -53,7 +54,7 @@ log = structlog.get_logger("posd.clock")
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """A person's word that the clock was right, and what was known before it."""
+    """An operator's confirmation of the clock, and the state before it."""
 
     at: Annotated[Moment, Meta(description="what the clock said")]
     operator: Annotated[str, Meta(description="who")]
@@ -64,7 +65,7 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A time in which posd did not trust the clock: records of it may bear any time."""
+    """Period in which posd did not trust the clock. Its records may have any time."""
 
     since: Annotated[Moment, Meta(description="the last trusted time before it")]
     until: Annotated[Moment | None, Meta(description="when posd trusted the clock again, null if not yet")]
@@ -79,7 +80,9 @@ class Stretch(msgspec.Struct, frozen=True):
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":
-        """Return it with the present time of the clock; unchanged if that is covered, to a quarter of an hour."""
+        """Return the period extended by the present time; unchanged if it has that time already, to a quarter of an
+        hour.
+        """
         said = iso(wall)
         first, last = self.said_from, self.said_to
         if first is None or last is None:
@@ -91,14 +94,15 @@ class Stretch(msgspec.Struct, frozen=True):
         return self
 
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
-        """Yield ranges of times in which a record may be newer than its time, unless this ended before that moment.
+        """Yield ranges of times in which a record may be newer than its time says, unless the period ended before that
+        moment.
 
-        `kept`: time for which records are kept. It is unknown since when a slow clock was slow.
+        `kept`: time for which records are kept. The start of a period with a slow clock is unknown.
         """
         if self.until is not None and self.until < before:
             return
         if self.said_from is not None and self.said_to is not None:
-            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)  # it was wrong before the detection
+            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)  # the clock was wrong before the detection
             last = parse_iso(self.said_to) + timedelta(seconds=KEEP_SECONDS) + margin
             yield iso(parse_iso(self.said_from) - margin), iso(last)
         if self.set_ahead:
@@ -106,7 +110,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class WallClock:
-    """Watch on the clock: `begin` before any use, `run` as a task, `keep` at the stop."""
+    """Guard of the clock: call `begin` before any use, `run` as a task, `keep` at the stop."""
 
     def __init__(
         self,
@@ -124,7 +128,7 @@ class WallClock:
         self._now = now
         self._elapsed = elapsed
         self._kernel_state = kernel_state
-        #: The highest trusted time, and the confirmed time; None before any.
+        #: The highest trusted time, and the confirmed time; None before the first.
         self.known: StoredClock | None = None
         self._written: StoredClock | None = None
         self._reference: ClockReading | None = None
@@ -136,7 +140,7 @@ class WallClock:
         self._detail = ""
         #: The present period without a trusted clock, or None.
         self.stretch: Stretch | None = None
-        #: Past ones, the newest first.
+        #: Earlier periods, the newest first.
         self.past: deque[Stretch] = deque(maxlen=MOST_STRETCHES)
         self._unwritten: list[Stretch] = []
         self._ahead_of: str | None = None  # last time of the clock before it was set ahead
@@ -180,13 +184,13 @@ class WallClock:
 
     @property
     def doubt(self) -> str | None:
-        """Why the clock is not trusted, in words, or None."""
+        """Why the clock is not trusted, as text, or None."""
         self.look()
         return None if self.reason is None else self._detail
 
     @property
     def confirmed(self) -> datetime:
-        """The confirmed time, which decides the age of records."""
+        """The confirmed time; the age of records is computed from it."""
         self.look()
         return self.built if self.known is None else self.known.confirmed
 
@@ -196,14 +200,14 @@ class WallClock:
 
     def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
         """Record the time in an event of a terminal."""
-        self._heard.append((terminal, payment, occurred_at, self._elapsed()))  # runs for each event: parsed on demand
+        self._heard.append((terminal, payment, occurred_at, self._elapsed()))  # parsed later: this runs for each event
 
     def look(self) -> None:
-        """Read the clocks, and judge them."""
+        """Read the clocks and judge them."""
         reading = self.reading = self._read()
         passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
         found = rules.doubt(reading, self.known, self._reference, self.built, self.limit)
-        asked = rules.asks(found, reading, self.known)  # payments call this too, so irrelevant witnesses are not asked
+        asked = rules.asks(found, reading, self.known)  # payments call this too, so unneeded witnesses are not asked
         witness = rules.witness(self.kernel, self.terminals) if asked else None
         if found is not None and witness in rules.ENDED_BY[found]:
             self._ahead_of = self._set_ahead(reading)
@@ -239,7 +243,7 @@ class WallClock:
         """Record and log a change; call the listeners if the clock is trusted again."""
         before, self.reason = self.reason, found
         ended, ahead_of = self.stretch, self._ahead_of
-        if found is None and ended is None and ahead_of is not None:  # it was set, and confirmed at once
+        if found is None and ended is None and ahead_of is not None:  # the clock was set and confirmed at once
             ended = Stretch(ahead_of, None, Doubt.STEPPED_AHEAD)
         if found is None and ended is not None:
             over = msgspec.structs.replace(ended, until=iso(self.reading.wall), set_ahead=ahead_of is not None)
@@ -260,7 +264,7 @@ class WallClock:
     def _set_ahead(self, reading: ClockReading) -> str | None:
         """Return the last time before an unusual step ahead in this run, or None.
 
-        Until then the clock was slow.
+        Before that step the clock was slow.
         """
         if self._reference is None or self.known is None or rules.step(reading, self._reference) <= self.limit:
             return None
@@ -346,16 +350,16 @@ def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
     return None if text is None else msgspec.json.decode(text, type=Confirmation)
 
 
-# The kernel's state of the wall clock (adjtimex(2)): whether a time service keeps it. Reading needs no privilege.
+# The kernel's state of the wall clock (adjtimex(2)): whether a time service controls it. Reading it needs no privilege.
 #
-# The kernel clears the state when the clock is set by hand, and when the service is silent for too long. A sandbox may
-# forbid the call, as the unit of the package does (ProtectClock=). Then the file counts that systemd-timesyncd touches
-# after each correction.
+# The kernel clears this state when the clock is set by hand, and when the service is silent for too long. A sandbox may
+# forbid the call, as the unit of the package does (ProtectClock=). In that case posd reads the time of a file that
+# systemd-timesyncd touches after each correction.
 
-#: Return value, and bit of the status, of a clock that no service keeps.
+#: Return value, and status bit, of a clock without a time service.
 TIME_ERROR = 5
 STA_UNSYNC = 0x0040
-#: Largest difference, in seconds, at which the kernel's state concerns the clock of this process.
+#: Largest difference (s) between the kernel's clock and the clock of this process at which the state counts.
 SAME_CLOCK_SECONDS = 5.0
 
 #: File that systemd-timesyncd touches, and its longest pause (PollIntervalMaxSec=, 2048 s) with a margin.
@@ -383,8 +387,8 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_state(now: float) -> Kernel:
-    """Return the state of the clock that shows `now` (seconds since 1970)."""
-    timex = _Timex()  # modes 0: nothing is changed
+    """Return the kernel's state of a clock that shows `now` (seconds since 1970)."""
+    timex = _Timex()  # modes 0: changes nothing
     try:
         found = int(ctypes.CDLL(None).adjtimex(ctypes.byref(timex)))
     except (OSError, AttributeError):

@@ -1,18 +1,18 @@
-"""Rules for the trust in the wall clock: pure.
+"""Rules for the trust in the wall clock: pure functions.
 
-Payments never need it. Irreversible actions do: retention, and certificates, which terminals check by their own clocks.
-The witnesses:
+Payments never need the wall clock. Irreversible actions do: retention, and certificates, which terminals check by their
+own clocks. The witnesses are:
 
 - The highest trusted wall time, stored over restarts, and the date of this build: time does not go back.
-- The clock that counts since the boot, with sleep: within a run the wall clock moves with it. An NTP service that slews
-  it moves both, so that only steps show.
-- The kernel's state that a time service keeps the clock. Setting the clock by hand clears it. Its absence proves
+- The clock since the boot, sleep included: within a run the wall clock moves with it. An NTP service that slews the
+  wall clock moves both, so only steps are visible.
+- The kernel's state that a time service controls the clock. Setting the clock by hand clears it. Its absence proves
   nothing: many shops have no time service.
-- The times in terminals' events. One terminal proves nothing: it may be wrong, or lie.
+- The times in terminals' events. One terminal proves nothing, because its time may be wrong.
 
 Two times are stored. A later reading must not be before the *highest*. The *confirmed* time bounds retention: it
-follows the wall clock as posd measures it. It skips an absence at once only if that is a night's, or a witness agrees.
-So one reading after a start never deletes much.
+follows the wall clock at the pace that posd measures. It skips an absence at once only if the absence is at most a
+night, or a witness agrees. So one reading after a start never deletes much.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,20 +24,20 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-#: Longest trusted step of a start ahead of the highest time: a closed week, and a day.
+#: Longest trusted step from the highest time to a start: a week of closed shop, and a day.
 ABSENCE = timedelta(days=8)
 #: Longest absence that the confirmed time skips at once: a closed night.
 NIGHT = timedelta(days=1)
 #: Speed at which the confirmed time follows a longer absence, as a multiple of measured time.
 CATCH_UP = 4.0
-#: Seconds within which small steps (a daily ntpdate) may add up to the limit; then the count restarts.
+#: Seconds within which small steps (a daily ntpdate) may add up to the limit. Then the sum restarts.
 REFERENCE_SECONDS = 86_400.0
 #: Seconds for which events count as witnesses, and the least number of their payments and terminals.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2
 #: Longest distance of a trusted record from the highest stored time, which is written every quarter of an hour. A later
-#: record was made under an untrusted clock.
+#: record was made with an untrusted clock.
 RECORD = timedelta(minutes=30)
 
 
@@ -46,7 +46,7 @@ class Kernel(StrEnum):
 
     SYNCHRONISED = "synchronised"
     UNSYNCHRONISED = "unsynchronised"
-    UNKNOWN = "unknown"  # it cannot be read here
+    UNKNOWN = "unknown"  # the state cannot be read here
 
 
 class Doubt(StrEnum):
@@ -66,7 +66,7 @@ class ClockWitness(StrEnum):
     EVENTS = "events"
 
 
-#: Witnesses that end a doubt. A clock that went back is trusted once it is right again, or after an operator's
+#: Witnesses that end a doubt. A clock that went back is trusted when it is right again, or after an operator's
 #: confirmation.
 ENDED_BY: Mapping[Doubt, frozenset[ClockWitness]] = {
     Doubt.BEFORE_BUILD: frozenset(),
@@ -86,16 +86,17 @@ WORDS: Mapping[Doubt, str] = {
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """The clocks at one moment: the wall clock, and the seconds since the boot (sleep included)."""
+    """Readings of both clocks at one moment: the wall clock, and the seconds since the boot (sleep included)."""
 
     wall: datetime
     elapsed: float
 
 
 class StoredClock(msgspec.Struct, frozen=True):
-    """State that is stored over restarts. `overruled`: build whose date an operator declared wrong, or "".
+    """State that is stored over restarts. `overruled`: the build whose date an operator declared wrong, or "".
 
-    `by_records`: nothing was stored yet, and only records show a time. The present may be any time since the newest.
+    `by_records`: no state was stored, and only records have a time. The present may be any time after the newest
+    record.
     """
 
     highest: datetime
@@ -105,7 +106,7 @@ class StoredClock(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """A received event: its time by the terminal, and the seconds since the boot at its arrival."""
+    """Received event: the terminal's time, and the seconds since the boot at its arrival."""
 
     terminal: str
     payment: str
@@ -114,7 +115,7 @@ class EventTime(msgspec.Struct, frozen=True):
 
 
 class TerminalTimes(msgspec.Struct, frozen=True):
-    """What the events of the last hour say, each terminal with one voice."""
+    """Evidence of the last hour's events, with one vote for each terminal."""
 
     payments: Annotated[int, Meta(description="payments of the last hour with an event that has a time")]
     terminals: Annotated[int, Meta(description="terminals that sent these")]
@@ -125,7 +126,7 @@ class TerminalTimes(msgspec.Struct, frozen=True):
 
 
 def beginning(kept: StoredClock | None, newest_record: datetime | None) -> StoredClock | None:
-    """Return the state of earlier runs: the stored one, with the newest record if it counts; None without any."""
+    """Return the state of earlier runs: the stored state, with the newest record if it counts; None without either."""
     if newest_record is None:
         return kept
     if kept is None:  # an earlier version stored nothing
@@ -136,14 +137,14 @@ def beginning(kept: StoredClock | None, newest_record: datetime | None) -> Store
 
 
 def step(reading: ClockReading, reference: ClockReading) -> timedelta:
-    """Return the movement of the wall clock beyond the elapsed time."""
+    """Return the movement of the wall clock minus the elapsed time."""
     return reading.wall - reference.wall - timedelta(seconds=reading.elapsed - reference.elapsed)
 
 
 def doubt(
     reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime, limit: timedelta
 ) -> Doubt | None:
-    """Return why the clock alone is not trusted, or None.
+    """Return why the readings alone make the clock untrusted, or None.
 
     `reference`: the last trusted reading of this run. `limit`: the largest usual step.
     """
@@ -164,8 +165,8 @@ def doubt(
 def heard(sightings: Collection[EventTime], reading: ClockReading, limit: timedelta) -> TerminalTimes:
     """Compare the clock with the times in the last hour's events.
 
-    An event may arrive late, never early: the latest-made one of a terminal counts. Of several terminals the median
-    counts; of an even number both middle ones have to agree.
+    An event may arrive late, never early, so the newest event of a terminal counts. The median of the terminals counts;
+    with an even number both middle ones have to agree.
     """
     recent = sorted(
         (item for item in sightings if reading.elapsed - item.elapsed <= EVENT_SECONDS), key=lambda item: item.terminal
@@ -196,7 +197,7 @@ def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
 
 
 def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:
-    """Return whether a witness matters: to end a doubt, or to move the confirmed time at once."""
+    """Return whether a witness is needed: to end a doubt, or to move the confirmed time at once."""
     if found is not None:
         return bool(ENDED_BY[found])
     return kept is not None and reading.wall - kept.confirmed > NIGHT
@@ -228,7 +229,7 @@ def by_person(reading: ClockReading, built: datetime) -> StoredClock:
 def words(
     found: Doubt, reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime
 ) -> str:
-    """Return why the clock is not trusted, in words."""
+    """Return why the clock is not trusted, as text."""
     highest = reading.wall if kept is None else kept.highest
     moved_by = reading.wall - highest if reference is None else step(reading, reference)
     return WORDS[found].format(

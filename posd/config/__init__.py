@@ -1,4 +1,4 @@
-"""The configuration: `load` reads its files, checks all values at once, and returns those in force."""
+"""Configuration: `load` reads its files, checks all values at once, and returns the configuration in force."""
 
 from posd.config.reader import examine, load, parse
 from posd.config.schema import Config, Pin, Source, TerminalConfig, TerminalDefaults

@@ -1,7 +1,7 @@
 """Files of the configuration, merged, and the origin and the line of each value.
 
-The file that `--config` names comes first, then `config.d/*.toml` beside it in the order of their names. Tables merge,
-a later value wins, `[[terminals]]` are appended.
+The file of `--config` is first, then `config.d/*.toml` beside it in the order of their names. Tables are merged, a
+later value overrides, `[[terminals]]` are appended.
 """
 
 import re
@@ -16,10 +16,10 @@ from posd.config.values import ConfigError, ConfigProblem
 
 #: Folder of the further files, beside the first.
 FOLDER = "config.d"
-#: Default file, which may be missing: then the defaults apply.
+#: Default file. If it is missing, the defaults apply.
 USUAL = Path("/etc/posd/config.toml")
-#: Most levels of tables and lists in a file; its deepest key, a header's `file`, has five. The parser's own limit is
-#: the remaining stack, and the daemon must read every file that `posd config check` can read.
+#: Most levels of tables and lists in a file. Its deepest key, a header's `file`, has five. The parser's own limit
+#: depends on the stack, and the daemon must be able to read every file that `posd config check` can read.
 MAX_LEVELS = 32
 #: List whose elements are appended.
 TERMINALS = "terminals"
@@ -37,13 +37,13 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Layers(msgspec.Struct):
-    """Files from first to last; `first` is the one that `--config` names, which may be missing."""
+    """Files from first to last. `first` is the file of `--config`, which may be missing."""
 
     first: Path
     files: list[Layer] = []
 
     def __repr__(self) -> str:
-        return f"Layers({self.first})"  # the texts have secrets
+        return f"Layers({self.first})"  # the texts may have secrets
 
     @property
     def document(self) -> dict[str, Any]:
@@ -54,14 +54,14 @@ class Layers(msgspec.Struct):
         return merged
 
     def add(self, file: Path, text: str) -> None:
-        """Add the text of a file as the top layer. Raise ConfigError if it is no TOML."""
+        """Add the text of a file as the top layer. Raise ConfigError if it is not TOML."""
         before = sum(len(_terminals(layer.document)) for layer in self.files)
         self.files.append(Layer(file, _parsed(file, text), before, text))
 
     def origin(self, key: str) -> tuple[Path, str]:
         """Return the file of a key such as `terminals[3].serial`, and the key in that file.
 
-        Of a missing key, return the file with the longest part of it.
+        For a missing key, return the file with the longest part of it.
         """
         best, longest, own = self.first, 0, key
         for layer in self.files:
@@ -78,7 +78,7 @@ def steps_of(key: str) -> list[int | str]:
 
 
 def known_steps(document: Any, key: str) -> int:
-    """Return the number of steps of a key that exist in a document."""
+    """Return the number of steps of a key that a document has."""
     found = 0
     for step in steps_of(key):
         try:
@@ -113,7 +113,7 @@ def _further(folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        if not folder.exists():  # what stands above it is no folder: the file itself says so
+        if not folder.exists():  # its parent is not a folder: the file itself reports that
             return []
         is_file = isinstance(error, NotADirectoryError)
         cure = "make it a folder, or remove it" if is_file else "let the user that runs posd look into that folder"
@@ -136,12 +136,12 @@ def _text(file: Path) -> str:
 
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
-    """Parse the text of a file. Raise ConfigError if it is no TOML."""
+    """Parse the text of a file. Raise ConfigError if it is not TOML."""
     try:
         document: dict[str, Any] | None = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
-    except ValueError as error:  # raised by Python itself: it refuses a number of 5000 digits
+    except ValueError as error:  # Python itself refuses a number of 5000 digits
         raise _unread(file, "has a number with too many digits", "write it with fewer") from error
     except RecursionError:
         document = None
@@ -195,14 +195,14 @@ def _own_key(layer: Layer, key: str) -> str | None:
     return f"{TERMINALS}[{index}]{key[found.end() :]}" if known else None
 
 
-#: Most lines of a searched file: each step of the search parses it from the beginning.
+#: Most lines of a file that is searched, because each step of the search parses it from the beginning.
 MAX_LINES = 5000
 
 _PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 
 
 def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
-    """Return the problems with their lines, as far as known. Blocking: their files are read again."""
+    """Return the problems with their lines, if known. Blocking: reads their files again."""
     texts: dict[str, str] = {}
     found = []
     for problem in problems:
@@ -218,7 +218,7 @@ def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
 
 
 def where(path: Path, key: str) -> tuple[Path, int | None]:
-    """Return the file and the line of a key. Blocking: the files are read again.
+    """Return the file and the line of a key. Blocking: reads the files again.
 
     For a missing key, return the file and line of its section; without one, the file at `path`.
     """
@@ -231,7 +231,7 @@ def where(path: Path, key: str) -> tuple[Path, int | None]:
 
 
 def section(path: Path, serials: Sequence[str], serial: str) -> Path:
-    """Return the file with the section of a terminal, else `path`.
+    """Return the file that has the section of a terminal, else `path`.
 
     `serials`: those of all terminals of the configuration, in its order.
     """
@@ -241,7 +241,8 @@ def section(path: Path, serials: Sequence[str], serial: str) -> Path:
 def line_of(text: str, key: str) -> int | None:
     """Return the line (from 1) of a key such as `terminals[1].serial`.
 
-    For a missing key, return the first line of its section. None without a section, and for a text that is no TOML.
+    For a missing key, return the first line of its section. Return None without a section, and for a text that is not
+    TOML.
     """
     lines = text.replace("\r\n", "\n").split("\n")
     document = _document_of(lines)
@@ -250,8 +251,8 @@ def line_of(text: str, key: str) -> int | None:
     known = known_steps(document, key)
     if not known:
         return None
-    # Binary search for the first line with which the text so far has the key. Inside a value of several lines the text
-    # is no TOML; there the search extends it to the end of the value.
+    # Binary search for the first line at which the text so far has the key. Inside a value of several lines the text is
+    # not TOML; there the search extends it to the end of the value.
     least, most = 1, len(lines)
     while least < most:
         middle = (least + most) // 2

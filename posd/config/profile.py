@@ -1,8 +1,8 @@
 """The terminal profile: the HTTP request of each operation, for terminals on the local network and in the cloud.
 
 Each edition of the vendor's documents has a table. The terminal API documents only the charge. Every other row is an
-assumption from public vendor material: it is used, but its replies prove nothing at first. They do once the
-configuration has `confirmed = true` for the row, or it was seen working with the terminal (`terminals.identity`). The
+assumption from public vendor material. posd uses it, but its replies prove nothing until the configuration has
+`confirmed = true` for the row, or a commissioning has shown that it works with the terminal (`terminals.identity`). The
 configuration can replace each row by the rules of `replace_row`.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from posd.base.operations import OPERATIONS
 
 AccessMode = Literal["local", "cloud"]
-#: Edition of the vendor's documents: the older ones, or those of 2026.
+#: Edition of the vendor's documents: the older one, or the one of 2026.
 Edition = Literal["classic", "2026"]
 Method = Literal["GET", "POST"]
 
@@ -54,7 +54,7 @@ class OperationRow(msgspec.Struct, frozen=True):
 
     @property
     def assumption(self) -> bool:
-        """Whether no operator has confirmed this row: then its replies are no proof."""
+        """Whether no operator has confirmed this row. If so, its replies prove nothing."""
         return not self.confirmed
 
 
@@ -125,7 +125,7 @@ def resolve_path(
 ) -> str:
     """Return the row's path with its placeholders filled, percent-encoded, so that no value adds a path segment.
 
-    Raise ValueError if a required value is empty.
+    Raise ValueError for an empty required value.
     """
     values = {
         TERMINAL_SERIAL: terminal_serial,
@@ -144,7 +144,7 @@ def resolve_path(
 
 
 def path_fault(operation: str, access_mode: AccessMode, path: str) -> str | None:
-    """Return the fault of a configured path in words, or None."""
+    """Return the fault of a configured path as text, or None."""
     if _PATH.fullmatch(path) is None:
         return "is not an absolute path in visible ASCII characters without '#'"
     known = {TERMINAL_SERIAL} | ({OWN_PLACEHOLDERS[operation]} if operation in OWN_PLACEHOLDERS else set())
@@ -158,17 +158,17 @@ def path_fault(operation: str, access_mode: AccessMode, path: str) -> str | None
 
 
 def pointer_fault(pointer: str) -> str | None:
-    """Return the fault of a configured JSON Pointer (RFC 6901) in words, or None."""
+    """Return the fault of a configured JSON Pointer (RFC 6901) as text, or None."""
     if _POINTER.fullmatch(pointer) is None:
         return "is not a JSON Pointer: empty, or /name/name with ~0 for ~ and ~1 for /"
     return None
 
 
 def replace_row(row: OperationRow, *, confirmed: bool | None = None, **given: Any) -> OperationRow:
-    """Return a row with configured (checked) values; None leaves a value.
+    """Return a row with the configured (checked) values; None keeps a value.
 
-    A confirmation covers this method and this path. A row with another method or path is an assumption again, unless
-    the configuration confirms it.
+    A confirmation covers one method and one path. A row with another method or path is an assumption again, unless the
+    configuration confirms it.
     """
     new = msgspec.structs.replace(row, **{name: value for name, value in given.items() if value is not None})
     if confirmed is None:

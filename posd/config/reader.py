@@ -66,7 +66,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 
     Relative paths in all of them are relative to the directory of that file.
 
-    Raise ConfigError with every problem. Blocking: the named files are opened too, to check that they are readable.
+    Raise ConfigError with every problem. Blocking: opens the named files too, to check that they are readable.
     `check_files=False` omits that, for users without access to the daemon's secrets.
     """
     try:
@@ -76,7 +76,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 
 
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
-    """Read the files as `load` does; return the usable part and every problem.
+    """Read the files as `load` does. Return the usable part and every problem.
 
     An unusable value has its default. The configuration is None if nothing can be read. Blocking.
     """
@@ -90,7 +90,7 @@ def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tup
 
 
 def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
-    """Read a configuration from text as if it was the content of `file`. Raise ConfigError."""
+    """Read a configuration from text as if it were the content of `file`. Raise ConfigError."""
     layers = Layers(file.absolute())
     layers.add(layers.first, text)
     return whole(layers, check_files=check_files)
@@ -105,13 +105,13 @@ def whole(layers: Layers, *, check_files: bool = True) -> Config:
 
 
 def _located(error: ConfigError) -> ConfigError:
-    from posd.config.layers import located  # imported late: only for problems
+    from posd.config.layers import located  # imported late: needed only for problems
 
     return ConfigError(located(error.problems))
 
 
 def _read(layers: Layers, check_files: bool) -> "tuple[ConfigReader, Config]":
-    """Read all that can be read; the reading has the problems."""
+    """Read as much as possible. The result has the problems."""
     reading = ConfigReader(layers, ReaderContext(layers.first.parent, check_files))
     config = reading.config(layers.document)
     reading.cross_check(config)
@@ -150,13 +150,13 @@ class ConfigReader:
         )
 
     def cross_check(self, config: Config) -> None:
-        """Add the problems between values, unless one of the values is a problem itself."""
+        """Add problems between values, unless one of the values is a problem itself."""
         for finding in findings(config):
             if self._with_fault.isdisjoint(finding.keys):
                 self._add(finding.keys[0], ValueFault(finding.reason, finding.cure))
 
     def _certificate_pair(self, raw: object) -> None:
-        """Add a problem if one of the two files is given without the other, readable or not."""
+        """Add a problem if only one of the two files is given, readable or not."""
         table = raw if isinstance(raw, dict) else {}
         given = [name for name in ("certificate", "private_key") if table.get(name)]
         if len(given) == 1:
@@ -306,14 +306,14 @@ def _merge(*layers: Headers) -> Headers:
     return MappingProxyType(merged)
 
 
-# Problems between values that are valid by themselves.
+# Problems between values that are valid individually.
 
 #: Longest path of a Unix socket, in bytes: it must fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
 
 
 class ConfigConflict(msgspec.Struct, frozen=True):
-    """Problem between the values of `keys`; reported at the first of them."""
+    """Problem between the values of `keys`, reported at the first of them."""
 
     keys: tuple[str, ...]
     reason: str
@@ -398,7 +398,7 @@ def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
     for at, terminal in _terminals(config):
         key = f"{at}.serial"
         if not terminal.serial:
-            continue  # unreadable, which is a problem of its own
+            continue  # unreadable, reported as a problem of its own
         if terminal.serial in first:
             (file, other), here = (config.layers.origin(at) for at in (first[terminal.serial], key))
             where = "" if file == here[0] else f" of {file}"
@@ -412,11 +412,11 @@ def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
 
 
 def _unique_addresses(config: Config) -> Iterator[ConfigConflict]:
-    """Yield a problem for each terminal at the address of another: two payments would run on one device."""
+    """Yield a problem for each terminal with the address of another: two payments would run on one device."""
     first: dict[object, str] = {}
     for at, terminal in _terminals(config):
         if terminal.access_mode == "cloud" or not terminal.base_url:
-            continue  # the service tells terminals of the cloud apart by the serial in the path
+            continue  # the cloud service selects the terminal by the serial in the path
         parts = urlsplit(terminal.base_url)
         place = ((parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme), parts.path.rstrip("/"))
         other = first.setdefault((place, tuple(terminal.headers.items())), at)
@@ -432,7 +432,7 @@ def _unique_addresses(config: Config) -> Iterator[ConfigConflict]:
 _PORTS: Mapping[str, int] = {"https": 443, "http": 80}
 
 
-#: The keys that pin a terminal; the second stays right where its certificate is renewed.
+#: Keys that pin a terminal. The second one stays valid when the certificate is renewed with the same key.
 PINS = ("fingerprint_sha256", "public_key_sha256")
 
 
@@ -492,12 +492,12 @@ def _search_by_get(config: Config) -> Iterator[ConfigConflict]:
             )
 
 
-#: The only operations that may have one path: the acquirer makes a refund of a void of an earlier day.
+#: The only operations that may share a path: the acquirer turns a void of an earlier day into a refund.
 _GIVE_BACK = frozenset({"void", "refund"})
 
 
 def _paths_of_their_own(config: Config) -> Iterator[ConfigConflict]:
-    """Yield a problem for each row with the call of another: a void or a search would charge the customer."""
+    """Yield a problem for each row with the call of another row: a void or a search would charge the customer."""
     for access_mode in ACCESS_MODES:
         section, told = PROFILE_SECTIONS[access_mode], set[str]()
         for profile in config.profiles.values():
@@ -534,7 +534,7 @@ _OF_SCHEMES = ("authorization", "timestamp")
 
 
 def _authentication(config: Config) -> Iterator[ConfigConflict]:
-    """Yield problems of a scheme without its code, an unused code, and headers that a scheme would overwrite."""
+    """Yield problems of `auth` without its code, of an unused code, and of headers that the scheme would overwrite."""
     for at, terminal in _terminals(config):
         code = (f"{at}.business_code", f"{at}.auth", "terminal_defaults.business_code", "terminal_defaults.auth")
         if terminal.auth != "none" and terminal.business_code is None:

@@ -46,21 +46,21 @@ PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]
     {"local": "profile", "cloud": "profile.cloud"}
 )
 
-#: A day, in seconds: the longest sensible wait of posd.
+#: A day, in seconds: the longest wait that makes sense.
 DAY = 86_400
 
 #: Least limit of a body, in bytes. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A terminal may
-#: escape many of its characters. A smaller limit would refuse real events; a larger one suits metadata that is escaped
-#: nearly throughout.
+#: escape many of its characters. A smaller limit would refuse real events. A larger limit fits metadata in which nearly
+#: every character is escaped.
 LEAST_BODY_BYTES = 65_536
-#: Bodies are in memory while they are read.
+#: posd holds bodies in memory while it reads them.
 MOST_BODY_BYTES = 16_777_216
 
 
 class Key(msgspec.Struct, frozen=True):
     """Reader of one key; `default` in the file's terms, None for a required key.
 
-    `secret`: the value may hold a secret, at least by mistake, so no problem quotes it.
+    `secret`: the value may hold a secret, even by mistake, so no problem quotes it.
     """
 
     reader: Reader[Any]
@@ -69,7 +69,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 def keys(section: type[Any]) -> Mapping[str, Key]:
-    """Return the keys of a section in order, its own before inherited ones."""
+    """Return the keys of a section in order, own keys before inherited ones."""
     declared = (item for kind in section.__mro__ for item in get_annotations(kind).items())
     return {name: bears.__metadata__[0] for name, bears in declared if hasattr(bears, "__metadata__")}
 
@@ -141,7 +141,7 @@ class LocalApiConfig(msgspec.Struct, frozen=True):
 
 
 class WebhooksConfig(msgspec.Struct, frozen=True):
-    """`[webhooks]`: the listener that terminals call. Certificate and key are None for those of `posd tls init`."""
+    """`[webhooks]`: the listener that terminals call. Certificate and key are None if `posd tls init` made them."""
 
     listen: Annotated[ListenAddress, Key(read.listen_address, "0.0.0.0:8443")]
     advertise_host: Annotated[str, Key(read.advertised_host, "")]
@@ -174,12 +174,12 @@ class DatabaseConfig(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> Path:
-        """File whose time is the last sign of life with open payments."""
+        """File whose modification time is the last sign of life while payments are open."""
         return self.path.with_name(self.path.name + ".alive")
 
     @property
     def witness(self) -> Path:
-        """File of recent starts, for a database that has gone back in time."""
+        """File of recent starts, to detect a database that has gone back in time."""
         return self.path.with_name(self.path.name + ".witness")
 
     @property
@@ -194,7 +194,7 @@ class DatabaseConfig(msgspec.Struct, frozen=True):
 
     @property
     def lock(self) -> Path:
-        """File that the one running daemon locks."""
+        """File that the running daemon locks."""
         return self.path.with_name(self.path.name + ".lock")
 
 
@@ -209,7 +209,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True):
 
 
 class ReconcileConfig(msgspec.Struct, frozen=True):
-    """`[reconcile]`: when posd queries the terminal itself."""
+    """`[reconcile]`: when posd asks the terminal itself."""
 
     first_event_grace_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 10)]
     stall_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
@@ -236,7 +236,7 @@ class ClockConfig(msgspec.Struct, frozen=True):
 
 
 class PrintConfig(msgspec.Struct, frozen=True):
-    """`[print]`: polling of print jobs, and how the request carries the document."""
+    """`[print]`: polling of print jobs, and the place of the document in the request."""
 
     poll_first_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 2)]
     poll_max_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 30)]
@@ -273,12 +273,12 @@ class TerminalDefaults(msgspec.Struct, frozen=True):
 
     @property
     def secret_of_webhooks(self) -> HeaderValue | None:
-        """Secret that verifies the signatures of its webhooks."""
+        """Secret that verifies the terminal's webhook signatures."""
         return self.webhook_secret or self.business_code
 
 
 class HashEncryptConfig(msgspec.Struct, frozen=True):
-    """`[hash_encrypt]`: points of the scheme on which the sources differ or are silent."""
+    """`[hash_encrypt]`: details of the scheme on which the sources differ or say nothing."""
 
     key_separator: Annotated[str, Key(_separator, "___")]
     timestamp_unit: Annotated[Literal["s", "ms"], Key(read.one_of("s", "ms"), "s")]
@@ -288,10 +288,10 @@ class HashEncryptConfig(msgspec.Struct, frozen=True):
 
 
 class TerminalConfig(TerminalDefaults, frozen=True):
-    """One `[[terminals]]`, with the defaults filled in; `base_url` is "" for a discovered terminal.
+    """One `[[terminals]]`, with the defaults filled in. `base_url` is "" for a discovered terminal.
 
-    `headers` are all that are sent to it: those of all terminals, of the profile, and its own. `hash_encrypt` is the
-    section of the file.
+    `headers`: all headers for it, from the defaults, the profile and its own section. `hash_encrypt`: the section of
+    the file.
     """
 
     serial: Annotated[str, Key(_serial)]
@@ -302,14 +302,14 @@ class TerminalConfig(TerminalDefaults, frozen=True):
 
     @property
     def pin(self) -> "Pin | None":
-        """What the certificate of the terminal has to be or to have, None if a CA vouches for it."""
+        """Required certificate or key of the terminal; None if a CA vouches for it."""
         if self.public_key_sha256:
             return Pin("public key", self.public_key_sha256)
         return Pin("certificate", self.fingerprint_sha256) if self.fingerprint_sha256 else None
 
     @property
     def trusts_system(self) -> bool:
-        """Whether the system's CAs are trusted for it.
+        """Whether the system's CAs may vouch for it.
 
         Only if the operator configured this or its address: any device on the network can announce a serial.
         """
@@ -318,14 +318,14 @@ class TerminalConfig(TerminalDefaults, frozen=True):
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """The SHA-256 (64 hex digits, lower case) of the certificate that is trusted, or of its public key (SPKI, DER)."""
+    """SHA-256 (64 hex digits, lower case) of the trusted certificate, or of its public key (SPKI, DER)."""
 
     kind: Literal["certificate", "public key"]
     sha256: str
 
 
 class NatsConfig(msgspec.Struct, frozen=True):
-    """NATS servers and stream. The files belong to the connecting user; the daemon opens none of them."""
+    """NATS servers and stream. The process that connects reads the files; the daemon opens none of them."""
 
     servers: Annotated[tuple[str, ...], Key(read.each(read.url("tls", "nats")), [], secret=True)]
     stream: Annotated[str, Key(_stream, "POSD")]
@@ -348,13 +348,13 @@ class RelayConfig(NatsConfig, frozen=True):
 
 
 class CollectConfig(NatsConfig, frozen=True):
-    """`[collect]`: read by `posd collect`, at head office. An empty `dsn` is libpq's environment."""
+    """`[collect]`: read by `posd collect`, at head office. With an empty `dsn`, libpq's environment applies."""
 
     dsn: Annotated[str, Key(read.text, "", secret=True)]
 
 
 class MetricsConfig(msgspec.Struct, frozen=True):
-    """`[metrics]`: None for metrics on the till socket only."""
+    """`[metrics]`: None serves the metrics on the till socket only."""
 
     listen: Annotated[ListenAddress | None, Key(read.optional(read.listen_address), "")]
     textfile: Annotated[Path | None, Key(read.optional(read.textfile), "")]
@@ -368,9 +368,9 @@ class LoggingConfig(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The configuration in force. `sources`: dotted key -> origin of its value. `layers`: the files as read.
+    """The configuration in force. `sources`: dotted key -> origin of its value. `layers`: the files.
 
-    `profile_headers`: headers of the profile for terminals of an access mode.
+    `profile_headers`: headers of the profile for terminals of that access mode.
     """
 
     file: Path
@@ -400,7 +400,7 @@ class Config(msgspec.Struct, frozen=True):
         return getattr(self, "print_" if name == "print" else name)
 
 
-#: Sections that are plain tables of keys: name in the file -> class; the field of `print` is `print_`.
+#: Sections that are plain tables of keys: name in the file -> class. The field of `print` is `print_`.
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {
         "merchant": MerchantConfig,
@@ -432,7 +432,7 @@ ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "confirmed": Key(read.boolean, None),
     }
 )
-#: Further keys of some rows.
+#: Additional keys of some rows.
 START_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {"abortable": Key(read.boolean, None), "errors_in_2xx": Key(read.boolean, None)}
 )
@@ -445,5 +445,5 @@ KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
 
 
 def row_keys(operation: str) -> Mapping[str, Key]:
-    """Return the keys that the row of an operation may replace."""
+    """Return the keys that the configuration may replace in the row of an operation."""
     return {**ROW_KEYS, **KEYS_OF_SOME_ROWS.get(operation, {})}

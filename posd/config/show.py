@@ -25,7 +25,7 @@ class ShownValue:
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """One row of the terminal profile in force; `abortable` is None if there is nothing to abort."""
+    """One row of the terminal profile in force. `abortable` is None if the operation cannot be aborted by nature."""
 
     edition: Edition
     access_mode: AccessMode
@@ -50,7 +50,7 @@ def entries(config: Config) -> Iterator[ShownValue]:
 
 
 def profile_entries(config: Config) -> Iterator[ProfileEntry]:
-    """Yield the terminal profile in force, of each used edition: the local network first, then the cloud."""
+    """Yield the terminal profile in force for each used edition: the local network first, then the cloud."""
     used = {terminal.edition for terminal in config.terminals} or {config.terminal_defaults.edition}
     for edition in (name for name in EDITION_NAMES if name in used):
         for access_mode in ACCESS_MODES:
@@ -60,7 +60,7 @@ def profile_entries(config: Config) -> Iterator[ProfileEntry]:
 
 
 def toml_lines(config: Config) -> Iterator[tuple[str, ShownValue | None]]:
-    """Yield the configuration as TOML, line by line, each with its value (None: no value)."""
+    """Yield the configuration as TOML, line by line, each with its value (None for a line without a value)."""
     section = ""
     for entry in entries(config):
         if entry.section != section:

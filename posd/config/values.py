@@ -1,7 +1,7 @@
 """Single values of the configuration file: their readers, and their faults.
 
-A reader is a function of the raw value and of the place of the configuration file (`ReaderContext`). It returns the
-typed value, or raises UnusableValueError with every fault.
+A reader is a function of the raw value and of `ReaderContext`. It returns the typed value, or raises UnusableValueError
+with every fault.
 """
 
 import ipaddress
@@ -58,7 +58,7 @@ class ConfigError(Exception):
 class ValueFault(msgspec.Struct, frozen=True):
     """Fault of a value; `at` is the path below the value's key, "" for the value itself.
 
-    `value` is quoted before the reason, unless its key may hold a secret. The reason quotes none of it.
+    The message quotes `value` before the reason, unless the key may hold a secret. The reason never quotes it.
     """
 
     reason: str
@@ -68,7 +68,7 @@ class ValueFault(msgspec.Struct, frozen=True):
 
 
 class UnusableValueError(ValueError):
-    """Unusable value, from its reader, which has neither the file nor the key."""
+    """Unusable value. Its reader does not know the file or the key."""
 
     def __init__(self, *faults: ValueFault) -> None:
         super().__init__("; ".join(fault.reason for fault in faults))
@@ -93,8 +93,8 @@ T = TypeVar("T")
 
 
 class ReaderContext(msgspec.Struct, frozen=True):
-    """Place of the file for readers: relative paths start from `directory`; `check_files`: open the named files, to
-    check that they are readable.
+    """Context for readers: relative paths start from `directory`. `check_files`: open the named files, to check that
+    they are readable.
     """
 
     directory: Path
@@ -204,7 +204,7 @@ def money(raw: object, _: ReaderContext) -> Decimal:
 
 
 def _written(number: float) -> str:
-    """Return a number for display; TOML's hexadecimal ones can exceed Python's limit of digits."""
+    """Return a number for display. TOML's hexadecimal numbers can exceed Python's limit of digits."""
     return "a number of more than 19 digits" if isinstance(number, int) and abs(number) > MAX_INTEGER else str(number)
 
 
@@ -214,7 +214,7 @@ def seconds(least: float, most: float) -> Reader[float]:
     def read(raw: object, _: ReaderContext) -> float:
         if type(raw) is not int and type(raw) is not float:
             raise unusable(f"must be a number of seconds, is {type_name(raw)}", "write a number, without quotes")
-        if not least <= raw <= most:  # refuses nan too
+        if not least <= raw <= most:  # also refuses nan
             raise unusable(f"{_written(raw)} seconds is out of range", f"write a number from {least:g} to {most:g}")
         return float(raw)
 
@@ -280,7 +280,7 @@ def listen_address(raw: object, _: ReaderContext) -> ListenAddress:
 
 
 def advertised_host(raw: object, base: ReaderContext) -> str:
-    """Return a host name or address that other machines can call, IPv6 without brackets; or the empty string."""
+    """Return a host name or address that other machines can call, IPv6 without brackets; or an empty string."""
     value = text(raw, base)
     if value == "":
         return ""
@@ -294,7 +294,7 @@ def advertised_host(raw: object, base: ReaderContext) -> str:
 
 
 def certificate_name(raw: object, base: ReaderContext) -> str:
-    """Return a host name or address in a certificate, IPv6 without brackets; or the empty string."""
+    """Return a host name or address for a certificate, IPv6 without brackets; or an empty string."""
     value = text(raw, base)
     if value == "" or is_address(value):
         return value
@@ -309,7 +309,7 @@ def certificate_name(raw: object, base: ReaderContext) -> str:
 
 
 def url(*schemes: str) -> Reader[str]:
-    """Make a reader of base URLs with one of `schemes`. It drops a slash at the end; empty stays empty."""
+    """Make a reader of base URLs with one of `schemes`. It drops a final slash; an empty value stays empty."""
 
     def read(raw: object, base: ReaderContext) -> str:
         value = text(raw, base)
@@ -324,7 +324,7 @@ def url(*schemes: str) -> Reader[str]:
         if parts.scheme not in schemes:
             raise unusable(f"does not begin with {' or '.join(s + '://' for s in schemes)}", example, value)
         if "@" in parts.netloc:
-            # Not quoted: it may hold a password.
+            # Not quoted, because it may hold a password.
             raise unusable("has a user name or password in the URL", f"{example}, and give credentials as headers")
         host = parts.hostname or ""
         if not (is_address(host) or (_HOST.fullmatch(host) and not _ADDRESS_LIKE.fullmatch(host))) or port == 0:
@@ -347,7 +347,10 @@ def timezone(raw: object, _: ReaderContext) -> str:
 
 
 def fingerprint(raw: object, base: ReaderContext) -> str:
-    """Return a SHA-256 in lower hex without colons, from any case, with or without; empty stays empty."""
+    """Return a SHA-256 in lower hex without colons, from any case, with or without colons.
+
+    An empty value stays empty.
+    """
     value = text(raw, base).replace(":", "").replace(" ", "").lower()
     if value and re.fullmatch(r"[0-9a-f]{64}", value) is None:
         raise unusable(
@@ -358,7 +361,7 @@ def fingerprint(raw: object, base: ReaderContext) -> str:
 
 
 def each(reader: Reader[str], *, least: int = 0) -> Reader[tuple[str, ...]]:
-    """Make a reader of lists of at least `least` strings for `reader`, without duplicates."""
+    """Make a reader of lists with at least `least` strings, each read by `reader`, without duplicates."""
 
     def read(raw: object, base: ReaderContext) -> tuple[str, ...]:
         items: list[object] = _typed(raw, list)
@@ -393,7 +396,7 @@ def address(raw: object, _: ReaderContext) -> str:
 def is_address(value: str) -> bool:
     """Return whether a string is an IPv4 or IPv6 address (without brackets)."""
     if _ADDRESS_LETTERS.fullmatch(value) is None:
-        return False  # the zone of an IPv6 address (%eth0) can be anything
+        return False  # the zone of an IPv6 address (%eth0) can be any text
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -403,7 +406,7 @@ def is_address(value: str) -> bool:
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
-#: Only digits and dots: a mistyped address.
+#: Only digits and dots, which is a mistyped address.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")
 
 
@@ -449,7 +452,7 @@ class HeaderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HeaderValue:
-    """Source of a header's or a secret's value: one of the three is set. repr never shows a value."""
+    """Source of a header's or a secret's value. One of the three fields is set. repr never shows the value."""
 
     value: str | None = field(default=None, repr=False)
     file: Path | None = None
@@ -490,7 +493,7 @@ def _header_content(path: Path) -> str:
 
 
 def sendable(headers: Mapping[str, str]) -> bool:
-    """Return whether all are valid header lines: a token, and one line of visible ASCII."""
+    """Return whether all headers are valid: a token as name, and one line of visible ASCII as value."""
     return all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers.items())
 
 
@@ -529,7 +532,7 @@ def secret(raw: object, base: ReaderContext) -> HeaderValue | None:
     """Return a secret in a file or a systemd credential; None for an empty string."""
     if raw == "":
         return None
-    if isinstance(raw, str):  # not quoted: it may be the secret
+    if isinstance(raw, str):  # not quoted, because it may be the secret
         raise unusable("is a text, and a secret does not stand here", f"put it into a file, and {_WHERE}")
     found = _kept_elsewhere(raw, base, "", _WHERE)
     if isinstance(found, ValueFault):
@@ -541,7 +544,7 @@ _WHERE = 'write {file = "PATH"} or {credential = "NAME"}'
 
 
 def _kept_elsewhere(given: object, base: ReaderContext, at: str, cure: str) -> HeaderValue | ValueFault:
-    """Return the reference to a file or a credential; it is opened, to check that it is readable."""
+    """Return the reference to a file or a credential. Open it, to check that it is readable."""
     match given:
         case {"file": str(path), **others} if path and path.isprintable() and not others:
             found = HeaderValue(file=base.directory / path)
@@ -550,7 +553,7 @@ def _kept_elsewhere(given: object, base: ReaderContext, at: str, cure: str) -> H
                 return ValueFault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", at)
             found = HeaderValue(credential=credential)
             if CREDENTIALS_DIRECTORY not in os.environ:
-                return found  # without the service manager, as in `posd config check`, there is no folder
+                return found  # without the service manager, for example in `posd config check`, there is no folder
         case _:
             return ValueFault("has no usable value", cure, at)
     try:

@@ -1,1 +1,1 @@
-"""The process: built, started, watched, reloaded, stopped. Only this package wires the parts together."""
+"""The process: built, started, watched, reloaded, stopped. Only this package connects the parts."""

@@ -49,7 +49,7 @@ class LocalApi:
     """The calls of tills and operators, on their listeners."""
 
     def __init__(self, daemon: Daemon, keys: tuple[bytes, ...], inherited: sockets.InheritedSockets) -> None:
-        """Add the listeners to those of the daemon. `keys`: those of the callback URLs. Raise SocketError."""
+        """Add the listeners to those of the daemon. `keys`: the keys of the callback URLs. Raise SocketError."""
         config, store, clock, context = daemon.config, daemon.store, daemon.clock, daemon.context
         grace = config.reconcile.first_event_grace_seconds
         self._daemon = daemon
@@ -132,7 +132,7 @@ class LocalApi:
         ]
 
     def _socket(self, path: Path, group: str, *, may_miss: bool) -> socket.socket | None:
-        """Return the socket of that path. With `may_miss`, log a failure and return None. Raise SocketError."""
+        """Return the socket at that path. With `may_miss`, log a failure and return None. Raise SocketError."""
         try:
             return self._inherited.take(path, group) or self._daemon.surroundings.unix_socket(path, group)
         except sockets.SocketError as error:
@@ -143,7 +143,7 @@ class LocalApi:
 
 
 def _too_many(reached: LimitCounters, of_socket: Limit, which: str, sender: SocketPeer) -> bytes:
-    """Count and log a sender with too many connections; return the response to a further one."""
+    """Count and log a sender with too many connections. Return the response to its next connection."""
     limit = {"process": limits.CONNECTIONS_OF_PROCESS, "user": limits.CONNECTIONS_OF_USER}.get(which, of_socket)
     reached.note(limit, pid=sender.pid, uid=sender.uid)
     return _refusal_of(limit)

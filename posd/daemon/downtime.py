@@ -1,11 +1,11 @@
-"""Rules for an absence of the webhook listener after which a terminal may have given up on its events: pure.
+"""Rules for an absence of the webhook listener after which a terminal may have given up its events: pure functions.
 
-A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds: some five minutes, then the event is
+A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds. After some five minutes the event is
 lost. So after four minutes without a listener a missing event proves nothing. Each payment that was open then needs a
 search, until it has ended or a search has found it.
 
-The length follows from the last sign of life, which is up to half a minute old, and from a clock that may have been set
-meanwhile. So it is reported as "about", or not at all.
+The length is computed from the last sign of life, which can be half a minute old, and from a clock that may have been
+set. So it is reported as "about", or not at all.
 
 Source: terminal API, Delivery.
 """
@@ -20,7 +20,7 @@ from posd.base.problems import RemedyStep
 from posd.base.times import iso
 from posd.payments.model import LastSearch, SearchResult
 
-#: Longest harmless absence, in seconds: after it a terminal makes one of its last attempts, or none.
+#: Longest harmless absence, in seconds: within it a terminal still has attempts left.
 MOST_SECONDS = 240.0
 
 
@@ -42,9 +42,9 @@ WORDS: Mapping[DowntimeCause, str] = {
 
 
 class Absence(msgspec.Struct, frozen=True):
-    """Period without a listener: its cause, its length (None: unknown, the clock was set), and its end.
+    """Period without a listener: its cause, its length (None: unknown because the clock was set), and its end.
 
-    `payments`: those open then, id -> time of the newest search, None for never.
+    `payments`: the payments open then, id -> time of the newest search, None if there was none.
     """
 
     cause: DowntimeCause
@@ -56,7 +56,7 @@ class Absence(msgspec.Struct, frozen=True):
 class EndedAbsence(msgspec.Struct, frozen=True):
     """Absence whose end this process saw, on the boot clock.
 
-    `last_sign`: the sign of life before it, None for a measured length. `older`: the rest of an earlier absence.
+    `last_sign`: the sign of life before it; None for a measured length. `older`: the rest of an earlier absence.
     """
 
     absence: Absence
@@ -65,7 +65,7 @@ class EndedAbsence(msgspec.Struct, frozen=True):
     older: Absence | None
 
     def now(self, wall: datetime, elapsed: float) -> Absence:
-        """Return it, merged with an earlier one, on the present wall clock, which may have been corrected since."""
+        """Return the absence merged with an earlier one, on the present wall clock, which may have been corrected."""
         back = wall - timedelta(seconds=elapsed - self.ended)
         seconds = self.absence.seconds if self.last_sign is None else away(self.last_sign, back)
         return merged(self.older, msgspec.structs.replace(self.absence, seconds=seconds, until=iso(back)))
@@ -78,7 +78,7 @@ def away(last_sign: datetime, back: datetime) -> float | None:
 
 
 def too_long(seconds: float | None) -> bool:
-    """Return whether a terminal may have given up meanwhile; True for an unknown length."""
+    """Return whether a terminal may have given up its events meanwhile; True for an unknown length."""
     return seconds is None or seconds > MOST_SECONDS
 
 
@@ -91,9 +91,9 @@ def merged(old: Absence | None, new: Absence) -> Absence:
 
 
 def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_search: LastSearch | None) -> bool:
-    """Return whether the state of a payment is known again: it has ended, or a later search found it.
+    """Return whether posd knows the state of a payment again: it has ended, or a later search found it.
 
-    A search without a result settles nothing: the acquirer does not know a terminal that waits for a card.
+    A search without a result settles nothing, because the acquirer does not know a payment that waits for a card.
     """
     if ended:
         return True
@@ -101,7 +101,7 @@ def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_s
     return last_search is not None and last_search.result is SearchResult.FOUND and last_search.at != searched
 
 
-#: Most payments that are named with their command.
+#: Most payments that the text names, each with its command.
 MOST_NAMED = 3
 
 
@@ -114,9 +114,9 @@ def steps(left: Sequence[str]) -> list[RemedyStep]:
 
 
 def words(absence: Absence, left: int) -> str:
-    """Return what happened, in words; `left` is the number of unsettled payments."""
+    """Return what happened, as text. `left` is the number of unsettled payments."""
     count = len(absence.payments)
-    # An unknown length also means an unknown end: one of the two times is of a wrong clock.
+    # With an unknown length the end is unknown too, because one of the two times is of a wrong clock.
     away, cause = "for an unknown time", f"{WORDS[absence.cause]}, and the clock was set"
     if absence.seconds is not None:
         away, cause = f"{_duration(absence.seconds)} until {absence.until}", WORDS[absence.cause]

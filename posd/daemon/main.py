@@ -47,9 +47,9 @@ from posd.upkeep.known_ca import KnownCa
 
 #: Seconds that calls to terminals may still take at a stop; the whole stop takes under 3.
 CALL_GRACE_SECONDS = 1.0
-#: Seconds that print jobs being sent may take before that; waiting ones are not sent.
+#: Seconds before that for print jobs that are being sent. Waiting print jobs are not sent.
 PRINT_GRACE_SECONDS = 0.5
-#: Seconds that open requests may still take after that.
+#: Seconds after that for open requests.
 REQUEST_GRACE_SECONDS = 0.8
 
 EXIT_OK = 0
@@ -58,10 +58,10 @@ EXIT_CONFIGURATION = 2
 
 #: Sentence for a configuration with a mistake at the start.
 LAST_ONE = "the last configuration that worked is in force; correct it (posd config check), and reload"
-#: Characters after which asyncio's messages show objects with their content.
+#: Text after which asyncio's messages show objects with their content.
 _OBJECTS = re.compile(r"[:(<]")
 
-#: Step of the stop, synchronous or asynchronous.
+#: Step of the stop; a function or a coroutine function.
 Step = Callable[[], Awaitable[None] | None]
 
 log = structlog.get_logger("posd.daemon")
@@ -76,7 +76,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
     surroundings = Surroundings()
     output.configure(config.logging.level, surroundings.now)
     os.umask(0o077)
-    # by default it would end the process; a handler follows once there is a certificate to reload
+    # by default the signal would end the process; a handler follows when there is a certificate to reload
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         _give_up_root(config.database.path)
@@ -96,7 +96,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
 
 
 def _why(error: Exception, database: Path) -> str:
-    """Return why posd cannot start. Unusable files of its folder come first, as after a copy by root."""
+    """Return why posd cannot start. Unusable files in its folder come first, for example after a copy by root."""
     closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | tls.TlsError) else []
     if not closed:
         return str(error)
@@ -168,7 +168,7 @@ async def _start(
     daemon.counters.adopt(open_payments, (job.print_job_id for job in open_jobs))
     daemon.reconciler.adopt(open_payments)
     daemon.fleet.remember(*await _stored_of_terminals(store, config.database.path, open_payments))
-    daemon.fleet.network_changed()  # the state of each terminal is unknown: it is probed
+    daemon.fleet.network_changed()  # the state of each terminal is unknown, so posd probes it
     daemon.spooler.adopt(open_jobs)
 
     local = LocalApi(daemon, keys, inherited)
@@ -234,12 +234,12 @@ async def _start(
         await keep(config)
     await daemon.fleet.warm_up()
     give_memory_back()  # frees the memory of the start: about a megabyte
-    gc.freeze()  # permanent objects are excluded from garbage collection, which blocks everything for a moment
+    gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
     gc.enable()
 
 
 def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
-    """Push steps of the stop, in this order; each runs even if an earlier one failed."""
+    """Push the steps of the stop, in this order. Each runs even if an earlier one failed."""
 
     async def do(step: Step) -> None:
         done = step()
@@ -251,7 +251,7 @@ def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
 
 
 def _in_background(stack: AsyncExitStack, name: str, work: Coroutine[Any, Any, None]) -> None:
-    """Run a task until the stop."""
+    """Run a task until the daemon stops."""
     task = asyncio.create_task(work, name=name)
 
     async def cancel() -> None:
@@ -281,14 +281,14 @@ async def _recover(daemon: Daemon) -> tuple[list[Transaction], list[PrintJob]]:
         await tell_restores(store)
         return await payments.recover(store, now), await print_jobs.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
-        # the last three: a row that was damaged on the disk
+        # the last three errors: a row that was damaged on the disk
         raise unusable(daemon.config.database.path, error) from error
 
 
 async def _stored_of_terminals(
     store: Store, path: Path, open_payments: list[Transaction]
 ) -> tuple[dict[str, Trusted], dict[str, Commission]]:
-    """Return where each terminal was trusted last, else the address of its open payment; and the commissions.
+    """Return where each terminal was trusted last, else the address of its open payment. Return the commissions too.
 
     Raise StoreError for an unreadable row.
     """
@@ -305,7 +305,7 @@ async def _close(listeners: list[HttpListener]) -> None:
 
 
 def _told_to_reload(reload: asyncio.Event, on_terminal: bool) -> None:
-    """Reload (SIGHUP); stop if the signal means that posd's own terminal was closed."""
+    """Reload on SIGHUP; stop if posd's own terminal was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
@@ -318,7 +318,9 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
 
 
 def _exception_handler(noise: RejectedTraffic) -> Any:
-    """Return the loop's handler: it counts errors that peers cause, and logs each fault of posd once with its id."""
+    """Return the loop's exception handler. It counts errors that peers cause, and logs each fault of posd once with its
+    id.
+    """
 
     def handle(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = context.get("exception")

@@ -39,7 +39,8 @@ from posd.records.model import Phase
 from posd.storage.connection import schema_version
 
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
-#: Kinds of misuse of the listener by a device. An alert sees no increase of a series that begins with 1.
+#: Kinds of misuse of the listener by a device, present from the start: an alert sees no increase in a series that
+#: begins at 1.
 MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
@@ -47,14 +48,14 @@ log = structlog.get_logger("posd.metrics")
 
 
 class Metrics(msgspec.Struct, eq=False):
-    """Text of all metrics, from the parts of the daemon; `inboxes` by channel."""
+    """Text of all metrics, from the parts of the daemon. `inboxes` by channel."""
 
     daemon: Daemon
     health: HealthChecks
     calls: TransactionCalls
     _figures: DatabaseGauges | None = None
-    #: The same on the wall clock at the start, in seconds since 1970. Prometheus takes another value for another
-    #: process.
+    #: The start on the wall clock of the start, in seconds since 1970. It stays constant, because Prometheus would read
+    #: another value as another process.
     _started_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -65,7 +66,7 @@ class Metrics(msgspec.Struct, eq=False):
         return Response(await self.text(), headers={"content-type": CONTENT_TYPE})
 
     async def serve(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Serve one request of the loopback listener (ASGI): only GET /metrics."""
+        """Serve one request of the loopback listener (ASGI). Only GET /metrics is allowed."""
         if scope["type"] != "http":
             return
         host = dict(scope["headers"]).get(b"host")
@@ -185,7 +186,7 @@ class Metrics(msgspec.Struct, eq=False):
 
 
 def _age(at: str | None, now: datetime) -> float:
-    """Return the age of a time in seconds; 0 for None, and after the clock was set back."""
+    """Return the age of a time in seconds; 0 for None, and for a time in the future."""
     return 0.0 if at is None else max(0.0, round((now - parse_iso(at)).total_seconds(), 3))
 
 
@@ -194,7 +195,7 @@ def _by_word(counts: Mapping[str, float]) -> list[Sample]:
 
 
 def _each(words: Iterable[str], counts: Mapping[str, int]) -> list[Sample]:
-    """Return a value for each word, 0 without a count, and for the words that only the database has."""
+    """Return a value for each word (0 if there is none), and for words that only the database has."""
     return _by_word({**dict.fromkeys(map(str, words), 0), **counts})
 
 
@@ -211,9 +212,9 @@ def _files(database: Path) -> Iterator[Samples]:
 
 # Further outputs of the metrics: a listener on this machine's loopback address, a text file.
 
-#: Most connections of the loopback listener: Prometheus has one.
+#: Most connections of the loopback listener. Prometheus uses one.
 MAX_CONNECTIONS = 8
-#: Most seconds without a request; after a response the connection is closed.
+#: Most seconds without a request. posd closes the connection after a response.
 KEEP_ALIVE_SECONDS = 10.0
 
 
@@ -236,10 +237,10 @@ def metrics_listeners(
 
 
 async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
-    """Write a file for node_exporter regularly, until cancelled. A failure is logged once until a write succeeds.
+    """Write a file for node_exporter regularly, until cancelled. Log a failure once until a write succeeds.
 
-    The text is written under another name, which is then renamed: a reader finds the complete old or new text.
-    node_exporter reads `*.prom` only, as another user.
+    posd writes the text under another name and renames it, so a reader finds a complete text. node_exporter reads
+    `*.prom` only, as another user.
     """
     failing = False
     while True:

@@ -63,7 +63,7 @@ from posd.upkeep.restore_guard import RestoreGuard
 
 #: Most connections of the LAN: many terminals, each with one or two.
 MAX_LAN_CONNECTIONS: Final = limits.LAN_DESCRIPTORS
-#: Seconds after which an idle connection is closed. A terminal sends an event every few seconds of a payment.
+#: Seconds after which an idle connection is closed. During a payment a terminal sends an event every few seconds.
 LAN_KEEP_ALIVE_SECONDS: Final = 15.0
 
 
@@ -171,7 +171,7 @@ class Daemon:
         self.print_operators = PrintOperators(self.parts, self.printing)
 
     def _build_listener(self, listening: socket, callback_urls: CallbackUrls) -> None:
-        """Build the listener that terminals call, on that socket."""
+        """Build the listener for terminals, on that socket."""
         channels = (
             webhooks.transactions(self.inbox, self.config.webhooks.max_body_bytes),
             webhooks.print_jobs(self.print_inbox),
@@ -199,7 +199,7 @@ class Daemon:
 
     def _connect(self) -> None:
         """Register the listeners of changes, in the order in which they are called."""
-        # After each commit, on the loop. The restore guard registers itself once it has compared the witness.
+        # Called after each commit, on the loop. The restore guard registers itself after it has compared the witness.
         hub = self.store.hub
         hub.listen(self.reconciler.changed, TransactionChanged)  # plans the next search
         hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device says it is
@@ -207,17 +207,17 @@ class Daemon:
         hub.listen(self.spooler.changed, PrintJobChanged)  # plans the next poll
         hub.listen(self.presence.changed, TransactionChanged)  # touches the sign of life while payments are open
         hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes
-        # One turn of the loop later.
+        # In the next step of the loop.
         hub.listen_later(self._log_change, TransactionChanged)
         hub.listen_later(print_record.tell, PrintJobChanged)
         hub.listen_later(self.counters.count_payment, TransactionChanged)
         hub.listen_later(self.counters.count_print, PrintJobChanged)
-        # News of a terminal.
-        self.fleet.state.is_open = self.reconciler.is_open  # it keeps its address then
+        # Listeners for events of terminals.
+        self.fleet.state.is_open = self.reconciler.is_open  # the terminal keeps its address while one is open
         self.fleet.listen(self.reconciler.returned, AddressChange.RETURNED)  # searches for its open payments
         self.fleet.listen(self.spooler.returned, AddressChange.RETURNED)  # polls its print jobs
         self.fleet.listen(self.identity_conflicts.probed, AddressChange.PROBED)  # marks its open payments
-        # Changes of this machine: its clock, its certificate, its network.
+        # Listeners for changes of this machine: clock, certificate, network.
         self.clock.listen(self.certificate.look)
         self.certificate.listen(lambda served: self.listener.use_tls(served.context))
         self.interfaces.listen(self.fleet.network_changed)
@@ -225,7 +225,7 @@ class Daemon:
         self.interfaces.listen(self.certificate.look)
 
     def _is_own(self, address: str) -> bool:
-        """Return whether an address is this machine's own, and no terminal runs there."""
+        """Return whether an address is this machine's own and no simulated terminal runs there."""
         own = {item.partition("%")[0] for item in self.interfaces.addresses}
         return address in own and address not in self.fleet.hosts()
 
@@ -242,7 +242,7 @@ class Daemon:
             self.clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
 
     def status_line(self, at: str) -> str:
-        """Return the state of posd in one line, for the service manager; `at`: address of the webhook listener."""
+        """Return the state of posd as one line, for the service manager. `at`: address of the webhook listener."""
         reachable = sum(terminal.reachable is True for terminal in self.fleet)
         words = f"listening on {at}; {reachable} of {len(self.fleet.serials)} terminals reachable"
         if busy := self.reconciler.open_terminals():
@@ -251,7 +251,7 @@ class Daemon:
         return f"{words}; a changed configuration was refused: {refused[0]}" if refused else words
 
     def is_calling(self, identity: str) -> bool:
-        """Return whether a call about an id is open, so that retention skips it."""
+        """Return whether a call about an id is open. Retention then skips the id."""
         return bool(self.parts.outstanding.of(identity)) or self.printing.under_way(identity)
 
 
@@ -267,7 +267,7 @@ def _reconciling(config: Config) -> ReconcileSettings:
 
 
 def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:
-    """Return the files of the webhook listener's certificate; posd renews a certificate that it made."""
+    """Return the files of the webhook listener's certificate. posd renews a certificate that it made."""
     made, given = tls.files(config.database.tls_directory), config.webhooks
     wanted = partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses)
     if given.certificate and given.private_key:

@@ -1,10 +1,10 @@
-"""Watch on whether posd listened while payments were open (see `daemon.downtime`).
+"""Detection of times when posd did not listen while payments were open (see `daemon.downtime`).
 
-The last sign of life must survive a power cut, without a write to the flash for it. Every change of a payment is one,
-in the database. While payments are open and the listener accepts, posd also touches a file every half a minute. Only
-its time changes, and nothing is synced: a touch lost to a power cut makes an absence longer, never shorter. Without
-open payments posd does not wake. An orderly stop touches the file too. The file holds the id of the machine's boot.
-After another boot the clock may be corrected late, so each look computes the length again.
+The last sign of life must survive a power cut, without a sync for it. Every change of a payment in the database is one.
+While payments are open and the listener accepts, posd also touches a file every half minute. Only its time changes. A
+touch lost to a power cut makes the computed absence longer, never shorter. Without open payments the process does not
+wake up. An orderly stop touches the file too. The file holds the id of the machine's boot. After another boot the clock
+may be corrected late, so each check computes the length again.
 
 While posd runs, the boot clock, which includes sleep, shows a suspended machine and a blocked loop. A listener that
 cannot accept counts as absent.
@@ -38,8 +38,8 @@ from posd.storage.writer import WriteTransaction
 BEAT_SECONDS = 30.0
 #: File with the id of this boot (Linux).
 #:
-#: The unit passes the id in the variable to a service without access to the file (ProcSubset=pid). One form has
-#: hyphens, the other has not.
+#: The unit passes the id in this variable to a service without access to the file (ProcSubset=pid). One form has
+#: hyphens, the other has none.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 
@@ -55,9 +55,9 @@ class _Return(msgspec.Struct, frozen=True):
 
 
 class Presence:
-    """Watch on the presence:
+    """Detector of absences.
 
-    `begin` before anything is recorded, `run` as a task, `end` at the close of the listener.
+    Call `begin` before anything is recorded, `run` as a task, and `end` when the listener closes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Presence:
         self.absences = 0
 
     async def begin(self) -> None:
-        """Read what an earlier process left: open payments, last sign of life. Raise StorageUnavailable."""
+        """Read the state that an earlier process left: open payments, last sign of life. Raise StorageUnavailable."""
         self._absence = await self._store.read(_kept)
         opened = await self._store.read(_open)
         newest = await self._store.read(changes.newest_at)
@@ -144,7 +144,7 @@ class Presence:
             self._touch()
 
     async def look(self) -> tuple[Absence, Sequence[str]] | None:
-        """Return the newest absence that still matters, and its unsettled payments."""
+        """Return the newest absence that still has unsettled payments, and those payments."""
         try:
             if self._return is not None:
                 await self._judge(self._return)
@@ -201,7 +201,7 @@ class Presence:
         await self._keep(self._absence)
 
     async def _keep(self, item: Absence | None) -> None:
-        """Store the absence over a restart, or remove it; without the disk, the next restart judges again."""
+        """Store the absence over a restart, or remove it. If the disk fails, the next start computes it again."""
 
         def work(unit: WriteTransaction) -> None:
             marks.clear(unit.db, marks.AWAY)
@@ -236,7 +236,7 @@ class Presence:
             self._opened.set()
 
     def _touch(self) -> None:
-        """Set the time of the file; a full disk is ignored, as only the next start needs the time."""
+        """Set the time of the file. A full disk is ignored, as only the next start needs the time."""
         moment = self._now().timestamp()
         with suppress(OSError):
             os.utime(self._path, (moment, moment))

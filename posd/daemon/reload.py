@@ -1,9 +1,9 @@
 """The configuration in force, and its reload (SIGHUP).
 
-A reload applies terminals, profile, log level, callback address and certificate. A wrong configuration is refused
-completely, and the present one stays in force.
+A reload applies terminals, profile, log level, callback address and certificate. If the configuration has a mistake,
+nothing of it is applied, and the present one stays in force.
 
-A copy of the last configuration that worked is stored, for a start with a mistake in its files. It is used only for the
+posd stores a copy of the last working configuration, for a start with a mistake in the files. It is used only for the
 same file, and only with a state folder from the service manager.
 """
 
@@ -34,19 +34,19 @@ from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
 
-#: Name of the copy in the state folder. It holds the secrets in the configuration.
+#: Name of the copy in the state folder. It holds the secrets of the configuration.
 NAME = "config.last"
 
 
 class KeptFiles(msgspec.Struct, frozen=True):
-    """Texts of the files in their order; `first` is the one that `--config` names."""
+    """Texts of the files in their order. `first` is the file of `--config`."""
 
     first: str
     texts: dict[str, str]
 
 
 def store_copy(config: Config) -> None:
-    """Store a configuration in force, as its files were when they were read. Raise OSError."""
+    """Store a configuration in force, with the texts of its files when they were read. Raise OSError."""
     if (place := _place()) is not None:
         texts = {str(layer.file): layer.text for layer in config.layers.files}
         files.replace(place, msgspec.json.encode(KeptFiles(str(config.layers.first), texts)))
@@ -95,7 +95,7 @@ log = structlog.get_logger("posd.daemon")
 class InForce:
     """The newest loaded configuration, and the refusal of a newer one.
 
-    `refused` is empty without one.
+    `refused` is empty without a refusal.
     """
 
     def __init__(self, config: Config, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
@@ -108,7 +108,7 @@ class InForce:
         self.needs_restart: tuple[str, ...] = ()
 
     def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
-        """Record the problems of a newer configuration, until one is loaded."""
+        """Record the problems of a newer configuration. They stay until a configuration is loaded."""
         self._refused, self.refused = ProcessMoment(self._elapsed), problems
 
     def load(self, config: Config, needs_restart: tuple[str, ...]) -> None:
@@ -123,11 +123,11 @@ class InForce:
 
     @property
     def refused_at(self) -> str:
-        """Time at which the newer one was refused."""
+        """Time at which the newer configuration was refused."""
         return iso(self._refused.at(self._now()))
 
     def check(self) -> Check:
-        """Return the check of the health resource."""
+        """Return the configuration's check in the health report."""
         if not self.refused:
             words = f"loaded at {self.loaded_at}"
             if self.needs_restart:
@@ -144,7 +144,7 @@ class InForce:
         )
 
     def state(self) -> ConfigurationState:
-        """Return its document."""
+        """Return the configuration's document."""
         errors = [ConfigurationError(p.file, p.line, p.key, f"{p.reason}; {p.cure}") for p in self.refused]
         refused = RefusedConfiguration(self.refused_at, errors) if errors else None
         return ConfigurationState(self.loaded_at, refused, list(self.needs_restart))
@@ -157,7 +157,7 @@ def restart_words(keys: tuple[str, ...]) -> str:
 
 @dataclass(eq=False, slots=True)
 class Reloader:
-    """Reload of the configuration. Run `run` as a task; setting `asked` requests a reload."""
+    """Reload of the configuration. Run `run` as a task; set `asked` to request a reload."""
 
     in_force: InForce
     fleet: Fleet
@@ -220,7 +220,7 @@ def needs_restart(running: Config, new: Config) -> tuple[str, ...]:
 
 
 def taken_up(before: Config, new: Config) -> tuple[str, ...]:
-    """Return the changes that apply at once, in words."""
+    """Return the changes that apply at once, as text."""
     old = {terminal.serial: terminal for terminal in before.terminals}
     now = {terminal.serial: terminal for terminal in new.terminals}
     lists = {

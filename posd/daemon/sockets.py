@@ -18,7 +18,7 @@ SOCKET_MODE = 0o660
 
 
 class SocketError(Exception):
-    """Socket that is not available; the message has the reason and the cure."""
+    """Unavailable socket. The message has the reason and the cure."""
 
 
 class NoGroup(SocketError):
@@ -44,7 +44,7 @@ def lock_directory(directory: Path) -> int:
     try:
         if not directory.exists():
             directory.mkdir(parents=True)
-            directory.chmod(0o755)  # tills pass through it to their socket, with any umask
+            directory.chmod(0o755)  # tills need it to reach their socket, whatever the umask
         return files.lock(path)
     except files.LockHeld:
         raise SocketError(
@@ -61,11 +61,11 @@ def lock_directory(directory: Path) -> int:
 class InheritedSockets:
     """Listening sockets that the service manager passed (sd_listen_fds(3)), by path.
 
-    They outlive the daemon: while it restarts, tills wait in their queues.
+    They stay open while the daemon restarts, so tills wait in their queues.
     """
 
     def __init__(self) -> None:
-        """Adopt the passed sockets; no child process inherits them."""
+        """Adopt the passed sockets. No child process inherits them."""
         count = os.environ.pop("LISTEN_FDS", "")
         for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
         os.environ.pop("LISTEN_FDNAMES", None)
@@ -77,7 +77,7 @@ class InheritedSockets:
             self._sockets[os.path.realpath(str(passed.getsockname()))] = passed
 
     def take(self, path: Path, group: str) -> socket.socket | None:
-        """Return the socket of that path, owned by its group if possible; None if it was not passed."""
+        """Return the socket at that path, owned by its group if possible; None if it was not passed."""
         found = self._sockets.pop(os.path.realpath(path), None)
         if found is not None:
             with suppress(OSError, NoGroup):
@@ -85,7 +85,7 @@ class InheritedSockets:
         return found
 
     def close(self) -> None:
-        """Raise SocketError for an unused passed socket: a client of it would wait without end."""
+        """Raise SocketError for an unused passed socket, because its clients would wait without end."""
         if self._sockets:
             names = ", ".join(self._sockets)
             for passed in self._sockets.values():
@@ -108,7 +108,7 @@ def unix_socket(path: Path, group: str) -> socket.socket:
         if path.exists():
             if not stat.S_ISSOCK(path.stat().st_mode):
                 raise FileExistsError(errno.EEXIST, "another file is there")
-            path.unlink()  # left by a killed daemon: the lock shows that none runs
+            path.unlink()  # left by a killed daemon: the lock shows that no daemon runs
         sock.bind(str(path))
         _give(path, gid)
     except OSError as error:

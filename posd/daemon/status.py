@@ -1,6 +1,6 @@
 """State of posd: the checks of its health (GET /health), and all parts in one response (GET /status).
 
-Both work without a readable database.
+Both work if the database is unreadable.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.identity import EDIT, AddressConflict, OpenConflict
 from posd.upkeep.restore_guard import SEEN
 
-#: Instruction after a file of the database was moved under the daemon.
+#: Instruction if a file of the database was moved while posd ran.
 PUT_BACK = (
     RemedyStep("put the same file back under its name: posd goes on by itself"),
     RemedyStep("do not restart posd before that: what is in a file without a name is lost then"),
@@ -65,7 +65,7 @@ PUT_BACK = (
 
 #: Instruction for a full disk.
 FREE = "free the disk"
-#: Seconds between two checks without a request of a client.
+#: Seconds between two checks if no client requests one.
 CHECK_SECONDS = 10.0
 
 log = structlog.get_logger("posd.daemon")
@@ -97,7 +97,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         return checks
 
     async def get_status(self, request: Request) -> Response:
-        """Return the response to `GET /status`; with `check=true`, probe terminals without a recent probe first."""
+        """Return the response to `GET /status`. With `check=true`, first probe terminals without a recent probe."""
         parts, fleet = self.daemon, self.daemon.fleet
         if request.state.query["check"]:
             await fleet.check_stale(PROBE_SECONDS)
@@ -151,7 +151,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             return Check.of("failing", problem.detail, RemedyStep("check the disk of this machine"))
         if store.write_error is not None:
             with suppress(StorageUnavailable, CommitUncertain):
-                await store.write(_probe)  # an idle shop writes nothing that would show the recovery
+                await store.write(_probe)  # a write shows the recovery, because an idle shop writes nothing
         if (moved := store.writer.moved) is not None:
             return Check.of("failing", f"nothing can be recorded: {moved}", *PUT_BACK)
         if store.write_error is not None:
@@ -227,7 +227,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         conflicts = list(found.values())
         if conflicts:
             words = "; ".join(item.what for item in conflicts)
-            # Queries at the other device are still allowed: only starts and aborts are held back.
+            # Searches at the other device are still allowed; only starts and aborts are held back.
             asked = all(item.kind is AddressConflict.SERIAL for item in conflicts)
             sent = "no payment is sent there" if asked else "nothing is sent there"
             return Check.of(
@@ -282,7 +282,7 @@ def _editor(file: Path, serial: str) -> str:
 
 
 def _probe(unit: WriteTransaction) -> None:
-    """Write a row that is never read, as a test: a full disk accepts an empty commit."""
+    """Write a row that is never read, as a test, because a full disk accepts an empty commit."""
     unit.db.execute("DELETE FROM marks WHERE kind = 'probe'")
     unit.db.execute("INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'probe', '')")
 
@@ -305,16 +305,16 @@ def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:
 
 # GET /status.
 
-#: Payments that are searched for the last one of each terminal.
+#: Number of payments that are searched for the last one of each terminal.
 RECENT = 1000
 _FIELDS = "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
-#: The newest of those recorded lately, by terminal: in the order of recording, which no wrong clock changes.
+#: The newest of those recorded lately, by terminal, in the order of recording, which does not depend on the clock.
 _RECENT = (
     f"SELECT terminal, max(rowid) FROM (SELECT rowid, terminal FROM transactions ORDER BY rowid DESC LIMIT {RECENT})"  # noqa: S608
     " GROUP BY terminal"
 )
 _RECORDED = f"{_FIELDS} FROM transactions WHERE rowid = ?"
-#: Of a terminal that none of these is of.
+#: For a terminal without such a payment.
 _LAST = (
     f"{_FIELDS} FROM transactions INDEXED BY transactions_terminal WHERE terminal = ?"
     " ORDER BY created_at DESC, client_transaction_id DESC LIMIT 1"

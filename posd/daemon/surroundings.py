@@ -1,4 +1,4 @@
-"""Environment of the daemon besides its event loop, its files and its variables, injected where it is built."""
+"""Environment of the daemon except its event loop, files and variables. The code that builds the daemon injects it."""
 
 import random
 import socket
@@ -24,7 +24,7 @@ from posd.terminals.interfaces import Interface, Interfaces
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The real environment by default. Each part gets only what it needs.
+    """Its default is the real environment. Each part gets only the functions that it needs.
 
     The event loop provides timers, connections, DNS, threads, processes, signals and the clock of durations
     (`posd.base.clocks.monotonic`).
@@ -35,7 +35,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     #: Seconds since the boot, sleep included; and the start of this process on that clock.
     elapsed: Callable[[], float] = clocks.elapsed
     started: Callable[[], float] = clocks.started
-    #: Returns whether a time service keeps a clock with so many seconds since 1970.
+    #: Returns whether a time service controls a clock that shows this time (seconds since 1970).
     kernel_state: Callable[[float], Kernel] = kernel_state
     #: Returns a random number from 0 to 1, for jitter; never for a secret.
     chance: Callable[[], float] = random.random
@@ -43,17 +43,18 @@ class Surroundings(msgspec.Struct, frozen=True):
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
     #: Binds a Unix socket for a group, "" for the daemon's own. Raise SocketError.
     unix_socket: Callable[[Path, str], socket.socket] = sockets.unix_socket
-    #: Raise the limit of file descriptors to this, if allowed; return the limit in force.
+    #: Raises the limit of file descriptors to this, if allowed; returns the limit in force.
     descriptors: Callable[[int], int] = sockets.descriptors
     #: Returns the present network interfaces. Raise OSError if the system does not report them.
     snapshot: Callable[[], frozenset[Interface]] = interfaces.snapshot
-    #: Yields at once, and after possible changes. Raise OSError at the first step if the system does not report them.
+    #: Yields at once, and after each possible change. Raise OSError at the first step if the system does not report
+    #: changes.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
     #: Reports files that appear or vanish in a folder.
     watch_folder: FolderWatch = open_files.watch_folder
-    #: Addresses of this machine for its certificate.
+    #: Returns addresses of this machine for its certificate.
     local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
     #: Returns this machine's address on the route to a terminal's base URL. Raise Problem terminal_offline.
     facing: Callable[[str], Awaitable[str]] = callback_urls.facing
-    #: Makes the receiver of announcements; its last argument is the wall clock.
+    #: Makes the receiver of announcements. Its last argument is the wall clock.
     discovery: Callable[[DiscoveryConfig, Fleet, Interfaces, Callable[[], datetime]], Discovery] = Discovery

@@ -1,4 +1,6 @@
-"""Notices for the service manager (sd_notify(3)): readiness, status and signs of life; none without it."""
+"""Notifications for the service manager (sd_notify(3)): readiness, status and signs of life. Without a manager they do
+nothing.
+"""
 
 import asyncio
 import hashlib
@@ -18,7 +20,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.storage.errors import StorageUnavailable
 from posd.tls import ServingContext, server_hostname
 
-#: Seconds between two calls of posd to its own webhook listener, until one succeeds.
+#: Seconds between two test calls of the webhook listener, until one succeeds.
 ANSWER_RETRY_SECONDS = 1.0
 #: Id that no payment has: a call with it has no effect.
 NO_PAYMENT = "00000000-0000-0000-0000-000000000000"
@@ -30,7 +32,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bou
 log = structlog.get_logger("posd.daemon")
 
 
-#: Values that the service manager has not accepted yet: the newest of each name.
+#: Newest value of each name that the service manager has not accepted yet.
 _unsent: dict[str, str] = {}
 
 
@@ -38,8 +40,8 @@ def notify(**state: str) -> bool:
     """Send values to the service manager, as in `notify(READY="1", STATUS="listening")`; return whether it accepted
     them.
 
-    A line feed in a value would begin another assignment, so each value is one line. A full socket is not waited for:
-    the next call sends the rest.
+    Each value is written as one line, because a line feed would begin another assignment. posd does not wait for a full
+    socket; the next call sends the rest.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -59,13 +61,13 @@ def notify(**state: str) -> bool:
                 log.warning("manager.not_reading", detail=", ".join(_unsent))
             return False
         except OSError:
-            pass  # the manager is gone; the daemon continues
+            pass  # the manager is gone; the daemon goes on
     _unsent.clear()
     return True
 
 
 async def until_it_answers(host: str, port: int, certificate: ServedCertificate, urls: CallbackUrls) -> None:
-    """Wait until the webhook listener responds to a terminal's call: posd is not ready before."""
+    """Wait until the webhook listener replies to a terminal's call. Before that posd is not ready."""
     path = urls.path(Channel.TRANSACTION, NO_PAYMENT)
     told = None
     while (trouble := await _trouble(host, port, certificate.served, path)) is not None:
@@ -82,11 +84,11 @@ async def until_it_answers(host: str, port: int, certificate: ServedCertificate,
 
 
 async def _trouble(host: str, port: int, served: ServingContext, path: str) -> str | None:
-    """Call the listener; return the fault of its response in words, or None.
+    """Call the listener. Return the fault of its response as text, or None.
 
     `path` is an authentic callback address. The call is a GET, with the response 405 and no effect.
     """
-    context = tls_contexts.unverified_client()  # the certificate is compared: exactly this one is accepted
+    context = tls_contexts.unverified_client()  # only exactly this certificate is accepted
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             at = _LOOPBACK.get(host, host)
@@ -98,7 +100,7 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
                 writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode("ascii"))
                 status = await reader.readline()
             finally:
-                with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a closed transport raises it
+                with suppress(AttributeError):  # Python 3.11.2 (Debian 12) raises it for a closed transport
                     writer.transport.abort()
     except TimeoutError:
         return f"no answer within {ANSWER_SECONDS:g} s"
@@ -109,12 +111,12 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
 
 # Signs of life (WatchdogSec= in the unit).
 #
-# Each requires that the event loop runs and the committing thread replies. If either hangs, systemd ends posd and
-# starts it again, and open payments continue. A disk that never completes a commit is such a hang.
+# Each sign requires that the event loop runs and the committing thread replies. If one of them hangs, systemd ends posd
+# and starts it again, and open payments continue. A disk that never completes a commit is such a hang.
 
-#: Signs within the required time, so that a slow disk may delay one.
+#: Signs sent within the required time, so that a slow disk may delay one.
 SIGNS = 3
-#: Seconds between two status notices without a watchdog.
+#: Seconds between two status notifications without a watchdog.
 STATUS_SECONDS = 30.0
 #: Seconds to the next attempt if the service manager did not accept the last one.
 RETRY_SECONDS = 1.0
@@ -131,7 +133,7 @@ def watchdog_pause() -> float | None:
 
 
 async def run_watchdog(alive: Callable[[], Awaitable[None]], status: Callable[[], str]) -> None:
-    """Send signs of life until cancelled, each after `alive` has returned, and the status in words."""
+    """Send signs of life and the status text until cancelled, each after `alive` has returned."""
     seconds = watchdog_pause()
     while seconds is not None:
         try:

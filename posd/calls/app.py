@@ -213,7 +213,7 @@ class LocalApp:
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
-            by_path.setdefault(call[0].path, {})[call[0].method] = call
+            by_path.setdefault(call.route.path, {})[call.route.method] = call
         self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -263,11 +263,11 @@ class LocalApp:
 
         Processes take turns. A process has no page read and encoded while it has too many unread bytes.
         """
-        (route, handler), request = self._find(scope)
-        queue = self._turns_of_pages if route.pages else self._turns
+        call, request = self._find(scope)
+        queue = self._turns_of_pages if call.route.pages else self._turns
         async with queue.turn(scope["state"].get("sender")):
-            with held.page() if route.pages else nullcontext():
-                response = await handler(request)
+            with held.page() if call.route.pages else nullcontext():
+                response = await call.handler(request)
             return await _finished(response, held)
 
     def _find(self, scope: Any) -> tuple[BoundRoute, Request]:
@@ -277,7 +277,7 @@ class LocalApp:
         call = methods.get("GET" if method == "HEAD" else method)
         if call is None:
             raise NotAllowed(method, ", ".join(sorted(methods)))
-        state, route = scope["state"], call[0]
+        state, route = scope["state"], call.route
         if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)

@@ -85,8 +85,11 @@ class Route(msgspec.Struct, frozen=True, dict=True):
         return (*ALWAYS, *(("forbidden",) if self.admin else ()), *self.codes)
 
 
-#: A row and its handler.
-BoundRoute = tuple[Route, Handler]
+class BoundRoute(msgspec.Struct, frozen=True):
+    """A row and its handler."""
+
+    route: Route
+    handler: Handler
 
 
 def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]:
@@ -94,5 +97,5 @@ def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]
     calls = []
     for route in routes:
         (handler,) = (getattr(item, route.name) for item in handlers if hasattr(item, route.name))
-        calls.append((route, handler))
+        calls.append(BoundRoute(route, handler))
     return tuple(calls)

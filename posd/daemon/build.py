@@ -107,7 +107,7 @@ class LocalApi:
         places = limits.places(daemon.surroundings.descriptors(limits.DESCRIPTORS))
         in_flight = quotas.in_flight
         app = LocalApp(calls, in_flight)
-        feed = LocalApp(tuple(call for call in calls if call[0].feed), in_flight, NOT_ON_THE_FEED_SOCKET)
+        feed = LocalApp(tuple(call for call in calls if call.route.feed), in_flight, NOT_ON_THE_FEED_SOCKET)
         doors = [
             (app, api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
             (app, api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),

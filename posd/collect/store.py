@@ -15,7 +15,7 @@ from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMes
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
 #: Version of the tables of this program; a file in `tables` makes each version from the one before.
-VERSION = 4
+VERSION = 5
 #: Advisory lock for changes of the tables; any number.
 LOCK = 0x706F7364
 #: Most databases of one lane; each restore makes one. A late one reorders all data of the lane.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from posd.base.times import iso
 from posd.collect import collector as metrics
 from posd.collect import questions
 from posd.collect.reading import LaneMessage
@@ -192,3 +193,15 @@ async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
     for number, case in enumerate(VECTORS):
         expected = None if case["counted"] is None else (case["kind"], case["counted"])
         assert counted.get(f"{number}-{len(case['rows']) - 1}") == expected, case["about"]
+
+
+MOMENTS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "moments.json").read_text())
+
+
+async def test_the_view_counts_a_payment_on_the_day_of_the_report(store: CollectorStore) -> None:
+    asked = datetime(2026, 11, 20, 4, 59, 50, tzinfo=UTC)  # ten seconds before midnight in Guayaquil
+    for case in MOMENTS:
+        moments = (case["occurred_at"], asked, asked + timedelta(seconds=30))
+        found = await (await store.connection.execute("SELECT posd.counts_at(%s, %s, %s)", moments)).fetchone()
+        assert found is not None
+        assert iso(found[0].astimezone(UTC)) == (case["counts_at"] or iso(asked)), case

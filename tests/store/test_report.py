@@ -1,6 +1,7 @@
 """The report on any payments: exact, by currency, each payment in exactly one place."""
 
 import asyncio
+import json
 import sqlite3
 import threading
 from collections import defaultdict
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posd.base.times import iso
 from posd.clock.clock import Stretch
 from posd.payments import report
 from posd.payments.counting import Section
@@ -28,6 +30,7 @@ from tests.support.slow import examples
 from tests.support.tables import there
 
 ZONE = ZoneInfo("America/Guayaquil")
+MOMENTS: list[dict[str, str | None]] = json.loads((Path(__file__).parents[1] / "vectors" / "moments.json").read_text())
 DAY = date(2026, 11, 20)
 SPAN = days_of(DAY, DAY, ZONE)
 NOON = datetime(2026, 11, 20, 17, 0, tzinfo=UTC)
@@ -216,6 +219,14 @@ def test_the_terminal_says_when_as_far_as_its_clock_can_be_right(shop: Book, wor
     row = one(shop)
     assert datetime.fromisoformat(row.at) == (NOON + word if by == "terminal" else NOON)
     assert (row.at_by, row.clock_wrong) == (by, by == "posd")
+
+
+@pytest.mark.parametrize("case", MOMENTS, ids=lambda case: repr(case["occurred_at"]))
+def test_the_terminal_says_when_in_any_iso_8601_time(shop: Book, case: dict[str, str | None]) -> None:
+    asked = datetime(2026, 11, 20, 4, 59, 50, tzinfo=UTC)
+    shop.put(1, asked, occurred_at=case["occurred_at"], seconds=D(30))
+    (row,) = reported(shop, days_of(DAY - timedelta(days=1), DAY, ZONE), NOON).payments
+    assert row.at == (case["counts_at"] or iso(asked))
 
 
 def test_what_came_days_late_counts_when_it_happened(shop: Book) -> None:

@@ -12,15 +12,14 @@ The last row is this simulator's choice, because the terminal API does not defin
 unpromised retry loses the event here, not in a shop.
 
 A terminal preserves the order of a transaction's events. An unruly network does not, and delivers some of them twice
-(see `Sender._run_unruly`). Only delivery at least once is promised (terminal API, Delivery).
+(see `Sender._detoured`). Only delivery at least once is promised (terminal API, Delivery).
 """
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -32,20 +31,17 @@ from posd.simulator.clock import Clock, cancel
 from posd.simulator.ledger import Journal, Ledger
 from posd.simulator.wire import SettingsError
 
-
-class AttemptLost(StrEnum):
-    """Attempt without an HTTP status; the word appears in the ledger."""
-
-    TIMEOUT = "timeout"
-    RESET = "connection_reset"
-    DNS = "dns_failure"
-    #: Refused or without a route: the consumer is away. The terminal API does not list it; it counts as a lost
-    #: connection.
-    UNREACHABLE = "unreachable"
-    #: The receiver's certificate is not trusted: nothing was sent. The terminal API does not list it.
-    TLS = "tls_failure"
-
-
+#: Attempt without an HTTP status; the word appears in the ledger.
+AttemptLost = Literal[
+    "timeout",
+    "connection_reset",
+    "dns_failure",
+    # Refused or without a route: the consumer is away. The terminal API does not list it; it counts as a lost
+    # connection.
+    "unreachable",
+    # The receiver's certificate is not trusted: nothing was sent. The terminal API does not list it.
+    "tls_failure",
+]
 #: The HTTP status, or the kind of loss.
 Outcome = int | AttemptLost
 #: Attempts per event (terminal API, Delivery).
@@ -132,7 +128,7 @@ class Poster:
         """
         with self._clock.held():
             outcome = await self._attempt(self._distrustful if distrusted else self._client, url, body)
-        if outcome is AttemptLost.TIMEOUT:
+        if outcome == "timeout":
             await self._clock.make_up(self._timeout)
         return outcome
 
@@ -143,7 +139,7 @@ class Poster:
 
     async def _attempt(self, client: httpx2.AsyncClient, url: str, body: bytes) -> Outcome:
         if self.offline:
-            return AttemptLost.UNREACHABLE
+            return "unreachable"
         opened = []
 
         async def keep(name: str, info: Mapping[str, Any]) -> None:
@@ -157,11 +153,11 @@ class Poster:
                 async with client.stream("POST", url, content=body, extensions=watch) as response:
                     return response.status_code
         except (TimeoutError, httpx2.TimeoutException):
-            return AttemptLost.TIMEOUT
+            return "timeout"
         except httpx2.ConnectError as error:
             return _why_not_connected(error)
         except httpx2.HTTPError:
-            return AttemptLost.RESET
+            return "connection_reset"
         finally:
             for connection in opened:  # the client leaves it open if it is canceled in the TLS handshake
                 await connection.aclose()
@@ -181,12 +177,12 @@ def _client(tls: ssl.SSLContext) -> httpx2.AsyncClient:
 def _why_not_connected(error: BaseException) -> AttemptLost:
     causes = list(_causes(error))
     if any(isinstance(cause, HANDSHAKE_BROKEN_OFF) for cause in causes):
-        return AttemptLost.RESET
+        return "connection_reset"
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return AttemptLost.TLS
+        return "tls_failure"
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return AttemptLost.DNS
-    return AttemptLost.UNREACHABLE
+        return "dns_failure"
+    return "unreachable"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -207,7 +203,7 @@ class QueuedEvent:
     attempts: int = 0
     #: A moment of the terminal's clock, valid over a restart; None before the first attempt.
     first_attempt_at: float | None = None
-    #: It was delivered, or started before, and waits for one more delivery.
+    #: It is one more delivery of an event.
     again: bool = False
     #: It is not ordered with the other events of its transaction.
     alone: bool = False
@@ -232,7 +228,8 @@ class QueuedEvent:
 class Queue:
     """Waiting events by transaction, each in the order of `put`.
 
-    Each line of the file is one change: `put`, `attempt`, `again` or `done`. The file is emptied when nothing waits.
+    Each line of the file is one change: an item as it is (`put`), or its removal (`done`). The file is emptied when
+    nothing waits.
     """
 
     def __init__(self, path: Path) -> None:
@@ -245,13 +242,9 @@ class Queue:
         except BlockingIOError as error:
             self._journal.close()
             raise SettingsError(f"{path} is in use by another simulator: stop it, or choose another --state") from error
-        self._journal.replay(lambda line: self._apply(wire.decode(line)))
+        self._journal.replay(lambda line: self._apply(**wire.decode(line)))
         if not self._lanes:
             self._journal.empty()
-
-    def transactions(self) -> list[str]:
-        """Return the transactions with waiting items."""
-        return list(self._lanes)
 
     def items(self) -> Iterator[QueuedEvent]:
         """Return all waiting items, each transaction's in the order of `put`."""
@@ -264,21 +257,23 @@ class Queue:
 
     def put(self, item: QueuedEvent) -> QueuedEvent:
         """Append an item to its transaction's lane; return it with its number."""
-        number = self._next
-        self._record({"op": "put", **asdict(item), "number": number})
-        return self._lanes[item.client_transaction_id][number]
+        item.number = self._next
+        self._keep(item)
+        self._record(item)
+        return item
 
     def attempted(self, item: QueuedEvent, *, at: float) -> None:
         """Count an attempt that begins at `at`, a moment of the terminal's clock."""
-        self._record(_change("attempt", item) | {"at": at})
-
-    def again(self, item: QueuedEvent) -> None:
-        """Queue a delivered item for one more delivery, with a new count of attempts."""
-        self._record(_change("again", item))
+        item.attempts += 1
+        if item.first_attempt_at is None:
+            item.first_attempt_at = at
+        self._record(item)
 
     def done(self, item: QueuedEvent) -> None:
         """Remove an item: delivered or given up."""
-        self._record(_change("done", item))
+        self._forget(item.client_transaction_id, item.number)
+        change = {"op": "done", "client_transaction_id": item.client_transaction_id, "number": item.number}
+        self._journal.append(change)
         if not self._lanes:
             self._journal.empty()
 
@@ -286,31 +281,29 @@ class Queue:
         """Close the journal; waiting items stay in it."""
         self._journal.close()
 
-    def _record(self, change: dict[str, Any]) -> None:
-        self._apply(change)
-        self._journal.append(change)
+    def _record(self, item: QueuedEvent) -> None:
+        self._journal.append({"op": "put", **asdict(item)})
 
-    def _apply(self, change: dict[str, Any]) -> None:
-        transaction, number = change["client_transaction_id"], change["number"]
-        match change["op"]:
+    def _apply(self, op: str, **change: Any) -> None:
+        match op:
             case "put":
-                item = QueuedEvent(**{name: value for name, value in change.items() if name != "op"})
+                item = QueuedEvent(**change)
                 item.first_attempt_at, item.due = _moment(item.first_attempt_at), _moment(item.due)
-                self._lanes.setdefault(transaction, {})[number] = item
-                self._next = number + 1
-            case "attempt":
-                item = self._lanes[transaction][number]
-                item.attempts += 1
-                if item.first_attempt_at is None:
-                    item.first_attempt_at = float(change["at"])
-            case "again":
-                item = self._lanes[transaction][number]
-                item.again, item.attempts, item.first_attempt_at = True, 0, None
+                self._keep(item)
             case "done":
-                lane = self._lanes[transaction]
-                del lane[number]
-                if not lane:
-                    del self._lanes[transaction]
+                self._forget(**change)
+            case _:
+                raise ValueError(f"{op} is no change of this version")
+
+    def _keep(self, item: QueuedEvent) -> None:
+        self._lanes.setdefault(item.client_transaction_id, {})[item.number] = item
+        self._next = max(self._next, item.number + 1)
+
+    def _forget(self, client_transaction_id: str, number: int) -> None:
+        lane = self._lanes[client_transaction_id]
+        del lane[number]
+        if not lane:
+            del self._lanes[client_transaction_id]
 
 
 def _moment(value: Any) -> float | None:
@@ -318,15 +311,10 @@ def _moment(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _change(op: str, item: QueuedEvent) -> dict[str, Any]:
-    return {"op": op, "client_transaction_id": item.client_transaction_id, "number": item.number}
-
-
 class Sender:
     """Sender with the delivery policy: persistent, in order within a transaction, transactions independent.
 
-    Each transaction has a lane. An event marked `alone` has its own lane. So has each event of an unruly sender, which
-    keeps no order: some events are delayed, some arrive twice.
+    Each transaction has a lane. An event marked `alone` has its own lane. So has each event of an unruly sender.
 
     Source: terminal API, Delivery.
     """
@@ -351,7 +339,8 @@ class Sender:
 
     def submit(self, item: QueuedEvent) -> None:
         """Queue an event; it is in the file on return, and sent soon after."""
-        self._send(self._queue.put(item))
+        for each in self._detoured(item) if self._unruly else [item]:
+            self._send(self._queue.put(each))
 
     def pause(self) -> None:
         """Stop attempts, as without a network; a running one ends normally.
@@ -371,43 +360,39 @@ class Sender:
 
     def _send(self, item: QueuedEvent) -> None:
         """Start the lane of an item: its transaction's, or its own without order."""
-        lane = item.number if self._unruly or item.alone else item.client_transaction_id
+        lane = item.number if item.alone else item.client_transaction_id
         if lane in self._lanes:
             return
         self._lanes[lane] = asyncio.create_task(self._run(lane, item))
 
     async def _run(self, lane: str | int, item: QueuedEvent) -> None:
         try:
-            if self._unruly:
-                await self._run_unruly(item)
-            elif item.alone:
+            if item.alone:
                 await self._deliver(item)
-                self._queue.done(item)
             else:
-                await self._run_lane(item.client_transaction_id)
+                while (first := self._queue.first(item.client_transaction_id)) is not None:
+                    await self._deliver(first)
         finally:
             del self._lanes[lane]
 
-    async def _run_lane(self, transaction: str) -> None:
-        while (item := self._queue.first(transaction)) is not None:
-            await self._deliver(item)
-            self._queue.done(item)
-
-    async def _run_unruly(self, item: QueuedEvent) -> None:
+    def _detoured(self, item: QueuedEvent) -> list[QueuedEvent]:
+        """Return an event as an unruly network delivers it: late, in no order, and some of them twice."""
         rng = Random(f"{self._seed}/{item.event_id}/detour")  # noqa: S311 - reproducible, not secret
         delay, arrives_twice = rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE
-        again_after = rng.uniform(0, AGAIN_SECONDS)
-        if not item.again:
-            await self._clock.sleep(delay)
-            if await self._deliver(item) and arrives_twice:
-                self._queue.again(item)
-        if item.again:
-            await self._clock.sleep(again_after)
-            await self._deliver(item)
+        again = delay + rng.uniform(0, AGAIN_SECONDS)
+        due, due_again = (max(item.due or 0.0, self._clock.after(seconds)) for seconds in (delay, again))
+        first = replace(item, alone=True, due=due)
+        return [first, replace(first, again=True, due=due_again)] if arrives_twice else [first]
+
+    async def _deliver(self, item: QueuedEvent) -> None:
+        """Attempt an item until it is delivered or given up, and remove it."""
+        reason = await self._attempt(item)
+        if reason is not None:
+            self._ledger.add("dropped", **item.named, reason=reason)
         self._queue.done(item)
 
-    async def _deliver(self, item: QueuedEvent) -> bool:
-        """Deliver an item; return True when delivered, False when given up."""
+    async def _attempt(self, item: QueuedEvent) -> DropReason | None:
+        """Attempt an item until it is delivered; return why it is given up, or None."""
         jitter = Random(f"{self._seed}/{item.event_id}/{item.attempts}")  # noqa: S311 - reproducible, not secret
         if item.due is not None:
             await self._clock.sleep(self._clock.until(item.due))
@@ -415,8 +400,7 @@ class Sender:
             await self._connected.wait()
             gone = self._gone(item)  # expired before a restart, or without the network
             if gone is not None:
-                self._drop(item, gone)
-                return False
+                return gone
             began = self._clock.now()
             self._queue.attempted(item, at=began)  # recorded before the attempt: a kill in between does not repeat it
             outcome = await self._poster.post(item.url, item.body.encode(), distrusted=item.distrusted)
@@ -433,20 +417,12 @@ class Sender:
                 result=outcome,
                 retry_in_seconds=round(decision, 3) if isinstance(decision, float) else None,
             )
-            match decision:
-                case None:
-                    return True
-                case float():
-                    await self._clock.sleep(decision)
-                case reason:
-                    self._drop(item, reason)
-                    return False
+            if not isinstance(decision, float):
+                return decision
+            await self._clock.sleep(decision)
 
     def _gone(self, item: QueuedEvent) -> DropReason | None:
         """Return why no further attempt is allowed, or None."""
         if item.first_attempt_at is None:
             return None
         return exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
-
-    def _drop(self, item: QueuedEvent, reason: DropReason) -> None:
-        self._ledger.add("dropped", **item.named, reason=reason)

@@ -13,8 +13,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
-import msgspec
-
 from posd.simulator import wire
 from posd.simulator.wire import BY_NAME, AmountUnit, Processed, Refused, SettingsError, SimulatedOperation
 
@@ -263,65 +261,12 @@ def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
 # State of a terminal over restarts: finals of its payments, approvals for references.
 
 
-class Final(msgspec.Struct, frozen=True):
-    """One line: the operation's name, the reference of its request (or None), the final event."""
-
-    operation: str
-    transaction_reference: str | None
-    event: msgspec.Raw
-
-
-class Record:
-    """Final events by transaction, and the data of a search; ids are compared without case.
-
-    Each line of the file is the end of a payment, whether or not its request asked for events. It is the truth about
-    the money: it is written before a final is reported anywhere. It holds the final event (terminal API, Events) byte
-    for byte as delivered. It also has the operation and its original, which some final events lack.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no record."""
-        self._newest: dict[str, bytes] = {}
-        #: Approvals that a request can reference.
-        self.approvals = Approvals()
-        self._journal = Journal(path)
-        self._journal.replay(lambda line: self._note(*_read_final(line)))
-
-    def add(self, final: Final, event: dict[str, Any]) -> None:
-        """Record a final, with its decoded event; it is in the file on return."""
-        self._journal.append(final)
-        self._note(final, event)
-
-    def newest(self, client_transaction_id: str) -> bytes | None:
-        """Return the last final event of a transaction, or None."""
-        return self._newest.get(client_transaction_id.lower())
-
-    def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield all final events from the file, oldest first, each with its operation's name."""
-        return ((final.operation, event) for final, event in self._journal.read(_read_final))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._journal.close()
-
-    def _note(self, final: Final, event: dict[str, Any]) -> None:
-        self._newest[event["client_transaction_id"].lower()] = bytes(final.event)
-        if "raw_response" in event:
-            self.approvals.add(_approval(final, event))
-
-
-def _read_final(line: bytes) -> tuple[Final, dict[str, Any]]:
-    final = msgspec.json.decode(line, type=Final)
-    return final, wire.decode(bytes(final.event))
-
-
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Approved operation; `original` is the reference of its request, if any."""
+    """Approved operation: its row, its reference, its amount."""
 
     operation: SimulatedOperation
     reference: str
-    original: str | None
     amount: Processed
 
 
@@ -333,38 +278,53 @@ class _Chain:
     done: set[str] = field(default_factory=set)
 
 
-class Approvals:
-    """Approvals by reference, and the operations that are still possible; references are compared without case.
+class Record:
+    """Final events by transaction, and approvals by reference; ids and references are compared without case.
 
-    The real refusals are not published: these rules are the simulator's own. They are strict, so that a caller with
-    mixed-up references fails here, not at a real acquirer.
-
-    | what is refused                                                           | code                           |
-    | ------------------------------------------------------------------------- | ------------------------------ |
-    | a reference that no approval of this terminal has                         | UNKNOWN_REFERENCE              |
-    | an approval to which the operation is not done (its `originals`)          | REFERENCE_DOES_NOT_FIT         |
-    | one to which something was done that rules it out (its `not_after`)       | ALREADY_ and that one's `done` |
-    | one that a re-authorization has replaced, but the first one for a further | REFERENCE_SUPERSEDED           |
-    | re-authorization                                                          |                                |
+    Each line of the file is the end of a payment, whether or not its request asked for events. It is the truth about
+    the money: it is written before a final is reported anywhere. It holds the final event as delivered (terminal API,
+    Events). It also has the operation and its original (`transaction_reference`), which some final events lack.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no record."""
+        self._newest: dict[str, dict[str, Any]] = {}
         self._chains: dict[str, _Chain] = {}
+        self._journal = Journal(path)
+        self._journal.replay(lambda line: self._note(**wire.decode(line)))
 
-    def add(self, approval: Approval) -> None:
-        """Add an approval that `original` has allowed."""
-        original = None if approval.original is None else self._chains.get(approval.original.lower())
-        if original is not None:
-            original.done.add(approval.operation.name)
-        if original is not None and approval.operation.renews:
-            original.approvals.append(approval)
-            chain = original
-        else:
-            chain = _Chain([approval])
-        self._chains[approval.reference.lower()] = chain
+    def add(self, operation: str, transaction_reference: str | None, event: dict[str, Any]) -> None:
+        """Record the final event of an operation; it is in the file on return."""
+        self._journal.append({"operation": operation, "transaction_reference": transaction_reference, "event": event})
+        self._note(operation, transaction_reference, event)
+
+    def newest(self, client_transaction_id: str) -> bytes | None:
+        """Return the last final event of a transaction, or None."""
+        event = self._newest.get(client_transaction_id.lower())
+        return None if event is None else wire.encode(event)
+
+    def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield all final events from the file, oldest first, each with its operation's name."""
+        return ((final["operation"], final["event"]) for final in self._journal.read(wire.decode))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
 
     def original(self, operation: SimulatedOperation, reference: str) -> Approval:
-        """Return the approval that an operation references. Raise Refused (422), see the table above."""
+        """Return the approval that an operation references. Raise Refused (422).
+
+        The real refusals are not published: these rules are the simulator's own. They are strict, so that a caller with
+        mixed-up references fails here, not at a real acquirer.
+
+        | what is refused                                                         | code                           |
+        | ----------------------------------------------------------------------- | ------------------------------ |
+        | a reference that no approval of this terminal has                       | UNKNOWN_REFERENCE              |
+        | an approval to which the operation is not done (its `originals`)        | REFERENCE_DOES_NOT_FIT         |
+        | one to which something was done that rules it out (its `not_after`)     | ALREADY_ and that one's `done` |
+        | one that a re-authorization has replaced, but the first one for a       | REFERENCE_SUPERSEDED           |
+        | further re-authorization                                                |                                |
+        """
         chain = self._chains.get(reference.lower())
         if chain is None:
             raise _refused("UNKNOWN_REFERENCE", f"transaction_reference {reference} is of no approval here")
@@ -390,11 +350,23 @@ class Approvals:
             )
         return original
 
+    def _note(self, operation: str, transaction_reference: str | None, event: dict[str, Any]) -> None:
+        self._newest[event["client_transaction_id"].lower()] = event
+        raw = event.get("raw_response")
+        if raw is not None:
+            amount = Processed(event["operation"]["amount"], raw["authorized_amount"])
+            self._approve(Approval(BY_NAME[operation], raw["transaction_reference"], amount), transaction_reference)
 
-def _approval(final: Final, event: dict[str, Any]) -> Approval:
-    raw = event["raw_response"]
-    amount = Processed(event["operation"]["amount"], raw["authorized_amount"])
-    return Approval(BY_NAME[final.operation], raw["transaction_reference"], final.transaction_reference, amount)
+    def _approve(self, approval: Approval, reference: str | None) -> None:
+        """Add an approval of an operation on `reference`, if any, which `original` has allowed."""
+        chain = None if reference is None else self._chains.get(reference.lower())
+        if chain is not None:
+            chain.done.add(approval.operation.name)
+        if chain is not None and approval.operation.renews:
+            chain.approvals.append(approval)
+        else:
+            chain = _Chain([approval])
+        self._chains[approval.reference.lower()] = chain
 
 
 def _refused(code: str, message: str) -> Refused:

@@ -10,12 +10,10 @@ from enum import StrEnum
 from random import Random
 from typing import Any, assert_never
 
-import msgspec
-
 from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import QueuedEvent
-from posd.simulator.ledger import Final, Ledger, Record
+from posd.simulator.ledger import Ledger, Record
 from posd.simulator.messages import EventData, ReceivedStart, changed
 from posd.simulator.network import NotPossible
 from posd.simulator.scenario import (
@@ -349,9 +347,8 @@ class PaymentRun:
         payment.sent = payment.sent or status in SENT
         if status in FINALS:
             payment.final = payment.newest
-            final = Final(start.operation.name, start.transaction_reference, msgspec.Raw(payment.newest))
-            parts.record.add(final, body)
-            parts.ledger.add_final(final.operation, body)
+            parts.record.add(start.operation.name, start.transaction_reference, body)
+            parts.ledger.add_final(start.operation.name, body)
         return body
 
     def _now(self) -> str:

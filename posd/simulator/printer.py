@@ -19,7 +19,7 @@ from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Journal, Ledger
 from posd.simulator.messages import Answer, claims, invalid, is_web_address, plain, read_object, refusal
-from posd.simulator.scenario import CHOICE, ENDS, Call, PrintScenario, Reply, ScenarioPrintStatus, draw, prints
+from posd.simulator.scenario import CHOICE, ENDS, Call, PrintScenario, PrintStatus, Reply, draw, prints
 from posd.simulator.settings import Settings
 from posd.simulator.wire import AccessMode, Refused
 
@@ -59,7 +59,7 @@ class Job:
     webhook_url: str | None
     name: str
     document: Any
-    status: ScenarioPrintStatus = ScenarioPrintStatus.PENDING
+    status: PrintStatus = "PENDING"
     #: Time of its end, in the ledger's format.
     ended_at: str | None = None
     #: Set after the last call of its webhook.
@@ -74,11 +74,11 @@ class Job:
         """Return the fields of a webhook or a query (terminal API, Printing)."""
         said = {
             "printJobId": self.print_job_id,
-            "status": self.status.value,
+            "status": self.status,
             "externalReference": self.external_reference,
         }
         fault = self.scenario.fault
-        if self.status is ScenarioPrintStatus.FAILED and fault is not None:
+        if self.status == "FAILED" and fault is not None:
             said |= {"errorCode": fault.code, "errorMessage": fault.message}
         return said
 
@@ -117,7 +117,7 @@ class PrintRecord:
         self._write(job, {"op": "taken", **request})
         self._add(job)
 
-    def enter(self, job: Job, status: ScenarioPrintStatus) -> None:
+    def enter(self, job: Job, status: PrintStatus) -> None:
         """Set the state of a job."""
         at = wire.timestamp() if status in ENDS else None
         self._write(job, {"op": "state", "slip": job.slip, "status": status, "at": at})
@@ -141,7 +141,7 @@ class PrintRecord:
             self._add(job)
         else:
             job = self._jobs[change["slip"]]
-            job.status, job.ended_at = ScenarioPrintStatus(change["status"]), change["at"]
+            job.status, job.ended_at = change["status"], change["at"]
 
 
 class Printer:
@@ -281,7 +281,7 @@ class Printer:
         scenario = job.scenario
         rng = self._random(job.print_job_id, "print")
         await self._clock.sleep(draw(PICK_UP, rng))
-        self._enter(job, ScenarioPrintStatus.IN_PROGRESS)
+        self._enter(job, "IN_PROGRESS")
         match scenario.jam:
             case "for-ever":
                 return
@@ -289,13 +289,13 @@ class Printer:
                 self._paper.clear()
                 await self._paper.wait()
         await self._clock.sleep(draw(scenario.takes, rng))
-        self._enter(job, ScenarioPrintStatus.COMPLETED if scenario.fault is None else ScenarioPrintStatus.FAILED)
+        self._enter(job, "COMPLETED" if scenario.fault is None else "FAILED")
         self._tasks.begin(self._tell(job))
 
-    def _enter(self, job: Job, status: ScenarioPrintStatus) -> None:
+    def _enter(self, job: Job, status: PrintStatus) -> None:
         """Enter a state: recorded first, so that a query finds what the webhook reports."""
         self._record.enter(job, status)
-        if status is ScenarioPrintStatus.IN_PROGRESS:
+        if status == "IN_PROGRESS":
             self._ledger.add("printing", print_job_id=job.print_job_id)
         else:
             _add_printed(self._ledger, job)

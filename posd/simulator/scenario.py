@@ -328,20 +328,11 @@ class Scenario(Story, frozen=True, kw_only=True):
         return self.away or self.certificate is not None
 
 
-class ScenarioPrintStatus(StrEnum):
-    """The four states of a print job (terminal API, Printing).
-
-    A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; these transitions are an assumption.
-    """
-
-    PENDING = "PENDING"
-    IN_PROGRESS = "IN_PROGRESS"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-
-
+#: State of a print job (terminal API, Printing). Its transitions are an assumption: PENDING -> IN_PROGRESS -> COMPLETED
+#: or FAILED.
+PrintStatus = Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
 #: Last states of a job; only these are reported by webhook (terminal API, Printing).
-ENDS = frozenset({ScenarioPrintStatus.COMPLETED, ScenarioPrintStatus.FAILED})
+ENDS = frozenset({"COMPLETED", "FAILED"})
 
 
 class Creation(Reply, frozen=True):

@@ -119,7 +119,7 @@ class PaymentTerminal:
         if settings.edition == "2026" and not operation.originals and total(start.amount or {}) == 0:
             raise Refused(422, "PAR-003", "the amount must be above 0", kind="PARAMETER", param="amount")
         reference = start.transaction_reference
-        original = None if reference is None else self._parts.record.approvals.original(operation, reference)
+        original = None if reference is None else self._parts.record.original(operation, reference)
         if start.amount is not None:
             tip = settings.tip if operation.takes_tip else None
             processed = process(start.amount, currency=settings.currency, tip=tip)

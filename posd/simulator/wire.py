@@ -177,7 +177,7 @@ AccessMode = Literal["local", "cloud"]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOperation:
-    """One operation. `Approvals` applies `originals`, `not_after` and `renews`."""
+    """One operation. `Record.original` applies `originals`, `not_after` and `renews`."""
 
     #: In the acknowledgement (terminal API, Acknowledgement).
     name: str

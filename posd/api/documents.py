@@ -64,22 +64,20 @@ class UnknownPayment(msgspec.Struct, frozen=True):
     result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
 
 
-class Restores(msgspec.Struct, frozen=True):
-    """What happened to the database and no person has looked at yet."""
-
-    restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
-    gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
-    refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
-    transactions: Annotated[
-        list[UnknownPayment], Meta(description="payments taken over by no more than their id, oldest first")
-    ]
-
-
 class RestoresSeen(msgspec.Struct, frozen=True):
     """What a person has now looked at."""
 
     restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
     gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
+
+
+class Restores(RestoresSeen, frozen=True):
+    """What happened to the database and no person has looked at yet."""
+
+    refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
+    transactions: Annotated[
+        list[UnknownPayment], Meta(description="payments taken over by no more than their id, oldest first")
+    ]
 
 
 class PruneProgress(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls import parameters
 from posd.calls.app import json_response, page_response, redacted
-from posd.calls.context import CallContext
+from posd.calls.streams import CallContext
 from posd.clock import clock
 from posd.clock.clock import REMEDY, Confirmation, Stretch, WallClock, last_confirmation
 from posd.clock.rules import Doubt, Kernel, TerminalTimes

@@ -14,8 +14,8 @@ from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls import parameters
 from posd.calls.app import json_response, page_response
-from posd.calls.context import CallContext
 from posd.calls.parameters import Parameter, ParameterKind, invalid
+from posd.calls.streams import CallContext
 from posd.clock.clock import WallClock
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

@@ -12,8 +12,7 @@ from posd.api.maintenance import BackupRequest, ClockRequest, ClockState, PruneR
 from posd.api.terminals import CommissionRequest, IdentityDecision, Probe
 from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at
-from posd.calls.parameters import Parameter
-from posd.calls.route import AnswerSpec, Route, StreamMessage
+from posd.calls.parameters import AnswerSpec, Parameter, Route, StreamMessage
 from posd.calls.streams import ENDS, Notice
 from posd.payments import handlers as transactions
 from posd.printing import handlers as print_jobs

@@ -14,13 +14,11 @@ from starlette.responses import Response
 
 from posd.api import documents, metrics
 from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Version
-from posd.base.clocks import monotonic
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls.app import json_response, page_response
-from posd.calls.context import CallContext
 from posd.calls.parameters import FeedWith
-from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, MessageBatch, Notice, message, wants_stream
+from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, CallContext, MessageBatch, Notice, message, wants_stream
 from posd.payments.accounting import FeedOutcomes
 from posd.payments.model import Result
 from posd.records.pages import FeedPosition, removed_up_to
@@ -46,24 +44,11 @@ def overall(checks: Checks) -> State:
 
 
 class ServiceCalls:
-    """Handlers of /v1/feed, /v1/health and /v1/version."""
+    """Handlers of /v1/health, /v1/openapi.json and /v1/version."""
 
-    def __init__(
-        self,
-        context: CallContext,
-        checks: Callable[[], Awaitable[Checks]],
-        version: Version,
-        relays_metadata: Callable[[], bool],
-    ) -> None:
-        """`relays_metadata`: returns whether the feed socket serves metadata."""
-        self._context = context
+    def __init__(self, checks: Callable[[], Awaitable[Checks]], version: Version) -> None:
         self._version = version
         self._checks = checks
-        self._feed = FeedStream(context, relays_metadata)
-
-    async def read_feed(self, request: Request) -> Response:
-        """`GET /feed`: every recorded change, ascending, as a page or live."""
-        return await self._feed.answer(request)
 
     async def get_health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
@@ -122,7 +107,7 @@ class _StreamQuery(NamedTuple):
 
 
 class FeedStream:
-    """Handler of `GET /feed`."""
+    """Handler of /v1/feed. `relays_metadata`: returns whether the feed socket serves metadata."""
 
     def __init__(self, context: CallContext, relays_metadata: Callable[[], bool]) -> None:
         self._context = context
@@ -132,8 +117,11 @@ class FeedStream:
         self._moved_at = float("-inf")
         context.hub.listen(self._changed, writer.RecordedChange)
 
-    async def answer(self, request: Request) -> Response:
-        """Return a page or a stream. `Last-Event-ID` overrides `after` in a stream. Raise Problem."""
+    async def read_feed(self, request: Request) -> Response:
+        """`GET /feed`: every recorded change, ascending, as a page or a stream; `Last-Event-ID` overrides `after`.
+
+        Raise Problem.
+        """
         query = request.state.query
         place, limit, adds = query["after"], query["limit"], query["with"]
         if adds is FeedWith.METADATA and request.state.feed and not self._relays_metadata():
@@ -158,7 +146,7 @@ class FeedStream:
 
     async def give_way(self, after: int) -> None:
         """Delay a reader that is catching up, so that payments come first."""
-        if self._newest > after + FAR_BEHIND and monotonic() - self._moved_at < BUSY_SECONDS:
+        if self._newest > after + FAR_BEHIND and asyncio.get_running_loop().time() - self._moved_at < BUSY_SECONDS:
             await asyncio.sleep(GIVE_WAY_SECONDS)
 
     def _done(self, key: _StreamQuery, task: asyncio.Task[FeedChunk]) -> None:
@@ -169,7 +157,7 @@ class FeedStream:
 
     def _changed(self, changed: Sequence[writer.RecordedChange]) -> None:
         self._reads.clear()
-        self._newest, self._moved_at = changed[-1].seq, monotonic()
+        self._newest, self._moved_at = changed[-1].seq, asyncio.get_running_loop().time()
 
 
 class _FeedReader(msgspec.Struct, eq=False):

@@ -14,7 +14,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls import parameters
 from posd.calls.app import json_response
-from posd.calls.context import CallContext
+from posd.calls.streams import CallContext
 from posd.payments import rows
 from posd.payments.answers import RESULTS, SearchFailed
 from posd.payments.model import SearchResult

@@ -17,7 +17,6 @@ import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
-from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
@@ -177,7 +176,8 @@ class WebhookApp:
         if scope["method"] != "POST":  # no callback: posd's own check of the listener
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
-        began, status = monotonic(), 500
+        clock, status = asyncio.get_running_loop().time, 500
+        began = clock()
         try:
             status = await self._answer(_Callback(row, identity, scope, peer, receive, send))
         except asyncio.CancelledError:
@@ -186,7 +186,7 @@ class WebhookApp:
         finally:
             if status:
                 self.replies[row.channel, status] += 1
-                self.seconds[row.channel].observe(monotonic() - began)
+                self.seconds[row.channel].observe(clock() - began)
 
     async def answer_unreadable(self, refused: RefusedRequest, peer: str) -> int:
         """Return the status for unparsable input; if it was a callback, its payment or job is queried."""

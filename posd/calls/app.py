@@ -22,7 +22,7 @@ from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.base.redaction import REDACTOR
 from posd.calls import parameters
-from posd.calls.route import BoundRoute
+from posd.calls.parameters import BoundRoute
 from posd.httpd import bodies
 from posd.httpd.admission import SocketPeer
 from posd.httpd.server import TRIM_SECONDS, give_memory_back

@@ -1,4 +1,4 @@
-"""Responses that wait for changes: server-sent events, stored ones, then live ones; and long polls.
+"""What handlers share, above all responses that wait for changes: server-sent events, stored ones, then live ones.
 
 Streams are resumable by id, and bounded. A stream reads a batch from the database, writes it, and reads the next once
 the client has read it. So the database is the buffer, and memory holds one batch for a client besides the transport's
@@ -9,8 +9,12 @@ is announced by a last event.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -27,14 +31,17 @@ from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import ClientGone, encode, redacted
-from posd.calls.parameters import Parameter
-from posd.calls.route import StreamMessage
+from posd.calls.parameters import Parameter, StreamMessage
 from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
 from posd.httpd.bodies import BodyChannel
 from posd.httpd.connection import TAKE_SECONDS
-from posd.records.quotas import LimitCounters, limit_reached
+from posd.records.quotas import LimitCounters, Quotas, limit_reached
+from posd.records.service import Missing
+from posd.records.start import not_here
 from posd.storage.changes import Hub, Waiter
+from posd.storage.errors import StorageUnavailable
+from posd.storage.store import Store
 
 T = TypeVar("T")
 
@@ -396,3 +403,67 @@ async def wait_until(
             pieces.on_gone = None
             if timer is not None:
                 timer.cancel()
+
+
+# What all handlers share: the reads of the store, the streams, the clock.
+
+
+class CallContext:
+    """The store's reads, its changes, the streams, and the clock, for all handlers."""
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        quotas: Quotas,
+        missing: Missing,
+        on_read: Callable[[Sequence[str]], None],
+    ) -> None:
+        """`on_read`: called with the approvals that a client received."""
+        self._store = store
+        self._missing = missing
+        self.now = now
+        self.hub = store.hub
+        self._on_read = on_read
+        self.streams = Streams(store.hub, quotas.reached, on_read)
+
+    def shows(self, request: Request, approvals: Sequence[str]) -> None:
+        """Mark these approvals as read once the client has received the response."""
+        if approvals:
+            request.state.handed_over = partial(self._on_read, approvals)
+
+    def not_here(self, problem: Problem) -> Problem:
+        """Return the problem of an id that is not here; for an unknown one it states whether it was never sent."""
+        return not_here(problem, self._missing())
+
+    async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read from the database (see Store.read). Raise Problem storage_unavailable."""
+        with _storage_problems():
+            return await self._store.read(function)
+
+    async def read_in_steps(
+        self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], pieces: BodyChannel
+    ) -> T:
+        """Read much for a client (see Store.read_in_steps).
+
+        Raise Problem storage_unavailable; raise ClientGone if it disconnects.
+        """
+        with _storage_problems():
+            found = await self._store.read_in_steps(function, lambda: not pieces.gone)
+        if found is None:
+            raise ClientGone
+        return found
+
+    async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read a few rows of the database (see Store.look_up). Raise Problem storage_unavailable."""
+        with _storage_problems():
+            return await self._store.look_up(function)
+
+
+@contextmanager
+def _storage_problems() -> Iterator[None]:
+    """Raise Problem storage_unavailable for StorageUnavailable."""
+    try:
+        yield
+    except StorageUnavailable as error:
+        raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error

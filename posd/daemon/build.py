@@ -13,13 +13,13 @@ from posd.api import routes
 from posd.api.documents import Version
 from posd.api.maintenance import BackupCalls, ClockCalls, QuarantineCalls, RetentionCalls
 from posd.api.report_calls import ReportCalls
-from posd.api.service import ServiceCalls
+from posd.api.service import FeedStream, ServiceCalls
 from posd.api.terminals import TerminalCalls
 from posd.base import limits
 from posd.base.limits import Limit
 from posd.base.negotiation import Language
 from posd.calls.app import LocalApp, connection_refused
-from posd.calls.route import BoundRoute, served
+from posd.calls.parameters import BoundRoute, served
 from posd.daemon import sockets
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.parts import Daemon
@@ -91,7 +91,8 @@ class LocalApi:
             self.backups,
             RetentionCalls(self.retention),
             ClockCalls(context, clock),
-            ServiceCalls(context, self.health.checks, version, lambda: daemon.in_force.config.relay.metadata),
+            ServiceCalls(self.health.checks, version),
+            FeedStream(context, lambda: daemon.in_force.config.relay.metadata),
             ReportCalls(context, store, clock, config.merchant.timezone, grace),
             TerminalCalls(context, store, daemon.fleet, daemon.reconciler),
             self.metrics,

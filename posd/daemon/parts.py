@@ -11,13 +11,13 @@ import msgspec
 
 from posd import tls
 from posd.api import webhooks
-from posd.api.certificate import CertificatePair, ServedCertificate
+from posd.api.certificate import CertificatePair, CertificateRefusals, ServedCertificate
 from posd.api.metrics import EventCounters
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
 from posd.base.clocks import ProcessMoment
 from posd.base.times import iso, released
-from posd.calls.context import CallContext
+from posd.calls.streams import CallContext
 from posd.clock.clock import WallClock
 from posd.config import Config, HeaderError
 from posd.daemon.presence import Presence
@@ -53,7 +53,6 @@ from posd.storage.database_files import FreeSpace
 from posd.storage.errors import StorageUnavailable
 from posd.storage.store import MemoryTrimmer, Store
 from posd.storage.writer import RecordedChange
-from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.api import documents
+from posd.api.certificate import CertificateRefusals
 from posd.api.documents import (
     CertificateCheck,
     Check,
@@ -51,7 +52,6 @@ from posd.records.model import Phase
 from posd.storage import changes, database_files
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
-from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.identity import EDIT, AddressConflict, OpenConflict
 from posd.upkeep.restore_guard import SEEN
 

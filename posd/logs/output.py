@@ -177,7 +177,7 @@ LIMITS: Final[Mapping[str, LineLimit]] = MappingProxyType(
         "discovery.unavailable": LineLimit(10, HOUR),
         "interfaces.polled": LineLimit(5, HOUR),
         "interfaces.unreadable": LineLimit(5, HOUR),
-        # Limited at their source: posd.httpd.admission and posd.terminals.certificate_refusals.
+        # Limited at their source: posd.httpd.admission and posd.api.certificate.
         "listener.refused": LineLimit(1000, MINUTE),
         "listener.distrusted": LineLimit(1000, MINUTE),
     }

@@ -21,9 +21,7 @@ from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls import parameters as at
 from posd.calls.app import json_response, page_response
-from posd.calls.context import CallContext
-from posd.calls.parameters import Parameter, one_of
-from posd.calls.route import AnswerSpec, Route, StreamMessage
+from posd.calls.parameters import AnswerSpec, Parameter, Route, StreamMessage, one_of
 from posd.calls.streams import (
     BATCH_BYTES,
     ENDS,
@@ -32,6 +30,7 @@ from posd.calls.streams import (
     OUTCOME,
     OWN_NAMES,
     STATE,
+    CallContext,
     MessageBatch,
     Notice,
     message,

@@ -11,9 +11,8 @@ from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls import parameters as at
 from posd.calls.app import json_response, page_response
-from posd.calls.context import CallContext
-from posd.calls.route import AnswerSpec, Route
-from posd.calls.streams import wait_until
+from posd.calls.parameters import AnswerSpec, Route
+from posd.calls.streams import CallContext, wait_until
 from posd.printing import documents, model, rows, start
 from posd.printing.decide import PrintOperators
 from posd.printing.documents import AskedPrintJob, PrintHistory, PrintJob, PrintJobPage, PrintJobQuery

@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from posd.base.clocks import wall
 from posd.base.fair_queue import end_turn
 from posd.terminals import trust
@@ -153,31 +151,30 @@ class TerminalAccess:
     ) -> Replied:
         content_type = {} if body is None else {"content-type": "application/json"}
         request = authenticate(OutgoingRequest(method, url, {**HEADERS, **content_type}, body), self._authentication)
-        goal = _goal(request)
+        secure, host, port, sent = _destination(request)
 
         def connected(transport: asyncio.Transport) -> None:
             certificate = None
-            if goal.secure:
+            if secure:
                 certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
             about_to_write(certificate)
 
-        exchange = ClientExchange(goal.request, connected, self.reply_timeout)
+        exchange = ClientExchange(sent, connected, self.reply_timeout)
         try:
-            await self._connect(goal, exchange)
+            await self._connect(exchange, host, port, secure=secure)
             answer = await exchange.answer(written)
         finally:
             exchange.close()
         return self._replied(request, answer)
 
-    async def _connect(self, goal: "_Goal", exchange: ClientExchange) -> None:
+    async def _connect(self, exchange: ClientExchange, host: str, port: int, *, secure: bool) -> None:
         """Connect, with TLS, within the connect time-out. Raise ExchangeFailed with the reason."""
-        host, secure = goal.host, goal.secure
         try:
             async with asyncio.timeout(self.connect_timeout):
                 await asyncio.get_running_loop().create_connection(
                     lambda: exchange,
                     host,
-                    goal.port,
+                    port,
                     ssl=self._trust.context if secure else None,
                     server_hostname=server_hostname(self._trust.server_name or host.partition("%")[0])
                     if secure
@@ -258,17 +255,11 @@ class TerminalAccess:
                 deadline.reschedule(0)
 
 
-class _Goal(msgspec.Struct, frozen=True):
-    """Destination of a request, and its bytes. `host` is a name or an address, with the scope of an IPv6 one."""
+def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
+    """Return whether a request goes over TLS, to which host and port, and its bytes.
 
-    secure: bool
-    host: str
-    port: int
-    request: bytes
-
-
-def _goal(request: OutgoingRequest) -> _Goal:
-    """Return the destination of a request. Raise ExchangeFailed if it cannot be sent."""
+    The host is a name or an address, with the scope of an IPv6 one. Raise ExchangeFailed if it cannot be sent.
+    """
     parts = urlsplit(request.url)
     host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
     if default is None or not host:
@@ -282,7 +273,7 @@ def _goal(request: OutgoingRequest) -> _Goal:
         sent = request_bytes(request.method, target, headers, request.body)
     except ValueError as error:
         raise ExchangeFailed(f"the request cannot be sent: {error}") from None
-    return _Goal(default == _PORTS["https"], host, port, sent)
+    return default == _PORTS["https"], host, port, sent
 
 
 def _is_address(host: str) -> bool:

@@ -8,11 +8,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.json_types import OPEN, Moment, Uuid
-from posd.terminals.identity import ClaimSource, Part, Proof
+from posd.terminals.identity import Claimant, Part, ProofWord
 
-ProofWord = Annotated[
-    Proof, OPEN, Meta(description="`pinned`: the pinned certificate; `ca`: one of the named CA that bears the serial")
-]
 State = Literal["answers", "unchecked", "silent", "refused"]
 
 
@@ -28,19 +25,6 @@ class Claim(msgspec.Struct, frozen=True):
         Meta(description="what the last connection to it showed; `refused`: its certificate is not trusted"),
     ]
     reason: Annotated[str | None, Meta(description="why it does not answer")]
-
-
-class Claimant(msgspec.Struct, frozen=True):
-    """One address that is said to be the terminal's."""
-
-    base_url: Annotated[str, Meta(description="the address")]
-    source: Annotated[
-        ClaimSource,
-        OPEN,
-        Meta(description="who says so; `trusted`: it was used last, and is not announced now"),
-    ]
-    since: Annotated[Moment | None, Meta(description="since when it is known, null if it was not looked at yet")]
-    proof: ProofWord
 
 
 class Identity(msgspec.Struct, frozen=True):

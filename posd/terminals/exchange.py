@@ -57,10 +57,6 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-class _StopParsing(Exception):
-    """End of the parsing, raised within a callback of the parser."""
-
-
 class AnswerReader:
     """Parser of one reply. No I/O: bytes in, and the reply out."""
 
@@ -79,7 +75,7 @@ class AnswerReader:
         before, begun = len(self._body), self._begun
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, _StopParsing):
+        except httptools.HttpParserError:
             if not self._over:
                 raise ExchangeFailed(
                     "the reply is not HTTP"
@@ -113,14 +109,14 @@ class AnswerReader:
     def on_message_begin(self) -> None:
         """Reset the state for a reply, also an interim one (callback of the parser, as the following methods)."""
         if self._over:
-            raise _StopParsing
+            raise httptools.HttpParserCallbackError
         self._date, self._framed = None, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers += 1
         self._header_bytes += len(name) + len(value)
         if self._headers > MAX_HEADERS or self._header_bytes > MAX_HEAD_BYTES:
-            raise _StopParsing
+            raise httptools.HttpParserCallbackError
         name = name.lower()
         if self._begun:  # a trailer
             return
@@ -129,26 +125,26 @@ class AnswerReader:
         elif name == b"transfer-encoding":
             self._framed = True
             if value.strip(b" \t").lower() != b"chunked":
-                raise _StopParsing
+                raise httptools.HttpParserCallbackError
         elif name == b"date":
             self._date = value.strip(b" \t").decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
         if self._parser.get_http_version() not in ("1.0", "1.1"):
-            raise _StopParsing
+            raise httptools.HttpParserCallbackError
         if self._status >= 200:
             self._begun = True
             return
         self._interim += 1
         if self._interim > MAX_INTERIM or self._status == 101:  # another protocol: posd never asks for one
-            raise _StopParsing
+            raise httptools.HttpParserCallbackError
 
     def on_body(self, piece: bytes) -> None:
         self._body += piece
         if len(self._body) > MAX_REPLY_BYTES:
             self._over = True
-            raise _StopParsing
+            raise httptools.HttpParserCallbackError
 
     def on_message_complete(self) -> None:
         self._over = self._begun

@@ -17,10 +17,12 @@ the profile nothing of that counts until the operator checks again.
 
 import hashlib
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
+from posd.base.json_types import OPEN, Moment
 from posd.base.problems import RemedyStep, remedy
 from posd.config.profile import OperationRow, Table
 
@@ -142,13 +144,22 @@ class OtherTerminal(msgspec.Struct, frozen=True):
 ClaimSource = Literal["config", "mdns", "trusted"]
 
 
-class AddressClaim(msgspec.Struct, frozen=True):
-    """One address claimed for the terminal; `since`: the first claim, ISO 8601."""
+ProofWord = Annotated[
+    Proof, OPEN, Meta(description="`pinned`: the pinned certificate; `ca`: one of the named CA that bears the serial")
+]
 
-    base_url: str
-    source: ClaimSource
-    since: str | None
-    proof: Proof
+
+class Claimant(msgspec.Struct, frozen=True):
+    """One address that is said to be the terminal's."""
+
+    base_url: Annotated[str, Meta(description="the address")]
+    source: Annotated[
+        ClaimSource,
+        OPEN,
+        Meta(description="who says so; `trusted`: it was used last, and is not announced now"),
+    ]
+    since: Annotated[Moment | None, Meta(description="since when it is known, null if it was not looked at yet")]
+    proof: ProofWord
 
 
 #: Command of the step that edits the configuration; the check of the health adds the file and the line.
@@ -160,7 +171,7 @@ class OpenConflict(msgspec.Struct, frozen=True):
 
     kind: AddressConflict
     since: str
-    claims: tuple[AddressClaim, ...]
+    claims: tuple[Claimant, ...]
     what: str
     steps: tuple[RemedyStep, ...]
 

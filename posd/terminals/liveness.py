@@ -189,7 +189,9 @@ class Liveness:
     # News of a terminal from the fleet, on the loop.
 
     def _heard(self, serial: str) -> None:
-        self._pulses[serial] = heard(self._state(serial), monotonic())  # this only postpones the next probe
+        self._pulses[serial] = heard(
+            self._state(serial), asyncio.get_running_loop().time()
+        )  # this only postpones the next probe
 
     def _wanted(self, serial: str) -> None:
         self._pulses[serial] = probe_now(self._state(serial))

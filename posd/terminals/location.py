@@ -17,6 +17,7 @@ from posd.terminals import identity
 from posd.terminals.announcements import Announcement, Candidate, CandidateVerdict, SerialAnnouncements, is_at
 from posd.terminals.identity import (
     AddressConflict,
+    Claimant,
     Commission,
     LastTrusted,
     OtherTerminal,
@@ -286,11 +287,11 @@ class TerminalLocation:
         by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
         return by_ca and self.place is not None and self.config.ca_file is not None
 
-    def identity_claims(self) -> tuple[identity.AddressClaim, ...]:
+    def identity_claims(self) -> tuple[Claimant, ...]:
         """Return the claims to be this terminal, each address once."""
         announced = self.claims.candidates
         return tuple(
-            identity.AddressClaim(
+            Claimant(
                 base_url=item.base_url,
                 source="config" if item is self.configured else "mdns" if item in announced else "trusted",
                 since=item.since,

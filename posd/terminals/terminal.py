@@ -21,7 +21,7 @@ from posd.terminals import identity
 from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
 from posd.terminals.attempt import Attempt, NotSent, refuser
 from posd.terminals.authentication import Headers
-from posd.terminals.documents import Claim, Claimant, Commissioned, Identity, State, Terminal
+from posd.terminals.documents import Claim, Commissioned, Identity, State, Terminal
 from posd.terminals.identity import AddressConflict, Commission, OpenConflict, Proof, Trusted
 from posd.terminals.location import AddressChange, FleetState, TerminalLocation
 from posd.terminals.settings import TerminalSettings
@@ -506,9 +506,7 @@ class FleetTerminal(TerminalLocation):
             identity=Identity(
                 proof=self.proof(best) if self.proof() is Proof.NONE else self.proof(),
                 conflict=self.conflict is not None,
-                claims=[
-                    Claimant(item.base_url, item.source, item.since, item.proof) for item in self.identity_claims()
-                ],
+                claims=list(self.identity_claims()),
             ),
             commissioned=Commissioned(seen.at, seen.operator, list(seen.proven)) if seen and not lapsed else None,
             commission_lapsed=seen.at if seen and lapsed else None,

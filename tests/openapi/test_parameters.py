@@ -11,7 +11,7 @@ import pytest_asyncio
 
 import posd
 from posd.api import routes
-from posd.calls.route import Route
+from posd.calls.parameters import Route
 from tests.support.daemon import Daemon, running
 from tests.support.described import described
 from tests.support.tables import try_each

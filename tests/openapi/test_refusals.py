@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from posd.api import routes
 from posd.api.openapi import Examples
-from posd.calls.route import Route
+from posd.calls.parameters import Route
 from tests.openapi.texts import fits
 from tests.support.daemon import Reply
 from tests.support.described import described

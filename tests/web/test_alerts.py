@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from posd.api import certificate as certificate_refusals
+from posd.api.certificate import CertificateRefusals, refusal
 from posd.base.times import iso
 from posd.httpd import admission
-from posd.terminals import certificate_refusals
-from posd.terminals.certificate_refusals import CertificateRefusals, refusal
 
 START = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 

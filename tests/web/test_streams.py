@@ -20,9 +20,8 @@ from posd.api.service import FeedStream
 from posd.base.clocks import wall
 from posd.calls import app, streams
 from posd.calls.app import LocalApp, json_response
-from posd.calls.context import CallContext
-from posd.calls.route import Route
-from posd.calls.streams import wants_stream
+from posd.calls.parameters import Route
+from posd.calls.streams import CallContext, wants_stream
 from posd.daemon import sockets
 from posd.httpd import connection
 from posd.httpd.admission import ListenerPolicy, RejectedTraffic
@@ -110,7 +109,7 @@ async def house() -> AsyncIterator[House]:
             (
                 (
                     next(row for row in routes.SERVICE_ROUTES if row.path == "/v1/feed"),
-                    FeedStream(context, lambda: False).answer,
+                    FeedStream(context, lambda: False).read_feed,
                 ),
                 (Route("GET", "/v1/large", "large", "A large answer.", {}), large),
                 (Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)),

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from posd import tls
+from posd.api.certificate import WORDS
 from posd.base import tls_contexts
 from posd.base.ids import Channel
 from posd.base.problems import Problem
@@ -19,7 +20,6 @@ from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findi
 from posd.cli.explain.catalogue import say
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
-from posd.terminals.certificate_refusals import WORDS
 from posd.tls import issue
 from posd.tls.certificate import read_certificate
 from posd.tls.files import CertificateNotShown, shown_certificate

@@ -1,4 +1,4 @@
-"""The collector: it takes messages, stores them, and acknowledges those on disk."""
+"""Collector: it fetches messages, stores them, and acknowledges those on disk."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ from posd.relay import process
 from posd.relay.process import Pauses
 from posd.relay.stream import ServerTooOld, StreamAway
 
-# Counts of a collector, values of the fleet, and the metrics of both (table: docs/reference/metrics.md).
+# Counters of a collector, values of all lanes, and the metrics of both (table: docs/reference/metrics.md).
 #
 # No label has a lane: a lane could invent any number of them. The tables name the lanes.
 
@@ -56,7 +56,7 @@ FAMILIES = table(
         "posd_collect_waiting_messages",
         "Messages of the stream that no collector has acknowledged; absent: it is not known.",
     ),
-    # Values of all lanes from the tables: the same from each collector
+    # Values of all lanes from the tables, the same for each collector.
     gauge("posd_fleet_readable", "1 if the tables can be read; the values from them are absent otherwise."),
     gauge("posd_fleet_lanes", "Lanes that have ever sent a message."),
     gauge("posd_fleet_lanes_silent", "Lanes that have sent nothing for ten minutes."),
@@ -77,7 +77,7 @@ AWAY = ("postgresql", "stream")
 
 @dataclass(slots=True)
 class CollectorCounters:
-    """Counts since the start of the process: messages, and unusable ones among them."""
+    """Counters since the start of the process: messages, and unusable ones among them."""
 
     messages: int = 0
     unreadable: int = 0
@@ -121,13 +121,13 @@ log = structlog.get_logger("posd.collect")
 #: Seconds before the next attempt after a failure: the first, and the most.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 30.0
-#: Seconds without a message after which the stream counts as empty.
+#: Seconds without a message after which the stream counts as fully read.
 QUIET_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class Collector:
-    """One of any number of collectors. `show` is called with the counts after each batch."""
+    """One collector; any number may run. `show` is called with the counters after each batch."""
 
     config: CollectConfig
     show: Callable[[CollectorCounters], None] = lambda _: None
@@ -208,7 +208,7 @@ class Collector:
         self.show(counts)
 
     async def metrics(self) -> str:
-        """Return the metrics as text: its counts, and values of the tables, on a connection of its own."""
+        """Return the metrics as text: the counters, and values of the tables, read on a separate connection."""
         waiting, fleet = None, None
         if self._source is not None:
             with suppress(StreamAway):
@@ -220,11 +220,11 @@ class Collector:
 
 
 def words_of(error: Exception) -> str:
-    """Return an error in one line."""
+    """Return an error as one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
-# The collector as a process: until a signal.
+# Collector as a process that runs until a signal.
 
 EXIT_DONE = 0
 EXIT_CONFIGURATION = 2

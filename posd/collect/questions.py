@@ -12,14 +12,14 @@ from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
 from posd.relay.messages import UNREACHABLE
 
-#: Known states of a posd, and codes that need a person; any other word counts as `OTHER`.
+#: Known health states of a posd, and codes that need an operator. Any other word counts as `OTHER`.
 STATUSES = ("ok", "degraded", "failing", UNREACHABLE)
 CODES = tuple(sorted({*map(str, AttentionCode), *map(str, PrintAttentionCode)}))
 OTHER = "other"
 
 
 class Gap(NamedTuple):
-    """Missing changes, after one number and before another."""
+    """Range of missing changes: after one number and before another."""
 
     merchant: str
     lane: str
@@ -29,7 +29,10 @@ class Gap(NamedTuple):
 
 
 class LaneStatus(NamedTuple):
-    """State of a lane. `silent`: no message for ten minutes; `retired_at`: the time since which it is not expected."""
+    """State of a lane. `silent`: no message for ten minutes.
+
+    `retired_at`: the time since which no message is expected.
+    """
 
     merchant: str
     lane: str
@@ -46,7 +49,7 @@ class LaneStatus(NamedTuple):
 
     @property
     def unreachable(self) -> bool:
-        """Whether its relay gets no response of posd."""
+        """Whether its relay gets no response from posd."""
         return self.health == UNREACHABLE
 
     @property
@@ -56,7 +59,7 @@ class LaneStatus(NamedTuple):
 
 
 class FleetSummary(NamedTuple):
-    """All lanes in numbers: `open`, `health` and the numbers of trouble without closed lanes.
+    """Numbers of all lanes. `open`, `health` and the numbers of problems do not count closed lanes.
 
     `health` and `attention` count by posd's own words; any other word counts as `other`.
     """
@@ -74,7 +77,7 @@ class FleetSummary(NamedTuple):
 
 
 class DayTotal(NamedTuple):
-    """Total of a lane's payments of a day, kind and currency. `currency` is None if no terminal named it."""
+    """Total of a lane's payments by day, kind and currency. `currency` is None if no terminal named it."""
 
     day: date
     merchant: str
@@ -95,18 +98,18 @@ class CompletenessCheck(NamedTuple):
 
     @property
     def well(self) -> bool:
-        """Whether nothing is missing, and no lane needs a person."""
+        """Whether nothing is missing and no lane needs an operator."""
         return not self.unreadable and not any(lane.wanting for lane in self.lanes)
 
 
 async def check(connection: AsyncConnection[Any], *, counted: bool) -> CompletenessCheck:
-    """Return the state of all lanes; `counted`: count every row, without the stored frontiers."""
+    """Return the state of all lanes. `counted`: count every row instead of using the stored frontiers."""
     missing = await gaps(connection, counted=counted)
     return CompletenessCheck(await lanes(connection, missing), missing, await unreadable(connection), counted)
 
 
 async def lanes(connection: AsyncConnection[Any], missing: Sequence[Gap]) -> list[LaneStatus]:
-    """Return all lanes, those that need a person first."""
+    """Return all lanes, those that need an operator first."""
     of_lane = Counter((gap.merchant, gap.lane) for gap in missing)
     found = await _rows(
         connection,
@@ -176,7 +179,7 @@ async def merchants_of(connection: AsyncConnection[Any], lane: str) -> list[str]
 
 
 async def retire(connection: AsyncConnection[Any], merchant: str, lane: str) -> None:
-    """Mark a lane as closed, so that it is not expected."""
+    """Mark a lane as closed, so that no messages are expected from it."""
     query = "UPDATE posd.lanes SET retired_at = coalesce(retired_at, now()) WHERE merchant = %s AND lane = %s"
     await connection.execute(query, (merchant, lane))
 

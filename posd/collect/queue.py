@@ -27,7 +27,7 @@ WAIT_SECONDS = 5.0
 #: Delivered messages without acknowledgement, and seconds until one is delivered again.
 PENDING = 2_000
 ACK_SECONDS = 60.0
-#: Seconds for which the stream stores messages: a fortnight. The lanes have older ones.
+#: Seconds for which the stream stores messages (two weeks). Older changes are in the lanes' feeds.
 KEPT_SECONDS = 14 * 86_400.0
 
 
@@ -89,7 +89,7 @@ class StreamConsumer:
         await self._jetstream.add_consumer(self._stream, consumer)
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
-        """Return the next messages; none if none arrived in that time."""
+        """Return the next messages; none if none arrives within the wait."""
         if self._complaints.come.is_set():  # the only response to a forbidden acknowledgement
             raise _away("messages cannot be taken", NatsError(self._complaints.first))
         try:

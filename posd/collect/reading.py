@@ -1,4 +1,4 @@
-"""Check of a lane's message: every type is checked, or the reason of its refusal is returned."""
+"""Validation of a lane's message: all types are checked; a refused message has the reason."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ class UnreadableMessage(ValueError):
 
 
 class ChangeRow(NamedTuple):
-    """A stored change; `change` is JSON that PostgreSQL accepts."""
+    """Stored change; `change` is JSON that PostgreSQL accepts."""
 
     database_id: str
     seq: int
@@ -44,7 +44,7 @@ class ChangeRow(NamedTuple):
 
 
 class RejectedMessage(NamedTuple):
-    """An unusable message, or one change of it (`seq`, else 0), with the reason."""
+    """Unusable message, or one unusable change of it (`seq`, else 0), with the reason."""
 
     message: LaneMessage
     seq: int
@@ -57,8 +57,8 @@ class RejectedMessage(NamedTuple):
 #: Years of valid times, which PostgreSQL and Python hold in every time zone.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 _Moment = Annotated[datetime, Meta(tz=True)]
-#: Most digits of an amount before and after its point: all that `read_money` accepts of a terminal, and hundredths of
-#: it. Sums of them are exact (`posd.base.money.EXACT`).
+#: Most digits of an amount before and after its point: everything that `read_money` accepts from a terminal, and
+#: hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
 AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
 
 
@@ -80,7 +80,7 @@ class _Outcome(msgspec.Struct, frozen=True):
     occurred_at: Text | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError with the field that its column cannot hold."""
+        """Raise ValueError with the name of a field whose value does not fit its column."""
         _check_moment("created_at", self.created_at)
         _check_moment("decided_at", self.decided_at)
         _check_amount("authorized_amount", self.authorized_amount)
@@ -125,7 +125,7 @@ def _check_number(literal: str) -> None:
 
 
 _CHANGE = msgspec.json.Decoder(_Change)
-#: Raises ValueError at a long number, a lone surrogate, and invalid UTF-8.
+#: Raises ValueError for a long number, a lone surrogate, and invalid UTF-8.
 _PLAIN = msgspec.json.Decoder(float_hook=_check_number)
 
 
@@ -175,7 +175,7 @@ def _row(found: Changes, seq: int, data: bytes) -> ChangeRow:
 def storable(data: bytes) -> str:
     """Return JSON that PostgreSQL accepts: U+FFFD for a NUL, a text for a too long number.
 
-    Raise ValueError if there is none.
+    Raise ValueError if there are no changes.
     """
     if deeper_than(data, MAX_DEPTH):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")

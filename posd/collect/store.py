@@ -1,4 +1,4 @@
-"""Writing of a batch of messages into PostgreSQL, in one transaction."""
+"""Writer of message batches into PostgreSQL, each in one transaction."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ from posd.collect import reading
 from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage, UnreadableMessage
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
-#: Version of the tables of this program; a file in `tables` makes each version from the one before.
+#: Version of the tables of this program. A file in `tables` upgrades the previous version.
 VERSION = 5
-#: Advisory lock for changes of the tables; any number.
+#: Advisory lock for changes of the tables; the number is arbitrary.
 LOCK = 0x706F7364
-#: Most databases of one lane; each restore makes one. A late one reorders all data of the lane.
+#: Most databases of one lane; each restore makes one. A late message about one reorders all data of the lane.
 MOST_DATABASES = 500
-#: Classes of SQLSTATE that the data cause: the same data fail again. All others concern the connection or the server's
-#: state (08, 40, 53, 57, ...), and the same data may be stored later. Source: PostgreSQL, Appendix A.
+#: Classes of SQLSTATE that the data cause: the same data would fail again. All other classes concern the connection or
+#: the server (08, 40, 53, 57, ...), and the same data may be stored later. Source: PostgreSQL, Appendix A.
 OF_THE_DATA = frozenset(
     {
         "21",  # cardinality violation
@@ -34,10 +34,10 @@ OF_THE_DATA = frozenset(
 
 
 def is_of_the_data(error: Exception) -> bool:
-    """Return whether the data cause an error, not the server or the connection."""
+    """Return whether the data cause an error, and not the server or the connection."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate[:2] in OF_THE_DATA
-    return isinstance(error, psycopg.DataError | UnicodeError)  # found before it was sent
+    return isinstance(error, psycopg.DataError | UnicodeError)  # found before the data were sent
 
 
 class WrongTables(Exception):
@@ -52,7 +52,7 @@ class ParsedMessage(NamedTuple):
     rows: Sequence[ChangeRow] = ()
 
     def aside(self, reason: str, row: ChangeRow | None = None) -> RejectedMessage:
-        """Return it, or one change of it, as unusable."""
+        """Return the message, or one change of it, as unusable."""
         if row is None or not isinstance(self.says, Changes):
             return RejectedMessage(self.message, 0, reason, self.message.data)
         data = bytes(self.says.changes[row.seq - self.says.first_seq])
@@ -66,7 +66,9 @@ class ParsedBatch(NamedTuple):
     aside: Sequence[RejectedMessage]
 
     def halves(self) -> "tuple[ParsedBatch, ParsedBatch] | None":
-        """Return its messages, or the changes of its only message, in two parts; None for a single one."""
+        """Split the batch into two parts: of its messages, or of the changes of its only message. Return None if it has
+        one.
+        """
         if (middle := len(self.found) // 2) > 0:
             return ParsedBatch(self.found[:middle], self.aside), ParsedBatch(self.found[middle:], ())
         for item in self.found:
@@ -109,7 +111,7 @@ class CollectorStore:
 
         Raise WrongTables.
         """
-        # Compiling a query takes seconds, longer than each of these queries.
+        # Compiling a query (JIT) takes seconds, longer than each of these queries.
         await self.connection.execute("SET jit = off")
         async with self.connection.transaction():
             await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -128,9 +130,9 @@ class CollectorStore:
         return bool(found < VERSION)
 
     async def write(self, batch: ParsedBatch) -> int:
-        """Store a batch; return the number of unusable messages or changes. It is on disk on return.
+        """Store a batch and wait until it is on disk. Return the number of unusable messages or changes.
 
-        A message or change that the server refuses is put aside, and all others are stored.
+        A message or change that the server refuses goes to `unreadable`; all others are stored.
         """
         try:
             return await self._write(batch)
@@ -178,7 +180,7 @@ class CollectorStore:
         }
 
     async def _begins(self, found: Sequence[Begin]) -> None:
-        """Record the beginnings of databases and their predecessors; order the databases of these lanes."""
+        """Record the first numbers of databases and their predecessors; sort the databases of these lanes."""
         for says in found:
             previous = says.previous
             await self.connection.execute(
@@ -197,7 +199,7 @@ class CollectorStore:
             await self._order(*lane)
 
     async def _order(self, merchant: str, lane: str) -> None:
-        """Number the databases of a lane, each after its predecessor; then update the payments in that order."""
+        """Number the databases of a lane, each after its predecessor. Then update the payments in that order."""
         known = await self._rows(
             "SELECT database_id, previous_id FROM posd.databases WHERE merchant = %s AND lane = %s"
             " ORDER BY begun_at NULLS LAST, ordinal",
@@ -270,7 +272,7 @@ class CollectorStore:
             await cursor.executemany(_STATE_OF_LANE, states)
 
     async def _move_on(self, databases: set[str]) -> None:
-        """Advance frontiers over changes without a gap; update the completeness of lanes."""
+        """Advance the frontiers over changes without a gap. Update the completeness of lanes."""
         if not databases:
             return
         moving = list(databases)
@@ -326,13 +328,13 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return ids of databases, each after its named predecessor; else in their order."""
+    """Return ids of databases, each after its named predecessor; otherwise in their order."""
     names = {database_id for database_id, _ in known}
     found: dict[str, None] = {}
     left = list(known)
     while left:
         ready = [name for name, previous in left if previous not in names or previous in found]
-        for name in ready or [left[0][0]]:  # two that name each other come from a faulty lane
+        for name in ready or [left[0][0]]:  # two databases that name each other come from a faulty lane
             found[name] = None
         left = [item for item in left if item[0] not in found]
     return list(found)
@@ -357,9 +359,9 @@ WHERE c.change - 'outcome' <> i.change - 'outcome' ORDER BY 1
 """
 _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
-#: State of each payment and print job with new changes: by its newest change (`ordinal` and number), and by the newest
-#: one with an outcome. That outcome is void if a later change of the same database has none. A later database without
-#: one has only lost it.
+#: State of each payment and print job with new changes: from its newest change (`ordinal` and number), and from the
+#: newest one with an outcome. That outcome is void if a later change of the same database has none. If only a later
+#: database has none, the outcome stays: that database lost it.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (SELECT DISTINCT merchant, lane, kind, id FROM incoming),

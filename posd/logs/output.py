@@ -1,8 +1,9 @@
-"""Logs: structlog, JSON on stdout, one line a fact. Fields are allow-listed (architecture, Rules that hold everywhere).
+"""Log output: structlog, JSON on stdout, one line for each fact. Fields are allow-listed (architecture, Rules that hold
+everywhere).
 
-A field outside of `FIELDS` is dropped and named in `dropped`, so that no careless call can log a token, header,
-metadata, e-mail or raw body. The same holds for exceptions and libraries, which quote data. Endless repetition is
-logged a few times, then counted. Every logged event has its row in `posd.cli.explain.catalogue`.
+A field outside of `FIELDS` is dropped and named in `dropped`. So a careless call cannot log a token, header, metadata,
+e-mail or raw body. The same applies to exceptions and libraries, which quote data. A kind of line that repeats without
+end is logged a few times, then counted. Every logged event has its row in `posd.cli.explain.catalogue`.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ verdict version
 #: Every allowed field of a log line, besides event, level, logger, timestamp and exception.
 FIELDS = frozenset(_FIELDS.split())
 
-#: Fields with text, possibly from a device or a library.
+#: Fields with text that may come from a device or a library.
 TEXTS = frozenset({"code", "detail", "error", "reason", "status"})
 #: Longest text and list in a line, in characters and items. The journal cuts a line over 48 KiB.
 MAX_TEXT = 2000
@@ -102,27 +103,27 @@ def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str,
 
 
 def _written(moment: datetime) -> str:
-    """Return a moment in msgspec's format, with all six digits, which msgspec omits if they are zeros."""
+    """Return a time in msgspec's format, always with six digits; msgspec omits zeros."""
     return f"{moment.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def _text(value: str) -> str:
-    """Return a text for a line: not too long, and without e-mail addresses."""
+    """Return a text for a line: shortened, and without e-mail addresses."""
     if len(value) > MAX_TEXT:
         value = f"{value[:MAX_TEXT]}…"
     return _E_MAIL.sub("(an e-mail address)", value) if "@" in value else value
 
 
-# Limits of repeated lines: a few of a kind are logged, then counted.
+# Limits of repeated lines: a few of each kind are logged, then counted.
 #
-# A window of a key begins with its first line. A number of lines passes in it; the rest is counted, and logged as one
-# number when the window ends. The table is bounded: further keys share one.
+# A window of a key begins with its first line. The first lines of the window are logged. The rest is counted, and
+# logged as one number when the window ends. The table is bounded: further keys share one window.
 
-#: Keys that are counted separately. A shop has fewer open payments; a flood of keys is a flood as well.
+#: Keys that are counted separately. A shop has fewer open payments. More keys mean a flood.
 MAX_KEYS = 512
 
-#: Seconds for which a full table counts as full: otherwise a burst of a thousand payments would scan all of it for each
-#: line.
+#: Seconds for which a full table counts as full. Otherwise each line of a burst of a thousand payments would scan all
+#: of it.
 FULL_SECONDS = 1.0
 
 #: A minute and an hour, in seconds.
@@ -141,22 +142,22 @@ class LineLimit(NamedTuple):
     by: tuple[str, ...] = ()
 
 
-#: Subjects of a line: a flood about one of them hides nothing about another.
+#: Subjects of a line. A flood about one subject must not hide lines about another.
 SUBJECT = ("transaction", "print_job", "terminal")
 
-#: Limit of a warning or an error without a row below. A fault of everything, such as a full disk, is not logged for
-#: each payment.
+#: Limit of a warning or an error without a row below. A general fault, such as a full disk, is not logged for each
+#: payment.
 TROUBLE: Final = LineLimit(20, MINUTE)
 
-#: event -> its limit. An info line without a row is always written: each is a fact of its own.
+#: event -> its limit. An info line without a row is always written, because each is a separate fact.
 LIMITS: Final[Mapping[str, LineLimit]] = MappingProxyType(
     {
-        # Facts about one payment each: all are logged, at any number of payments.
+        # Facts about one payment each: all are logged, whatever the number of payments.
         "payment.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
         "print.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
         "print.outcome": LineLimit(5, MINUTE, SUBJECT),
         "store.difference": LineLimit(50, MINUTE),
-        # Data that a proven terminal may send in a loop.
+        # Data that an authentic terminal may send in a loop.
         "webhook.event": LineLimit(30, MINUTE, SUBJECT),
         "webhook.print": LineLimit(30, MINUTE, SUBJECT),
         "webhook.quarantined": LineLimit(5, MINUTE, SUBJECT),
@@ -167,10 +168,10 @@ LIMITS: Final[Mapping[str, LineLimit]] = MappingProxyType(
         "payment.abort": LineLimit(10, MINUTE, SUBJECT),
         "payment.operator": LineLimit(10, MINUTE, SUBJECT),
         "print.operator": LineLimit(10, MINUTE, SUBJECT),
-        # Queries that posd repeats while a terminal is away: hours.
+        # Searches that posd repeats for hours while a terminal is unreachable.
         "payment.search": LineLimit(10, HOUR, (*SUBJECT, "result")),
         "print.poll": LineLimit(10, HOUR, (*SUBJECT, "result", "status")),
-        # Effects of an unstable network or of a device with endless announcements.
+        # Effects of an unstable network or of a device that announces without end.
         "discovery.claim": LineLimit(5, HOUR, SUBJECT),
         "discovery.gone": LineLimit(10, HOUR, SUBJECT),
         "discovery.started": LineLimit(10, HOUR),
@@ -183,9 +184,9 @@ LIMITS: Final[Mapping[str, LineLimit]] = MappingProxyType(
     }
 )
 
-#: The event, the level, and the values of the fields that separate its lines, None if missing.
+#: The event, the level, and the values of the fields by which its lines count separately; None if missing.
 Key = tuple[Any, ...]
-#: Parts of a key that identify the kind of line.
+#: Parts of a key that name the kind of line.
 KIND = 2
 
 
@@ -204,8 +205,8 @@ class _Window(msgspec.Struct):
 class LineCounter:
     """Counts of lines by key; times are on the monotonic clock, in seconds.
 
-    No `Allowance`: it would admit lines one by one as room returns. A window ends at one moment, and reports then how
-    many lines it left out. So a window without that report cannot be forgotten.
+    `Allowance` is not used here: it would admit single lines again as its budget refills. A window ends at one moment
+    and then reports how many lines it left out. So a window cannot be dropped before that report.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
@@ -214,7 +215,7 @@ class LineCounter:
         self._full_until = 0.0
 
     def admit(self, key: Key, limit: LineLimit, now: float) -> bool:
-        """Return whether a line passes; count one that does not."""
+        """Return whether to log a line; count a line that is left out."""
         window = self._windows.get(key)
         if window is None or (window.ends <= now and not window.left_out):
             window = self._begin(key, limit, now)
@@ -225,9 +226,9 @@ class LineCounter:
         return False
 
     def _begin(self, key: Key, limit: LineLimit, now: float) -> _Window:
-        """Return a new window of a key; without room, the shared window of its kind.
+        """Return a new window of a key. If the table is full, return the shared window of its kind.
 
-        An ended window counts on until its number is logged.
+        An ended window goes on counting until its number is logged.
         """
         if len(self._windows) >= self._max_keys and not self._make_room(now):
             key = key[:KIND]
@@ -238,7 +239,7 @@ class LineCounter:
         return window
 
     def _make_room(self, now: float) -> bool:
-        """Drop ended windows without omitted lines; return whether there is room."""
+        """Drop ended windows without omitted lines. Return whether the table has room again."""
         if now < self._full_until:
             return False
         self._windows = {key: item for key, item in list(self._windows.items()) if item.ends > now or item.left_out}
@@ -260,15 +261,15 @@ class LineCounter:
 
 
 class FloodFilter:
-    """Filter of endless repetition, which logs the omitted number when the window ends (`posd.logs.output`)."""
+    """Filter of repeated lines. It logs the number of omitted lines when the window ends (`posd.logs.output`)."""
 
     def __init__(self) -> None:
-        # Garbage collection can run inside, and a failing finalizer logs a line as well.
+        # An RLock, because garbage collection can run inside, and a failing finalizer logs a line.
         self._lock = threading.RLock()
         self.forget()
 
     def forget(self) -> None:
-        """Reset, for the loop that runs then."""
+        """Reset the filter for the loop that runs then."""
         self._windows = LineCounter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -286,7 +287,7 @@ class FloodFilter:
             raise structlog.DropEvent
 
     def _wait(self) -> None:
-        """Set the timer for the end of the window; off the loop, the next line on it does so."""
+        """Set the timer for the end of the window. Off the loop, the next line on the loop does so."""
         if self._timer is not None:
             return
         with suppress(RuntimeError), self._lock:
@@ -301,7 +302,7 @@ class FloodFilter:
         self._wait()
 
     def tell(self, now: float = float("inf")) -> None:
-        """Log the omitted numbers of ended windows; by default of all."""
+        """Log the omitted numbers of ended windows, or of all windows."""
         with self._lock:
             told = self._windows.take(now)
         for (event, level, *about), count in told:
@@ -314,10 +315,10 @@ class FloodFilter:
 floods = FloodFilter()
 
 
-# Faults in the log: their place and type, without values.
+# Exceptions in the log: their place and type, without values.
 #
 # The message of an exception quotes its data: a body, a key, a till's text. So it is omitted, unless Python or SQLite
-# compose it of names in the code.
+# build it from names in the code only.
 
 #: Most calls of a traceback, and most exceptions of a chain: a line has to fit into the journal.
 MAX_FRAMES = 20
@@ -327,7 +328,7 @@ MAX_CHAIN = 4
 PLAIN = frozenset({TypeError, AttributeError, NameError, RecursionError, MemoryError, ZeroDivisionError})
 PLAIN_SQL = frozenset({sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.IntegrityError})
 
-#: Folder of the package; other files are shown by their last two parts.
+#: Folder of the package. Files outside of it are shown by their last two path parts.
 _HERE = Path(__file__).parents[2]
 
 
@@ -365,7 +366,7 @@ def frames(trace: TracebackType | None) -> list[str]:
 
 
 def place(filename: str) -> str:
-    """Return a file's name for display: from the package on, or of others the last two parts."""
+    """Return a file's name for display: from the package on; otherwise the last two path parts."""
     path = Path(filename)
     try:
         return str(path.relative_to(_HERE))
@@ -374,24 +375,27 @@ def place(filename: str) -> str:
 
 
 def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Remove the exception from a line; return it in words: place and type, without values; None without one."""
+    """Remove the exception from a line.
+
+    Return its place and type as text, without values; None without an exception.
+    """
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
     return exception_words(error) if isinstance(error, BaseException) else None
 
 
-# Writing of lines, from posd's own loggers and from others.
+# Writing of lines, from posd's loggers and from libraries.
 
 
-#: A line to write: called with the monotonic time it returns its text without its end, or raises DropEvent.
+#: Function of the monotonic time that returns the text of a line without its end, or raises DropEvent.
 Line = Callable[[float], bytes]
 
 
 class Renderer:
-    """Renderer of a logged line: all steps in one, because a payment has some ten lines.
+    """Renderer of a log line. All steps are in one class, because a payment has some ten lines.
 
-    A line stays one line for every reader: unprintable characters are escaped. For the journal it has a level prefix,
-    which the journal removes.
+    The text is one line for every reader, because unprintable characters are escaped. For the journal it has a level
+    prefix, which the journal removes.
     """
 
     def __init__(self, prefixes: Mapping[str, bytes], now: Callable[[], datetime]) -> None:
@@ -401,7 +405,7 @@ class Renderer:
     def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> tuple[tuple[Line], dict[str, Any]]:
         """Return the arguments of `LineSink.write`.
 
-        The text is made at the write, because a terminal may be waiting.
+        The text is built when the line is written, because a terminal may be waiting.
         """
         return (partial(self._text, self._now(), logger.name, level, fields, taken_out(fields)),), {}
 
@@ -431,21 +435,21 @@ class Renderer:
 
 
 class LineSink:
-    """Collector of lines, which passes those of one turn of the event loop to the writer at once."""
+    """Buffer that passes the lines of one step of the event loop to the writer together."""
 
     waiting: ClassVar[list[Line]] = []
-    #: The loop whose turn ends with the write.
+    #: The loop whose present step ends with the write.
     turn: ClassVar[asyncio.AbstractEventLoop | None] = None
 
     def __init__(self, name: str = "posd") -> None:
         self.name = name
 
     def write(self, line: Line) -> None:
-        """Write one line: at the end of the turn on the event loop, elsewhere at once."""
+        """Write one line: at the end of the step on the event loop, immediately elsewhere."""
         LineSink.waiting.append(line)
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # there is none, or this is another thread
+        except RuntimeError:  # no loop runs, or this is another thread
             flush()
             return
         if LineSink.turn is not loop:
@@ -465,7 +469,7 @@ def flush() -> None:
     for line in lines:
         try:
             texts.append(line(now) + b"\n")
-        except structlog.DropEvent:  # not `suppress`: that costs as much as a third of a line
+        except structlog.DropEvent:  # not `suppress`, which costs a third of a line
             continue
     if texts:
         writer.put(texts)
@@ -482,7 +486,7 @@ _FIELD = re.compile(r"%(\(\w+\))?[-+ #0]*\d*(\.\d+)?[a-zA-Z]")
 class LibraryHandler(logging.Handler):
     """Handler of library logs, from warnings on.
 
-    A library's message may quote anything. If it has arguments, only its source and its pattern are logged, with "…"
+    A library's message may quote any data. If it has arguments, only its source and its pattern are logged, with "…"
     for each value.
     """
 
@@ -523,14 +527,14 @@ def set_level(level: str) -> None:
 
 
 def _logger_class(level: str) -> type[Any]:
-    """Return a class of our own: all users of structlog share its classes."""
+    """Return a class of posd: all users of structlog share its classes."""
     return type("Logger", (structlog.make_filtering_bound_logger(level),), {"_proxy_to_logger": _hand_over})
 
 
 def _hand_over(logger: Any, level: str, event: str | None = None, **fields: Any) -> None:
     """Write a line by structlog's processors, as its BoundLoggerBase does if the last one returns arguments.
 
-    The original copies the fields twice, and checks the type of the result.
+    The original method copies the fields twice, and checks the type of the result.
     """
     if logger._context:
         fields = {**logger._context, **fields}
@@ -547,7 +551,7 @@ def _hand_over(logger: Any, level: str, event: str | None = None, **fields: Any)
 
 def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     """Configure all logs, posd's and the libraries', as JSON on stdout."""
-    # Not by the standard library's loggers: a payment has some ten lines, and theirs cost five times as much.
+    # Not through the standard library's loggers, which cost five times as much; a payment has some ten lines.
     floods.forget()
     writer.start()
     prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}

@@ -1,6 +1,6 @@
-"""Log writer with its own thread: a reader that stops delays only the log.
+"""Log writer with its own thread, so that a reader that does not read delays only the log.
 
-An inherited descriptor is shared with others, so it is never made non-blocking: the thread waits in `write`.
+Other processes share an inherited descriptor, so it stays blocking and the thread waits in `write`.
 """
 
 import atexit
@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-#: Most bytes of waiting lines, besides as many being written: some 3,000 lines, 300 payments.
+#: Most bytes of waiting lines, and again as many being written: some 3,000 lines, 300 payments.
 MAX_BYTES = 1_048_576
 #: Longest wait for the reader at the end of the process, in seconds; a working journal takes milliseconds.
 END_SECONDS = 0.5
@@ -25,17 +25,17 @@ def output_descriptor() -> int:
 
 
 class LogWriter:
-    """A bounded queue of lines, and the thread that writes them in order.
+    """Bounded queue of lines, and the thread that writes them in order.
 
-    Without room a line is dropped, and further ones until the thread takes the queue. Then `tell` logs their number in
-    their place. `descriptor` raises OSError or ValueError if there is no output.
+    Without room, lines are dropped until the thread takes the queue. Then `tell` logs their number in their place.
+    `descriptor` raises OSError or ValueError if there is no output.
     """
 
     def __init__(self, descriptor: Callable[[], int], tell: Callable[[int], None], max_bytes: int = MAX_BYTES) -> None:
         self._descriptor = descriptor
         self._tell = tell
         self._max_bytes = max_bytes
-        # Garbage collection can run inside, and a failing finalizer logs a line as well: the lock is an RLock.
+        # An RLock, because garbage collection can run inside, and a failing finalizer logs a line.
         self._changed = threading.Condition()
         self._lines: list[bytes] = []
         self._bytes = 0
@@ -65,7 +65,7 @@ class LogWriter:
             atexit.register(self.drain)
 
     def drain(self, seconds: float = END_SECONDS) -> bool:
-        """Wait until all is written, at most `seconds`; return whether it is."""
+        """Wait until all lines are written, at most `seconds`. Return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._lines or self._is_writing), seconds)
 
@@ -83,7 +83,7 @@ class LogWriter:
                 told = dropped
             data = b"\n" * torn + b"".join(lines)  # the part that a full disk cut off becomes a line of its own
             count = len(lines)
-            del lines  # the reader may stand still for long
+            del lines  # the reader may not read for a long time
             written = self._write(memoryview(data))
             failed = written < len(data)
             if written:
@@ -96,14 +96,16 @@ class LogWriter:
                 told = dropped
 
     def _write(self, data: memoryview) -> int:
-        """Write data, as long as it takes; return the bytes written: fewer if the reader is gone, or the disk full."""
+        """Write data without a time limit. Return the number of written bytes: fewer if the reader is gone, or the disk
+        full.
+        """
         written = 0
         try:
             descriptor = self._descriptor()
             while written < len(data):
                 try:
                     written += os.write(descriptor, data[written:])
-                except BlockingIOError:  # another process with this pipe has made it non-blocking
+                except BlockingIOError:  # another process that shares this pipe has made it non-blocking
                     poll = select.poll()
                     poll.register(descriptor, select.POLLOUT)
                     poll.poll()

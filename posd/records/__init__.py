@@ -1,1 +1,1 @@
-"""What payments and print jobs share; `RecordKind` holds what differs where both are handled in one way."""
+"""Shared code of payments and print jobs. `RecordKind` holds their differences."""

@@ -1,4 +1,4 @@
-"""The addresses that terminals call back, and the secret key behind their tokens."""
+"""Callback URLs for terminals, and the secret key of their tokens."""
 
 import asyncio
 import ipaddress
@@ -14,18 +14,18 @@ from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.config.profile import AccessMode
 
-#: Name under which systemd can pass the key (LoadCredential).
+#: Name of the systemd credential with the key (LoadCredential).
 CREDENTIAL = "callback.key"
 
-#: How long the name of a terminal may take to resolve, in seconds; most have an address instead.
+#: Longest time for resolving the name of a terminal, in seconds. Most terminals have an address instead.
 RESOLVE_SECONDS = 3.0
 
 
 class KeyFileError(Exception):
-    """The key cannot be read or made; the message says why and what to do."""
+    """Callback key that cannot be read or made. The message has the reason and the cure."""
 
 
-#: What a person types who wants a new key in place of one that is lost.
+#: Command that makes a new key in place of a lost one.
 NEW_KEY = "posd restore --new-callback-key --operator NAME"
 
 _LOST = (
@@ -36,10 +36,10 @@ _LOST = (
 
 
 def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
-    """Return the callback keys, newest first: one of 64 hex digits a line.
+    """Return the callback keys, newest first. Each line of the file has one key of 64 hex digits.
 
-    Where there is no file it is made, mode 0600, if `may_make`: the database is new. A systemd credential
-    `callback.key` takes its place. Raise KeyFileError.
+    Create a missing file (mode 0600) if `may_make`, which means that the database is new. A systemd credential
+    `callback.key` replaces the file. Raise KeyFileError.
     """
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
     credential = Path(directory) / CREDENTIAL if directory else None
@@ -60,21 +60,21 @@ def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
 
 
 def make_key(path: Path) -> None:
-    """Make a new key where there is no file. Raise OSError."""
+    """Create a missing key file. Raise OSError."""
     files.replace(path, f"{secrets.token_hex(ids.KEY_BYTES)}\n".encode())
 
 
 async def facing(terminal_url: str) -> str:
-    """Return this machine's address on the way to a terminal; connecting a datagram socket sends nothing.
+    """Return this machine's address on the route to a terminal. Connecting a datagram socket sends nothing.
 
-    A link-local one has no scope (`fe80::1`, not `fe80::1%eth0`): the interface's name means nothing to the terminal.
-    Raise Problem terminal_offline where there is no way to it.
+    A link-local address has no scope (`fe80::1`, not `fe80::1%eth0`), because the interface's name has no meaning for
+    the terminal. Raise Problem terminal_offline without a route.
     """
     parts = urlsplit(terminal_url)
-    hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+    hostname = unquote(parts.hostname or "")  # a URL has a scope as %25eth0 (RFC 6874)
     port = parts.port or 443
     try:
-        try:  # most have an address: that needs no thread to resolve it in, nor, as bytes, the tables of IDNA
+        try:  # most terminals have an address, which needs no thread for the resolver and no IDNA tables
             resolved = socket.getaddrinfo(hostname.encode(), port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             async with asyncio.timeout(RESOLVE_SECONDS):
@@ -93,7 +93,7 @@ async def facing(terminal_url: str) -> str:
 
 
 class CallbackUrls:
-    """Makes callback URLs and checks their tokens."""
+    """Maker of callback URLs, and checker of their tokens."""
 
     def __init__(
         self,
@@ -104,21 +104,21 @@ class CallbackUrls:
         listen_host: str = "::",
         facing: Callable[[str], Awaitable[str]] = facing,
     ) -> None:
-        """Apply the configuration; `public_url` is where a service outside reaches the webhook listener.
+        """Apply the configuration. `public_url`: URL of the webhook listener for a service outside.
 
-        `listen_host` is what it is bound to: if that is one address, posd does not listen on the others. `facing`
-        returns this machine's address on the way to a terminal's URL.
+        `listen_host`: the bound address. If it is one address, posd does not listen on the others. `facing`: returns
+        this machine's address on the route to a terminal's URL.
         """
         self._keys = keys
         self._facing = facing
         self._port = port
         self.use(advertise_host, public_url)
         bound = ipaddress.ip_address(listen_host)
-        # As the system writes it, to be compared with this machine's addresses; without a scope, as in `facing`.
+        # In the system's notation, to compare it with this machine's addresses; without a scope, as in `facing`.
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     def use(self, advertise_host: str, public_url: str) -> None:
-        """Apply the present configuration, for addresses that are made from now on."""
+        """Apply the present configuration to URLs that are made from now on."""
         self._advertise_host = advertise_host
         self._public_url = public_url.rstrip("/")
 
@@ -135,8 +135,8 @@ class CallbackUrls:
     ) -> tuple[str, str | None]:
         """Return the URL for one subject, and the address of this machine in it, None if that is configured.
 
-        It has the address that faces the terminal unless one is configured or only one is listened on; for a terminal
-        in the cloud it is below the public URL. Raise Problem terminal_offline where this machine has no way to that
+        The URL has the configured address, or the only bound one, or the address that faces the terminal. For a
+        terminal in the cloud it begins with the public URL. Raise Problem terminal_offline without a route to the
         terminal.
         """
         path = self.path(channel, subject)
@@ -152,5 +152,5 @@ class CallbackUrls:
         return f"https://{bracketed}:{self._port}{path}", own
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
-        """Return whether the token belongs to that subject."""
+        """Return whether the token belongs to the subject."""
         return ids.verify(self._keys, channel, subject, given)

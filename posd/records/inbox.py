@@ -1,7 +1,7 @@
-"""Inbox of callbacks with a valid token: the part that payments and print jobs share.
+"""Inbox of callbacks with a valid token: the shared part of payments and print jobs.
 
-The reply comes after the commit. An unusable body is kept in the quarantine (`records.replies`), and its terminal is
-asked instead.
+The reply follows the commit. An unusable body is stored in the quarantine (`records.replies`), and posd asks the
+terminal instead.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ log = structlog.get_logger("posd.inbox")
 class UnreadableCallback(msgspec.Struct, frozen=True):
     """A callback with a valid token that could not be read: the reply, the reason, and the sender.
 
-    `limit_bytes`: of its body, if that was too large. `detail`: the words of the HTTP parser.
+    `limit_bytes`: the limit, for a body above it. `detail`: the text of the HTTP parser.
     """
 
     result: CallbackResult
@@ -41,7 +41,7 @@ class UnreadableCallback(msgspec.Struct, frozen=True):
     detail: str = ""
 
     def log(self, **subject: str) -> None:
-        """Log it."""
+        """Log the callback."""
         if self.limit_bytes is not None:
             log.warning("webhook.too_large", **subject, limit_bytes=self.limit_bytes, peer=self.peer)
         else:
@@ -54,17 +54,17 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
     result: CallbackResult
     terminal: str | None = None  # its terminal, if known
     verdict: str | None = None
-    states: str | None = None  # the status that it states
-    reason: str | None = None  # why it cannot be used
+    states: str | None = None  # the status in the event
+    reason: str | None = None  # why it is unusable
     phase: Phase | None = None
-    limit: Limit | None = None  # that kept it out
-    kept_of: str | None = None  # whose budget takes the body
-    updates_terminal: bool = False  # see the record's
-    asks: bool = False  # whether the terminal is to be asked, because a limit was reached for the first time
+    limit: Limit | None = None  # limit that kept it out
+    kept_of: str | None = None  # whose budget stores the body
+    updates_terminal: bool = False  # see the record's field
+    asks: bool = False  # whether to ask the terminal, because a limit was reached for the first time
 
 
 class CallbackInbox(Generic[R]):
-    """Commits callbacks of one kind of record, and keeps those that cannot be used."""
+    """Committer of callbacks of one kind of record. Unusable ones go to the quarantine."""
 
     def __init__(
         self,
@@ -75,9 +75,10 @@ class CallbackInbox(Generic[R]):
         *,
         comes_once: bool,
     ) -> None:
-        """`record` writes an entry down. `on_unusable`: called with the id of a record that is to be asked for.
+        """`record` writes an entry. `on_unusable` is called with the id of a record for which posd has to ask.
 
-        `comes_once`: a terminal does not send it again, so that its record is asked for where nothing could be stored.
+        `comes_once`: the terminal does not send the callback again, so posd asks for the record if nothing could be
+        stored.
         """
         self.kind = kind
         self.on_unusable = on_unusable
@@ -86,19 +87,19 @@ class CallbackInbox(Generic[R]):
         self._record = record
         self._comes_once = comes_once
         self._known_headers: set[str] = set()  # terminals whose headers were logged since the start of the process
-        #: Callbacks received again since the start of the process: the terminal had not received the answer.
+        #: Callbacks received again since the start of the process: the terminal had not received the earlier reply.
         self.repeated = 0
 
     async def commit(
         self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
     ) -> CallbackReceipt:
-        """Await the commit of a callback, and count and log what became of it. `crash` begins its crash points."""
+        """Await the commit of a callback, then count and log its result. `crash` is the prefix of its crash points."""
         crash_point(f"{crash}.before_commit")
         try:
             receipt = await commit
         except (StorageUnavailable, CommitUncertain) as error:
             self._log_not_stored(identity, error)
-            # It was not looked up, and the terminal is not to blame.
+            # posd could not look it up, and the terminal is not at fault
             return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)
         crash_point(f"{crash}.committed")
         if receipt.updates_terminal:
@@ -127,7 +128,7 @@ class CallbackInbox(Generic[R]):
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Store an unusable body (runs inside the commit)."""
+        """Store an unusable body. Runs inside the commit."""
         known = self.kind.table.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal
@@ -138,7 +139,7 @@ class CallbackInbox(Generic[R]):
             result = CallbackResult.DISK_NEARLY_FULL if is_disk else CallbackResult.QUARANTINE_LIMIT
             reason = quarantine.NOT_KEPT
         elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
-            # One reason for all that follow: each other one would be a change that is written down.
+            # One reason for all later ones, because each different reason would be a recorded change.
             what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"
             reason = f"{what} are in quarantine already; more are not kept"
             sender = None
@@ -149,16 +150,16 @@ class CallbackInbox(Generic[R]):
     def attend(
         self, unit: WriteTransaction, known: R | None, reason: str, at: datetime, serial: str | None = None
     ) -> None:
-        """Record on what is known that a callback of it could not be used (runs inside the commit)."""
+        """Record on a known record that a callback of it was unusable. Runs inside the commit."""
         if known is not None:
             self._record(unit, known, Quarantined(reason, serial), at)
 
     async def lose(
         self, identity: str, lost: UnreadableCallback, at: datetime, settled: Callable[[R], bool] = lambda _known: False
     ) -> CallbackResult:
-        """Record that a callback could not be read, and ask for its record; return the answer.
+        """Record an unreadable callback, and ask for its record. Return the reply.
 
-        `settled`: another callback that cannot be used changes nothing but the reason, which is not recorded again.
+        `settled`: a further unusable callback would only change the reason, so nothing is recorded.
         """
 
         def work(unit: WriteTransaction) -> None:
@@ -176,7 +177,7 @@ class CallbackInbox(Generic[R]):
         return lost.result
 
     def take_out(self, unit: WriteTransaction, item: QuarantineEntry, at: datetime) -> None:
-        """Remove a body from the quarantine, because it was applied; record where it was the last of its record."""
+        """Remove an applied body from the quarantine. If it was the last one of its record, record that."""
         if not quarantine.take_out(unit, item) and (known := self.kind.table.get(unit.db, item.subject)) is not None:
             self._record(unit, known, Reapplied(), at)
 

@@ -1,4 +1,4 @@
-"""What payments and print jobs have in common: state, entries, lines of the history, and what retention leaves."""
+"""Shared model of payments and print jobs: state, entries, lines of the history, and tombstones of retention."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -12,7 +12,7 @@ from posd.base.problems import Problem
 
 
 class Phase(StrEnum):
-    """posd's own view of a payment or of a print job."""
+    """posd's own view of a payment or a print job."""
 
     STARTING = "starting"
     IN_DOUBT = "in_doubt"
@@ -21,7 +21,7 @@ class Phase(StrEnum):
 
 
 class RecordAttention(msgspec.Struct, frozen=True):
-    """A condition that a person should look at; it never changes an outcome by itself."""
+    """Condition that an operator should check. It never changes an outcome."""
 
     code: str
     since: Annotated[Moment, Meta(description="since when")]
@@ -29,26 +29,26 @@ class RecordAttention(msgspec.Struct, frozen=True):
 
 
 class RecordState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a payment and a print job have in common. Times are ISO 8601 texts."""
+    """Common fields of a payment and a print job. Times are ISO 8601 texts."""
 
     terminal: str | None
     created_at: str
     updated_at: str
     phase: Phase
-    sent_to: str | None = None  # base URL of the device that the request goes to
-    acknowledged: bool = False  # the request was answered 2xx
-    heard: bool = False  # the terminal has sent something for it
+    sent_to: str | None = None  # base URL of the device that gets the request
+    acknowledged: bool = False  # the terminal replied 2xx to the request
+    heard: bool = False  # the terminal has sent a callback or result of it
     attention: tuple[RecordAttention, ...] = ()
     revision: int = 0
 
     @property
     def orphan(self) -> bool:
-        """Whether it was rebuilt from a callback, so that nothing is known of the till's request."""
+        """Whether it was rebuilt from a callback, so that the till's request is unknown."""
         return self.sent_to is None
 
     @property
     def updates_terminal(self) -> bool:
-        """Whether a callback of it may change what is known of terminals. Nothing of a record that is over may."""
+        """Whether its callbacks may update data of terminals. Those of an ended record may not."""
         return self.phase is not Phase.FINAL
 
     def attention_of(self, code: str) -> RecordAttention | None:
@@ -60,7 +60,7 @@ S = TypeVar("S", bound=RecordState)
 
 
 def attended(record: S, item: RecordAttention) -> S:
-    """Return a record with an attention; one that is open keeps its beginning and takes the newer detail."""
+    """Return a record with an attention. An open one keeps its start and gets the newer detail."""
     if (old := record.attention_of(item.code)) is not None:
         item = msgspec.structs.replace(item, since=old.since)
     others = tuple(other for other in record.attention if other.code != item.code)
@@ -77,7 +77,7 @@ def clear(record: S, *codes: str) -> S:
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
-    """A person's decision begins with who and why; `uid` is the socket peer's user id, None if not known."""
+    """Common fields of an operator's decision. `uid` is the user id of the socket peer, None if unknown."""
 
     operator: Annotated[str, Meta(description="who")]
     note: Annotated[str, Meta(description="why")]
@@ -85,24 +85,26 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
-    """An authentic callback was refused; `serial_number`: of the terminal that sent it, if that was the reason."""
+    """An authentic callback was refused. `serial_number`: the terminal that sent it, if that was the reason."""
 
     reason: Annotated[str, Meta(description="why")]
     serial_number: str | None = None
 
 
 class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
-    """Quarantined callbacks were applied later; the quarantine has no more of this payment or print job."""
+    """Quarantined callbacks were applied later. The quarantine has no more bodies of this record."""
 
 
 class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
-    """It was taken over in doubt (from a replaced database, the witness, a list of ids): no more than this is known."""
+    """The record was taken over in doubt, from a replaced database, the witness or a list of ids. Nothing else is
+    known.
+    """
 
     reason: Annotated[str, Meta(description="what is known of it, and from where")]
 
 
 def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
-    """Return the kind of an entry, as in the journal and in the feed."""
+    """Return the name of an entry's kind, as in the journal and in the feed."""
     return str(entry.__struct_config__.tag)
 
 
@@ -110,15 +112,15 @@ def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What every line begins with."""
+    """Common fields of every line."""
 
-    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # those whose fields it has
+    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # classes of entries with these fields
 
     at: Annotated[Moment, Meta(description="when")]
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return the type of the lines of these entries: the kind of each, and those of their fields with a description."""
+    """Return the type of the lines of these entries: each kind, and its described fields."""
     literal: Any = Literal
     hints = get_type_hints(entries[0], include_extras=True)
     described = [name for name in entries[0].__struct_fields__ if get_origin(hints[name]) is Annotated]
@@ -129,14 +131,14 @@ def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
-    """Return the line of an entry that has a type of lines of its own, made by `line_of`."""
+    """Return the line of an entry with a separate line type, built by `line_of`."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
     values = {name: getattr(entry, name) for name in kind.__struct_fields__ if name not in ("at", "kind")}
     return cast("Line", kind(at=at, kind=tag(entry), **values))
 
 
 class IntentLine(Line, frozen=True, kw_only=True):
-    """The till's call was recorded; the request to the terminal follows it."""
+    """The till's call was recorded. The request to the terminal follows."""
 
     kind: Literal["intent"] = "intent"
     terminal: Annotated[str | None, Meta(description="serial number of the terminal that was asked")]
@@ -165,18 +167,18 @@ QUARANTINED_LINE = line_of(
 REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks of the quarantine were applied after all.", Reapplied)
 
 
-# What posd keeps of what retention removes (architecture, Promises).
+# Tombstones: what posd keeps of a record that retention removed (architecture, Promises).
 #
-# A payment or print job is removed with all its inputs and results once it has ended and needs no person any more.
-# Its id stays for the life of the database, with terminal, type, result and day. It is never started again, and a call
-# that asks for it gets how it ended.
+# Retention removes an ended payment or print job without open attentions, with all its inputs and results. posd keeps
+# its id for the life of the database, with terminal, type, result and day. It never starts that id again, and answers a
+# call about it with its end.
 
 #: The code of the problem for a call with a removed id.
 CODE = "pruned"
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What is left of a payment that was removed."""
+    """Tombstone of a removed payment."""
 
     client_transaction_id: str
     terminal: str
@@ -185,7 +187,7 @@ class Pruned(msgspec.Struct, frozen=True):
     ended_on: str
 
     def refusal(self) -> Problem:
-        """Return the answer to a call about a removed payment; it must not be mistaken for "nothing was charged"."""
+        """Return the problem for a call about a removed payment. A till must not read it as "nothing was charged"."""
         kind = self.type or "payment"
         paid = self.result == "approved"
         advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"
@@ -202,7 +204,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class PrunedJob(msgspec.Struct, frozen=True):
-    """What is left of a print job that was removed; `status` is None if it was not accepted."""
+    """Tombstone of a removed print job. `status` is None if the terminal did not accept it."""
 
     print_job_id: str
     terminal: str | None
@@ -210,7 +212,7 @@ class PrunedJob(msgspec.Struct, frozen=True):
     ended_on: str
 
     def refusal(self) -> Problem:
-        """Return the answer to a call about a removed print job."""
+        """Return the problem for a call about a removed print job."""
         return Problem(
             CODE,
             f"{self.print_job_id} was used before: a print job that ended {self.status or 'without being accepted'} on "

@@ -1,7 +1,7 @@
-"""Where a reader goes on: in a list, by filters, an order and a cursor that survives inserts; and in the feed.
+"""Positions of readers: in a list by filters, an order and a cursor that survives inserts; and in the feed.
 
-A list is walked in the index of its own filter, newest first, until the page is full. Which one is said here, and not
-left to SQLite: it does not know how few are open, and would look for them among all.
+A list is read in the index of its own filter, newest first, until the page is full. The code names the index. SQLite's
+planner does not know how few records are open, and would search all of them.
 """
 
 import binascii
@@ -18,17 +18,17 @@ from posd.records.model import Phase
 from posd.storage import changes, database_id
 from posd.storage.writer import RecordedChange, WriteTransaction
 
-#: A page ends with the row that reaches this size in bytes. It bounds what is read for one answer.
+#: Bytes of rows at which a page ends. It bounds the data read for one response.
 PAGE_BYTES = 1024 * 1024
 
 T = TypeVar("T")
 
-#: SQL and its parameters.
+#: SQL text with its parameters.
 Condition = tuple[str, tuple[Any, ...]]
 
 
 def fill(rows: Iterable[T], size: Callable[[T], int]) -> tuple[list[T], bool]:
-    """Return the rows that fit on a page by their size in bytes, and whether the page ended with them."""
+    """Return the rows that fit on a page by their bytes, and whether that limit ended the page."""
     found, count = [], 0
     for row in rows:
         found.append(row)
@@ -39,7 +39,7 @@ def fill(rows: Iterable[T], size: Callable[[T], int]) -> tuple[list[T], bool]:
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What to list, of either kind; times are as stored."""
+    """Filters of a list, for either kind; times as stored."""
 
     limit: int
     phase: Phase | None = None
@@ -53,11 +53,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def by_id(self) -> bool:
-        """Whether ids are asked for that begin so, and nothing else."""
+        """Whether the only filter is a beginning of ids."""
         return self.id is not None and self == type(self)(limit=self.limit, id=self.id)
 
     def conditions(self) -> dict[str, Condition]:
-        """Return the conditions that a row has to meet, but for its place, by the names of the filters."""
+        """Return the conditions on a row without its position, by the names of the filters."""
         conditions: dict[str, Condition] = {}
         if self.phase is not None:
             conditions["phase"] = ("phase = ?", (self.phase,))
@@ -70,7 +70,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return conditions
 
     def places(self, at: str, identity: str) -> list[Condition]:
-        """Return the conditions on where in the list a row is, by the names of the two columns of its order."""
+        """Return the conditions on the position of a row, by the names of the two columns of its order."""
         conditions: list[Condition] = []
         if self.since is not None:
             conditions.append((f"{at} >= ?", (self.since,)))
@@ -85,7 +85,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self.open or self.phase not in (None, Phase.FINAL)
 
     def index(self) -> str:
-        """Return the index to walk, without the name of its table: of what is asked for, the filter that few pass."""
+        """Return the index to read, without the name of its table: that of the filter that matches fewest rows."""
         if self._open_ones:
             return "open"
         if self.attention:
@@ -94,12 +94,14 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def beginning(column: str, prefix: str) -> Condition:
-    """Return the condition that a column begins so, as a range of its index. No id has a character above `-._0-z`."""
+    """Return the condition that a column begins with a text, as a range of its index. No id has a character above
+    `-._0-z`.
+    """
     return f"{column} >= ? AND {column} < ?", (prefix, prefix + "~")
 
 
 def joined(conditions: Iterable[Condition]) -> Condition:
-    """Return one condition that holds where all of them do."""
+    """Return the conjunction of conditions."""
     pairs = list(conditions)
     return " AND ".join(sql for sql, _ in pairs) or "1", tuple(value for _, values in pairs for value in values)
 
@@ -110,7 +112,7 @@ def encode_cursor(created_at: str, identity: str) -> str:
 
 
 def decode_cursor(text: str) -> tuple[str, str]:
-    """Read a cursor. Raise ValueError if it is none of ours."""
+    """Read a cursor. Raise ValueError for a text that posd did not make."""
     try:
         created_at, identity = urlsafe_b64decode(text.encode("ascii")).decode("ascii").split(" ")
     except (binascii.Error, UnicodeError, ValueError) as error:
@@ -118,31 +120,31 @@ def decode_cursor(text: str) -> tuple[str, str]:
     return created_at, identity
 
 
-# Places in the feed, and whether a reader can go on from one without missing anything.
+# Places in the feed, and whether a reader can continue from one without a gap.
 #
-# A place is the number of the last change that a reader has. Numbers go back where an operator puts an older copy of
-# the database in place (`posd restore` goes on above all numbers that were given out): then 9000 is another change than
-# it was, and nothing in the number says so. So a place can have a check with it, made of the change that it stands for:
-# `9000-5f3a9c01`. And changes go where retention removes what they are about: up to which number is kept as a mark.
+# A place is the number of the last change that a reader has. If an operator puts an older copy of the database in
+# place, numbers are used again (`posd restore` continues above all used numbers). Then 9000 means another change, and
+# the number does not show it. So a place can have a check, computed from its change: `9000-5f3a9c01`. Changes are also
+# removed when retention removes their records; a mark stores up to which number.
 
-#: Where a reader begins who wants places with a check.
+#: Place from which a reader starts that wants places with a check.
 START = "start"
-#: The check of a change that is not there any more.
+#: Check of a change that no longer exists.
 NO_CHECK = "00000000"
-#: Kind of the mark that says up to which number retention has removed changes.
+#: Kind of the mark with the number up to which retention has removed changes.
 REMOVED = "feed_removed"
-#: SQLite's largest integer: no change has a higher number.
+#: SQLite's largest integer. No change has a higher number.
 MAX_SEQ = 2**63 - 1
 
 _TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
 
 
 class FeedPosition(msgspec.Struct, frozen=True):
-    """The number of a change, 0 before the first. `check` is empty if the number alone is known."""
+    """Number of a change, 0 before the first. `check` is empty if only the number is known."""
 
     seq: int = 0
     check: str = ""
-    #: Whether the reader wants checks with the places that it is given.
+    #: Whether the reader wants places with checks.
     checked: bool = False
 
     @classmethod
@@ -160,19 +162,19 @@ class FeedPosition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, change: RecordedChange, *, checked: bool) -> "FeedPosition":
-        """Return the place behind a change."""
+        """Return the place after a change."""
         return cls(change.seq, _check(change) if checked else "", checked)
 
     @classmethod
     def behind(cls, db: sqlite3.Connection, seq: int) -> "FeedPosition":
-        """Return the place behind the change of a number, with a check."""
+        """Return the place after the change of a number, with a check."""
         found = _at(db, seq) if seq else None
         return cls.of(found, checked=True) if found is not None else cls(seq, NO_CHECK if seq else "", checked=True)
 
     def stand(self, db: sqlite3.Connection) -> tuple[bool, int]:
-        """Return whether the feed knows a place, and the number to go on after.
+        """Return whether the feed knows a place, and the number to continue after.
 
-        If it does not know it, the reader may have missed something.
+        If the feed does not know the place, the reader may have missed changes.
         """
         if self.seq == 0:
             return True, 0
@@ -181,8 +183,8 @@ class FeedPosition(msgspec.Struct, frozen=True):
             same = self.check in ("", _check(found))
             return same, self.seq if same else 0
         if self.seq > database_id.last_seq(db):
-            return False, 0  # given by a database that was ahead of this one
-        return self.seq <= removed_up_to(db), self.seq  # else it is between the numbers of two databases
+            return False, 0  # from a database that was ahead of this one
+        return self.seq <= removed_up_to(db), self.seq  # otherwise the number is between those of two databases
 
     def __str__(self) -> str:
         if self.checked and not self.seq:
@@ -191,13 +193,13 @@ class FeedPosition(msgspec.Struct, frozen=True):
 
 
 def removed_up_to(db: sqlite3.Connection) -> int:
-    """Return the highest number of a change that retention has removed, 0 where it removed none."""
+    """Return the highest number of a change that retention has removed, or 0."""
     row = db.execute("SELECT max(CAST(detail AS INTEGER)) FROM marks WHERE kind = ?", (REMOVED,)).fetchone()
     return row[0] or 0
 
 
 def note_removed(unit: WriteTransaction, seq: int) -> None:
-    """Record that changes up to this number were removed, in the commit that removes them."""
+    """Record that changes up to this number were removed. Runs inside the commit that removes them."""
     if seq > removed_up_to(unit.db):
         unit.db.execute("DELETE FROM marks WHERE kind = ?", (REMOVED,)).close()
         unit.db.execute(

@@ -1,4 +1,4 @@
-"""The quarantine: bodies of authentic callbacks that could not be used, kept for a person and for reprocessing."""
+"""Quarantine of unusable bodies of authentic callbacks, for operators and for reprocessing."""
 
 import hashlib
 import sqlite3
@@ -23,9 +23,10 @@ from posd.terminals import authentication
 
 log = structlog.get_logger("posd.reprocess")
 
-#: Refused bodies kept for one subject.
+#: Most refused bodies of one subject.
 MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
-#: The reason of one that is not kept for another limit. One for all: each other one would be a change that is recorded.
+#: Reason for a body that another limit keeps out. There is one reason, because each different one would be a recorded
+#: change.
 NOT_KEPT = (
     "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk is "
     "nearly full. The terminal sends it again"
@@ -42,7 +43,10 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
 
 
 class RefusedBody(Exception):
-    """An authentic body that cannot be used, and why. `serial`: of the terminal that sent it, if not of the fleet."""
+    """Authentic body that is unusable, with the reason.
+
+    `serial`: the terminal that sent it, if it is not in the fleet.
+    """
 
     def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
         super().__init__(reason)
@@ -64,7 +68,7 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 
 
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
-    """Store a refused body of an authentic callback, the same bytes once; return whether the limit allows it."""
+    """Store a refused body of an authentic callback, equal bytes once. Return whether the limit allows it."""
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
         (came.body, channel, subject),
@@ -76,7 +80,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
     if carried := authentication.signature_headers(came.headers):
-        # What a signature is verified by: the headers of the body with that digest, as Latin-1.
+        # Data for the verification of a signature: the headers of the body with that digest, as Latin-1.
         headers = [(name.decode(), value.decode("latin-1")) for name, value in carried]
         signed = {"of": _digest(channel, subject, came.body), "headers": headers}
         marks.add(unit.db, iso(came.at), marks.SIGNED, signed)
@@ -84,7 +88,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
 
 
 def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> ReceivedCallback:
-    """Return a body of the quarantine as if it arrived now, with those of its headers that a signature needs."""
+    """Return a body of the quarantine as if it arrived now, with the stored headers for its signature."""
     query = "SELECT detail FROM marks WHERE kind = ? AND detail ->> 'of' = ?"
     found = db.execute(query, (marks.SIGNED, _digest(item.channel, item.subject, item.body))).fetchone()
     headers = msgspec.json.decode(found[0])["headers"] if found else ()
@@ -94,7 +98,7 @@ def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> Receiv
 
 
 def remove(unit: WriteTransaction, numbers: Sequence[int]) -> None:
-    """Remove bodies from the quarantine, and what was kept of their headers."""
+    """Remove bodies from the quarantine, with their stored headers."""
     query = "DELETE FROM quarantine WHERE id IN (SELECT value FROM json_each(?)) RETURNING channel, subject, body"
     gone = [_digest(*row) for row in unit.db.execute(query, (msgspec.json.encode(numbers).decode(),)).fetchall()]
     query = "DELETE FROM marks WHERE kind = ? AND detail ->> 'of' IN (SELECT value FROM json_each(?))"
@@ -121,13 +125,13 @@ def one(db: sqlite3.Connection, identity: int) -> QuarantineEntry | None:
 
 
 def count(db: sqlite3.Connection) -> int:
-    """Return how many refused bodies there are."""
+    """Return the number of refused bodies."""
     row = db.execute("SELECT count(*) FROM quarantine").fetchone()
     return int(row[0])
 
 
 def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
-    """Remove a body that was recorded as an event; return how many its subject still has."""
+    """Remove a body that was recorded as an event. Return the number of bodies left for its subject."""
     remove(unit, [item.id])
     row = unit.db.execute(
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
@@ -135,22 +139,22 @@ def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
     return int(row[0])
 
 
-# Reprocessing: what can now be applied of the quarantine is applied, and all that is derived is derived again.
+# Reprocessing: apply usable bodies of the quarantine, and derive all records again.
 #
-# Inputs, in raw bytes, and the journal are the record. A difference between what follows from them and what is
-# stored is a fault of this or an earlier version, or of the disk: it is corrected and reported.
+# Inputs (as raw bytes) and the journal are the record. A difference between a derived row and the stored row is a fault
+# of this or an earlier version, or of the disk. It is corrected and reported.
 
-#: Records that are read at a time: payments wait for these at most.
+#: Records read at a time. Payments wait at most for these.
 CHUNK = 50
-#: Differences that a report shows in full; the rest is counted.
+#: Differences that a report shows in full. The rest is counted.
 MAX_SHOWN = 500
 
-#: Field of a record -> what is stored in it, and what follows from the inputs.
+#: Field of a record -> its stored value and its derived value.
 Differing = Mapping[str, tuple[Any, Any]]
 
 
 class ReprocessResult(msgspec.Struct):
-    """What was done with one kind of record, in its own documents; `differing` counts all differences."""
+    """Result for one kind of record, as documents. `differing` counts all differences."""
 
     derived: int = 0
     skipped: int = 0
@@ -160,14 +164,13 @@ class ReprocessResult(msgspec.Struct):
 
 
 class Derivable(msgspec.Struct, Generic[R], frozen=True):
-    """One kind of record that can be derived again from its inputs.
+    """Kind of record that can be derived again from its inputs.
 
-    `differing` returns the differences of a record from what its inputs give, and a function that stores them.
+    `differing` returns the differences of a record from its inputs, and a function that stores the derived values.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
-    RefusedBody.
-    `tell` logs how many were derived, and how many of them differed. `applied` (id in the quarantine, id of the record,
-    verdict) and `difference` (id, fields, before, after) are documents of the local API. `last_incomplete_rowid`: the
-    rowid of the last record from before the journal, 0 if all have one.
+    RefusedBody. `tell` logs the numbers of derived and of differing records. `applied` (id in the quarantine, id of the
+    record, verdict) and `difference` (id, fields, before, after) build documents of the local API.
+    `last_incomplete_rowid`: the rowid of the last record from before the journal; 0 if all have one.
     """
 
     kind: RecordKind[R]
@@ -179,12 +182,12 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     last_incomplete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
-        """Return the next records: rowid, id, and whether it differs from what follows."""
+        """Return the next records: rowid, id, and whether the row differs from the derived one."""
         found = self.kind.table.by_rowid(db, after, limit)
         return [(rowid, self.kind.table.id_of(row), bool(self._differing(db, row)[0])) for rowid, row in found]
 
     def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
-        """Store what follows (runs inside a commit); return in what it differed, None if it does not.
+        """Store the derived values and return the differences; None if there are none. Runs inside a commit.
 
         A record with an unreadable input stays as it is, and its difference has the reason.
         """
@@ -204,14 +207,14 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Reprocessing:
-    """Use case of an operator."""
+    """Use case of reprocessing."""
 
     def __init__(self, store: Store, kinds: Collection[Derivable[Any]]) -> None:
         self._store = store
         self._kinds = {item.kind.channel: item for item in kinds}
 
     async def run(self) -> tuple[Mapping[Channel, ReprocessResult], int]:
-        """Do it; payments go on meanwhile. Return what was done of each kind, and how much stays in quarantine.
+        """Reprocess while payments run. Return the results of each kind, and the number of bodies left in quarantine.
 
         Raise StorageUnavailable or CommitUncertain.
         """
@@ -247,7 +250,7 @@ class Reprocessing:
     async def _correct(self, kind: Derivable[Any], identity: str, done: ReprocessResult) -> None:
         differing = await self._store.write(partial(kind.correct, identity=identity))
         if differing is None:
-            return  # it was under way, and has changed meanwhile; or retention has removed it
+            return  # a call changed it meanwhile, or retention removed it
         done.differing += 1
         log.error("store.difference", **kind.kind.named(identity), detail=", ".join(differing))
         if len(done.differences) < MAX_SHOWN:

@@ -1,7 +1,7 @@
-"""What each sender may still have kept: terminals of events, tills of what they start; and what the disk has left.
+"""Quotas: what each sender may still store (events of terminals, starts of tills), and the free space on the disk.
 
-The numbers and the reasons are in `posd.base.limits`. What is checked before a commit is taken from the budget after
-it: what was refused costs nothing, and what was under way meanwhile may go over a budget by a little.
+`posd.base.limits` has the numbers and the reasons. A sender is checked before a commit, and charged after
+it. So a refused call costs nothing, and concurrent calls may exceed a budget by a little.
 """
 
 import math
@@ -18,9 +18,9 @@ from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
 from posd.storage.database_files import FreeSpace
 
-#: Least time between two reports that a user has reached a limit, in seconds: the metric counts each time.
+#: Least time between two reports that a user has reached a limit, in seconds. The metric counts each time.
 TELL_SECONDS = 3600.0
-#: Users and limits whose last report is remembered.
+#: Pairs of user and limit whose last report is remembered.
 MAX_TOLD = 1024
 
 log = structlog.get_logger("posd.limits")
@@ -32,21 +32,21 @@ def tell(limit: Limit, **about: int | None) -> None:
 
 
 class LimitCounters:
-    """Counts how often each limit was reached; calls `tell` once an hour. `clock`: monotonic seconds."""
+    """Counter of reached limits. It calls `tell` once an hour. `clock`: monotonic seconds."""
 
     def __init__(self, tell: Callable[..., None] = tell, clock: Callable[[], float] = monotonic) -> None:
         self.counts = Counter({limit.name: 0 for limit in ALL})
         self._tell = tell
-        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # of each limit and user
+        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # by limit and user
 
     def count(self, limit: Limit) -> None:
-        """Count it, where something else tells of it."""
+        """Count it without a report, because the caller reports it."""
         self.counts[limit.name] += 1
 
     def note(self, limit: Limit, **about: int | None) -> None:
-        """Count it and tell of it; `about` are the fields of a log line that say who it was: `pid` and `uid`.
+        """Count and report it. `about`: fields of the log line that name the sender, `pid` and `uid`.
 
-        It is reported at once, and again after an hour. A flood calls this thousands of times a second.
+        The first time is reported, and again after an hour. A flood calls this thousands of times a second.
         """
         self.count(limit)
         if self._lines.try_take((limit.name, about.get("uid"))):
@@ -54,14 +54,14 @@ class LimitCounters:
 
 
 class Quotas:
-    """What may still be kept. `free` is the disk of the database, None if unchecked."""
+    """Budgets of storage. `free` is the disk of the database, None if unchecked."""
 
     def __init__(self, free: FreeSpace | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.reached = LimitCounters()
         self._free = free
         self._events = of_a_day(limits.EVENTS_OF_TERMINAL, clock)
         self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)
-        #: Calls to a terminal about one payment that a till or the LAN causes.
+        #: Calls to a terminal about one payment that a till or a device on the LAN causes.
         self.calls = Allowance(limits.CALLS_OF_TRANSACTION.value, limits.CALLS_OF_TRANSACTION.value / 60, clock)
         self.payments = SenderQuotas(
             self.reached,
@@ -83,7 +83,7 @@ class Quotas:
         )
 
     def limit_of_event(self, terminal: str, size: int) -> Limit | None:
-        """Return the limit that keeps an event of so many bytes out, None if it gets in."""
+        """Return the limit that keeps out an event of that size, or None."""
         return limits.EVENTS_OF_TERMINAL if self._events.seconds_until(terminal, size + limits.EVENT_BYTES) else None
 
     def keep_event(self, terminal: str, size: int) -> None:
@@ -91,7 +91,7 @@ class Quotas:
         self._events.take(terminal, size + limits.EVENT_BYTES)
 
     def require_calls(self, identity: str, cannot: str) -> None:
-        """Use one of the calls that tills may make for a payment. Raise Problem limit_reached."""
+        """Count one of the calls that tills may make for a payment. Raise Problem limit_reached."""
         seconds = self.calls.seconds_until(identity)
         if seconds:
             self.reached.note(limits.CALLS_OF_TRANSACTION)
@@ -99,7 +99,7 @@ class Quotas:
         self.calls.take(identity)
 
     def limit_of_body(self, sender: str, size: int) -> Limit | None:
-        """Return the limit that keeps a body out of the quarantine, None if it gets in."""
+        """Return the limit that keeps a body out of the quarantine, or None."""
         if self.short_of(limits.FREE_FOR_EXTRAS):
             return limits.FREE_FOR_EXTRAS
         return limits.QUARANTINE_OF_TERMINAL if self._bodies.seconds_until(sender, size + limits.EVENT_BYTES) else None
@@ -110,16 +110,16 @@ class Quotas:
 
     @property
     def disk(self) -> str:
-        """Where the disk of the database is mounted; "" where none is looked at."""
+        """Mount point of the database's disk; "" if no disk is checked."""
         return str(self._free.mounted_at) if self._free is not None else ""
 
     def short_of(self, limit: Limit) -> bool:
-        """Whether less is free on the disk than that limit asks for."""
+        """Whether the disk has less free space than that limit requires."""
         found = self._free.look(limit.value) if self._free is not None else None
         return found is not None and found[0] < limits.floor(limit, found[1])
 
     def require_free(self, limit: Limit, cannot: str) -> None:
-        """Raise Problem storage_unavailable where less is free than that limit asks for."""
+        """Raise Problem storage_unavailable if the disk has less free space than that limit requires."""
         if self.short_of(limit):
             self.reached.note(limit)
             raise Problem(
@@ -130,17 +130,17 @@ class Quotas:
 
 
 def sender(terminal: str, *, updates_terminal: bool) -> str:
-    """Return whose budget takes a callback. What is over has one of its own: it uses up none of what is open."""
+    """Return the owner of the budget for a callback. Callbacks of ended records have a separate budget."""
     return terminal if updates_terminal else f"{terminal} (ended)"
 
 
 def of_a_day(limit: Limit, clock: Callable[[], float]) -> Allowance:
-    """Return what each may have of a limit that is for a day. A start with all of it; it fills up within a day."""
+    """Return the budgets for a limit by day. A sender starts with a full budget, which refills within a day."""
     return Allowance(limit.value, limit.value / limits.DAY_SECONDS, clock)
 
 
 class SenderQuotas:
-    """What processes and users may still have of one kind; `has` says of one that has too much what it did."""
+    """Budgets of processes and users for one kind. `has` describes what a sender above its limit has done."""
 
     def __init__(
         self, reached: LimitCounters, of_process: tuple[Limit, Allowance], of_user: tuple[Limit, Allowance], has: str
@@ -151,27 +151,27 @@ class SenderQuotas:
         self._has = has
 
     def require(self, sender: SocketPeer | None, size: int, cannot: str, *, process_alone: bool = False) -> None:
-        """Raise Problem limit_reached where a sender has too much for `size` bytes more."""
+        """Raise Problem limit_reached if a sender has no budget for `size` bytes."""
         for (limit, allowance), key in self._of(sender, process_alone):
             seconds = allowance.seconds_until(key, size)
             if seconds and sender is not None:
                 self._reached.note(limit, pid=sender.pid, uid=sender.uid)
-                # What is held is given back at any moment.
+                # Resources in use, which are released individually.
                 seconds = 1.0 if math.isinf(seconds) else seconds
                 raise limit_reached(limit, f"{cannot}: {_whose(sender)} {self._has}", seconds)
 
     def take(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
-        """Record that it was taken."""
+        """Count a resource in use."""
         for (_, allowance), key in self._of(sender, process_alone):
             allowance.take(key, size)
 
     def give_back(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
-        """Record that it is released."""
+        """Count its release."""
         for (_, allowance), key in self._of(sender, process_alone):
             allowance.give_back(key, size)
 
     def _of(self, sender: SocketPeer | None, process_alone: bool) -> tuple[tuple[tuple[Limit, Allowance], str], ...]:
-        """Return what counts for a sender: the process, where the kernel says which, and the user."""
+        """Return the keys of a sender: the process, if the kernel reports it, and the user."""
         if sender is None:
             return ()
         user = (self._user, str(sender.uid))
@@ -184,7 +184,7 @@ def _whose(sender: SocketPeer) -> str:
 
 
 def limit_reached(limit: Limit, cannot: str, seconds: float) -> Problem:
-    """Return the answer past a limit; nothing was sent and nothing recorded."""
+    """Return the problem for a call above the limit. It sent and recorded nothing."""
     return Problem(
         "limit_reached",
         f"{cannot} ({limit.name}: at most {limit.value} {limit.unit} of {limit.of}). Nothing was sent and nothing "

@@ -1,4 +1,4 @@
-"""What the readers of the till's requests share: fields and faults by JSON Pointer, limits, comparison by value."""
+"""Shared parts of the request readers: fields and faults by JSON Pointer, limits, comparison by value."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -13,13 +13,14 @@ from posd.base.json_types import Object, TooDeep, decode, long_numbers, pointer,
 from posd.base.problems import Problem
 from posd.base.text import did_you_mean
 
-#: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
+#: Levels of arrays and objects in metadata and in options. The decoders of terminals and tills have limits of their
+#: own.
 MAX_FREE_FORM_DEPTH = 64
 
-#: A terminal's serial number, in characters; the terminal API shows no limit.
+#: Longest serial number of a terminal, in characters. The terminal API names no limit.
 MAX_SERIAL_CHARACTERS = 128
 
-#: White space as the description has it (`\S`, ECMA-262); that of `str.strip` has control characters too.
+#: White space as in the API description (`\S`, ECMA-262). `str.strip` would also remove control characters.
 BLANKS = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -31,20 +32,20 @@ class MalformedJson(ValueError):
 
 
 class RequestFault(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a request."""
+    """Fault of one field of a request."""
 
     path: str
     message: str
-    missing: bool = False  # it is not there at all
+    missing: bool = False  # the field is missing
 
 
 def malformed(error: MalformedJson, nothing: str) -> Problem:
-    """Return the problem of a body that is not JSON; `nothing` says what was not done."""
+    """Return the problem of a body that is not JSON. `nothing` says what was not done."""
     return Problem("malformed_json", f"the body cannot be read: {error}; {nothing}")
 
 
 def check(faults: Iterable[RequestFault], cannot: str) -> None:
-    """Raise Problem invalid_request where there are faults; `cannot` says what cannot be done ("cannot start")."""
+    """Raise Problem invalid_request if there are faults. `cannot` says what cannot be done ("cannot start")."""
     found = list(faults)
     if found:
         what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in found)
@@ -53,10 +54,10 @@ def check(faults: Iterable[RequestFault], cannot: str) -> None:
 
 
 def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[RequestFault]:
-    """Yield what of a request does not survive a signature: what the terminal reads of it, it would sign differently.
+    """Yield faults of values that do not survive a signature: the terminal would read and sign them differently.
 
-    `parts` are members of the till's request that are sent, JSON texts by name. `reserved` names those whose members
-    lie beside the one that the scheme adds.
+    `parts`: members of the till's request that are sent, as JSON texts by name. `reserved`: names of objects beside
+    whose members the scheme adds one.
     """
     for name, text in parts.items():
         for place, why in canonical_json.faults(text):
@@ -68,19 +69,20 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
             )
 
 
-#: The member that is signed beside those of the request.
+#: Member that is signed beside those of the request.
 OF_THE_SIGNATURE = "key"
 
 
 def differing(
     request: msgspec.Struct, recorded: Any, faults: Iterable[RequestFault], but: Collection[str] = ()
 ) -> list[str]:
-    """Return the names of the fields in which a request differs from what was recorded; JSON texts by content.
+    """Return the names of the fields in which a request differs from the recorded one. JSON texts are compared by
+    content.
 
     `but`: fields that are not recorded.
 
-    A faulty field differs: what was recorded had no fault. One that is missing takes the recorded value, and so does a
-    terminal that is left out. What was no request differs in its `body`.
+    A faulty field counts as different, because the recorded one had no fault. A missing field equals the recorded
+    value, also a missing terminal. A body that was no request differs in `body`.
     """
     found = [fault for fault in faults if not fault.missing]
     if any(fault.path == "" for fault in found):
@@ -95,12 +97,12 @@ def differing(
 
 
 def meaning(value: Any) -> Any:
-    """Return what a field means, to be compared with another: of a JSON text, its content."""
+    """Return the comparable value of a field: for a JSON text, its content."""
     return _comparable(decode(value)) if isinstance(value, bytes) else value
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that equals another exactly where the JSON means the same: true is not 1."""
+    """Return a value that equals another one exactly if the JSON has the same meaning: true is not 1."""
     match value:
         case dict():
             return {name: _comparable(member) for name, member in value.items()}
@@ -114,7 +116,7 @@ def _comparable(value: Any) -> Any:
             return value
 
 
-#: Who decided, and why, in characters: a name and a sentence.
+#: Longest name and reason of an operator, in characters.
 MAX_OPERATOR_CHARACTERS = 128
 
 
@@ -122,7 +124,7 @@ MAX_NOTE_CHARACTERS = 1024
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """What a person decides has a name and a reason; both are kept, with the user id of the process that calls."""
+    """Name and reason of an operator's decision. Both are stored with the user id of the calling process."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
@@ -132,17 +134,17 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 class FieldReader:
-    """Reads the fields of one body, and collects what is wrong with them."""
+    """Reader of the fields of one body, which collects their faults."""
 
-    #: What the body is called in the fault of a field that is not described.
+    #: Name of the body in the fault of an unknown field.
     NAME = "call"
 
     def __init__(self, body: bytes, fields: Sequence[str]) -> None:
-        """Raise MalformedJson where the body is not JSON."""
-        #: One that is absent is as if it were null.
+        """Raise MalformedJson if the body is not JSON."""
+        #: A missing field reads as null.
         self.members: Mapping[str, Any] = {}
         self.faults: list[RequestFault] = []
-        #: Whether it is an object, so that its fields can be looked at.
+        #: Whether the body is an object, so that its fields can be read.
         self.readable = False
         try:
             document = decode(body)
@@ -168,9 +170,9 @@ class FieldReader:
                 self.fault(f"/{pointer_token(name)}", message)
 
     def repeated(self, document: Object) -> Iterator[str]:
-        """Yield what stands more than once with different values, as JSON Pointers without their first slash.
+        """Yield names that occur more than once with different values, as JSON Pointers without the first slash.
 
-        Of the objects in it those count that posd reads; `metadata` is the till's own.
+        Only objects that posd reads count. `metadata` belongs to the till.
         """
         for path in ((), ("amount",), ("amount", "extra_taxes"), ("options",)):
             inner: Any = document
@@ -180,11 +182,11 @@ class FieldReader:
                 yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
 
     def fault(self, path: str, message: str, *, missing: bool = False) -> None:
-        """Record an error."""
+        """Record a fault."""
         self.faults.append(RequestFault(path, message, missing))
 
     def text(self, name: str, most: int, *, least: int = 1) -> str | None:
-        """Return a text of `least` to `most` characters, None if there is none."""
+        """Return a text of `least` to `most` characters, or None if it is missing."""
         value = self.members.get(name)
         if value is None:
             return None
@@ -194,7 +196,7 @@ class FieldReader:
         return value
 
     def required_text(self, name: str, most: int) -> str:
-        """Return a text of 1 to `most` characters that are not all space, "" if it is not right."""
+        """Return a text of 1 to `most` characters that are not all space, or "" if it has a fault."""
         value = self.members.get(name)
         if not isinstance(value, str) or not value.strip(BLANKS) or len(value) > most:
             self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
@@ -202,7 +204,7 @@ class FieldReader:
         return value.strip(BLANKS)
 
     def choice(self, name: str, words: Sequence[Word]) -> Word:
-        """Return the word that is chosen, the first where none is."""
+        """Return one of the allowed words; the first if the field is missing."""
         given = str(self.members.get(name))
         for word in words:
             if word == given:
@@ -211,7 +213,7 @@ class FieldReader:
         return words[0]
 
     def uuid(self, name: str) -> str | None:
-        """Return a UUID in its canonical form, None if there is none."""
+        """Return a UUID in canonical form, or None if it is missing."""
         value = self.members.get(name)
         try:
             return None if value is None else chosen_uuid(value)
@@ -221,7 +223,7 @@ class FieldReader:
 
 
 def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> FieldReader:
-    """Return a reader of the fields of a type. Raise Problem malformed_json, which ends with `nothing`."""
+    """Return a reader of the fields of a type. Raise Problem malformed_json, whose detail ends with `nothing`."""
     try:
         return FieldReader(body, kind.__struct_fields__)
     except MalformedJson as error:
@@ -230,16 +232,17 @@ def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> FieldRea
 
 Decision = TypeVar("Decision")
 
-#: How the body of a decision is read (its signature is operator, note and the user id of the caller), and its type.
+#: Reader of the body of a decision (arguments: operator, note and the user id of the caller), and the type of the
+#: decision.
 DecisionRow = tuple[Callable[[FieldReader, str, str, int | None], Decision], type[Signed]]
 
 
 def read_decision(
     row: DecisionRow[Decision], body: bytes, uid: int | None
 ) -> tuple[Decision, tuple[RequestFault, ...]]:
-    """Read the body of a call by which a person decides: the decision, and what is wrong with it. Raise MalformedJson.
+    """Read the body of an operator's decision. Return the decision and its faults. Raise MalformedJson.
 
-    `uid` is the user id of the process that called, None if the kernel did not say.
+    `uid` is the user id of the calling process, None if the kernel did not report it.
     """
     read, kind = row
     reader = FieldReader(body, kind.__struct_fields__)
@@ -249,7 +252,7 @@ def read_decision(
 
 
 def decided(row: DecisionRow[Decision], body: bytes, uid: int | None, cannot: str) -> Decision:
-    """Return the decision that a body states. Raise Problem malformed_json, or invalid_request as `check` does."""
+    """Return the decision in a body. Raise Problem malformed_json, or invalid_request as `check` does."""
     try:
         decision, faults = read_decision(row, body, uid)
     except MalformedJson as error:

@@ -1,4 +1,4 @@
-"""What the use cases of payments and print jobs share: their parts, a person's decisions, the recovery at a start."""
+"""Shared parts of the use cases of payments and print jobs: an operator's decisions, the recovery at a start."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,19 +23,19 @@ from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.records")
 
-#: Returns the time span of possibly missing records, or None.
+#: Returns the period of possibly missing records, or None.
 Missing = Callable[[], MissingRecords | None]
 
 
 class CallsInFlight:
-    """Counts calls by transaction. Changed on the loop, read by the writer's functions too."""
+    """Counter of calls by transaction. It changes on the loop; functions of the writer read it too."""
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
 
     @contextmanager
     def call(self, client_transaction_id: str) -> Iterator[None]:
-        """Hold a call open for as long as the block runs."""
+        """Count a call as open during the block."""
         self._calls[client_transaction_id] += 1
         try:
             yield
@@ -45,12 +45,12 @@ class CallsInFlight:
                 del self._calls[client_transaction_id]
 
     def of(self, client_transaction_id: str) -> int:
-        """Return how many calls of that transaction are under way."""
+        """Return the number of open calls of that transaction."""
         return self._calls.get(client_transaction_id, 0)
 
 
 class ServiceParts(msgspec.Struct, eq=False):
-    """Parts that the use cases share. A test may leave out those with a default."""
+    """Shared parts of the use cases. A test may omit those with a default."""
 
     store: Store
     fleet: Fleet
@@ -65,7 +65,7 @@ class ServiceParts(msgspec.Struct, eq=False):
     clock_doubt: Callable[[], str | None] = lambda: None
     #: Raise Problem if an unknown id may have been sent before a restore.
     refuse_unseen: Callable[[], None] = lambda: None
-    #: Returns the time span of records possibly lost by a restore, or None.
+    #: Returns the period of records possibly lost by a restore, or None.
     missing: Missing = lambda: None
 
 
@@ -80,13 +80,13 @@ class RecordService:
         self._quotas = parts.quotas
 
 
-# What a person decides: audited, and never a proof.
+# Decisions of an operator: audited, and never a proof.
 
 
 async def decide(
     kind: RecordKind[R], store: Store, identity: str, decision: DecisionEntry, work: Callable[[WriteTransaction], R]
 ) -> R:
-    """Commit what `work` makes of a person's decision; return the record as it then stands. Raise Problem."""
+    """Commit the result of `work` for an operator's decision. Return the changed record. Raise Problem."""
     crash_point("operator.before_commit")
     try:
         after = await store.write(work)
@@ -107,20 +107,23 @@ async def decide(
 
 
 def require_attention(record: RecordState, code: str, identity: str) -> None:
-    """Raise Problem not_found where an attention is not open."""
+    """Raise Problem not_found if the attention is not open."""
     if record.attention_of(code) is None:
         raise Problem("not_found", f"attention {code} is not open on {identity}")
 
 
-# What a daemon does with the records that an earlier one left open: nothing is sent again.
+# Recovery of the records that an earlier daemon left open. Nothing is sent again.
 
-_status = attrgetter("status")  # a field of the one kind, and derived in the other
+_status = attrgetter("status")  # stored for one kind, and derived for the other
 
 
 async def take_over(
     kind: RecordKind[R], store: Store, crash: str, work: Callable[[WriteTransaction], list[R]]
 ) -> list[R]:
-    """Commit what `work` makes of the open records; return and log them. `crash` begins the crash points' names."""
+    """Commit the result of `work` for the open records.
+
+    Return and log them. `crash` is the prefix of the crash points.
+    """
     crash_point(f"{crash}.before_commit")
     taken_over = await store.write(work)
     crash_point(f"{crash}.committed")

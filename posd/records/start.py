@@ -1,7 +1,7 @@
-"""What starting a payment and starting a print job share.
+"""Shared start of payments and print jobs.
 
-Calls of tills run to their end, whether the till waits or not; of one id one runs after the other. And the answers
-where nothing can be started now.
+A till's call runs to its end, whether or not the till waits. Calls of one id run one after the other. This module also
+has the problems for times when nothing can be started.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from posd.terminals.attempt import Attempt, Replied
 from posd.terminals.identity import OpenConflict, Trusted
 from posd.terminals.terminal import FleetTerminal
 
-#: While the disk is full, how often the judgement of a start is tried again, in seconds.
+#: Seconds between two attempts to store the judgement of a start while the disk is full.
 RETRY_STORING_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -39,14 +39,14 @@ log = structlog.get_logger("posd.starts")
 
 
 class RunningCalls:
-    """The calls under way of one use case."""
+    """The open calls of one use case."""
 
     def __init__(self) -> None:
         self._busy: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run to the end, whether the till waits for it or not."""
+        """Run a call to its end, whether or not the till waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -55,7 +55,7 @@ class RunningCalls:
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved: the till that waited for it may have hung up
+            task.exception()  # retrieved, because the waiting till may have disconnected
 
     @asynccontextmanager
     async def per_id_lock(self, identity: str) -> AsyncIterator[None]:
@@ -70,7 +70,7 @@ class RunningCalls:
             mine.set_result(None)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until nothing runs any more, or so long."""
+        """Wait until no call runs, at most that long."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
@@ -81,11 +81,11 @@ Faults = tuple[RequestFault, ...]
 
 
 class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
-    """What differs between starting a payment and a print job.
+    """Differences between the starts of payments and of print jobs.
 
-    `read` reads a body, `request` stands for one that cannot be read. `draft` checks a request, and `run` records what
-    it drafted and lets it be sent: it returns what is recorded, and whether this call started it. Each raises Problem.
-    `cannot` says what cannot be done, `nothing` what was not done. `used_for`, `new_id_for`: see `require_same`.
+    `read` reads a body; `request` stands for an unreadable one. `draft` checks a request. `run` records and sends the
+    draft. It returns the record, and whether this call started it. Each raises Problem. `cannot` says what cannot be
+    done, `nothing` what was not done. `used_for`, `new_id_for`: see `require_same`.
     """
 
     kind: RecordKind[R]
@@ -104,7 +104,9 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 
 
 class Starts(Generic[R, Q, D]):
-    """The starts of one kind of record: of one id one runs after the other, and a known id is answered as recorded."""
+    """Starts of one kind of record. Calls of one id run one after the other, and a known id is answered from its
+    record.
+    """
 
     def __init__(self, rules: StartRules[R, Q, D], parts: ServiceParts) -> None:
         self.running = RunningCalls()
@@ -117,11 +119,11 @@ class Starts(Generic[R, Q, D]):
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[R, bool]:
-        """Start a record, or answer for one that is known: the record, and whether it was started by this call.
+        """Start a record, or return the known one. Return also whether this call started it.
 
-        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts. `sender` is
-        the process that asks, None if it is not counted. The call runs to its end, also when the till hangs up.
-        Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
+        `refusal`: the fault of the call itself, which counts only if the id is unknown. `sender`: the calling process,
+        None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx or
+        503 nothing was sent, and nothing of the call is recorded.
         """
         return await asyncio.shield(self.running.keep(self._start(identity, body, refusal, sender)))
 
@@ -141,7 +143,7 @@ class Starts(Generic[R, Q, D]):
                 with of_unknown_id(self._missing):
                     if refusal is not None:
                         raise refusal
-                    self.refuse_draining()  # before anything that takes time
+                    self.refuse_draining()  # before any slow step
                     draft = await rules.draft(identity, request, faults)
                     self._quotas.require_free(rules.free, rules.cannot)
                     rules.quota.require(sender, size, rules.cannot)
@@ -154,12 +156,12 @@ class Starts(Generic[R, Q, D]):
         return known, False
 
     def refuse_draining(self) -> None:
-        """Raise Problem while posd stops."""
+        """Raise Problem if posd is stopping."""
         if self.draining:
             raise Problem("draining", "posd is stopping; repeat the same call in a moment")
 
     async def _look_up(self, identity: str) -> R | None:
-        """Return what is recorded under the id, None if it is free. Raise Problem."""
+        """Return the record of an id, or None if the id is free. Raise Problem."""
 
         def look(db: sqlite3.Connection) -> R | None:
             found = self._rules.find(db, identity)
@@ -170,14 +172,14 @@ class Starts(Generic[R, Q, D]):
         return await self.look(identity, look)
 
     async def look(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what is found for a call of that id. Raise Problem."""
+        """Return the record for a call of that id. Raise Problem."""
         try:
             return await self._store.look_up(function)
         except StorageUnavailable as error:
             raise self.not_known(identity, error) from error
 
     async def conclude(self, identity: str, conclude: Callable[[], Awaitable[T]]) -> T:
-        """Commit what an attempt proves. Where the store does not take it, try again later, and raise why."""
+        """Commit the judgement of an attempt. If the store fails, raise its error, and try again later."""
         try:
             return await conclude()
         except Exception as error:
@@ -186,13 +188,13 @@ class Starts(Generic[R, Q, D]):
             raise
 
     async def _conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
-        """Try to commit what an attempt proves until the store takes it, or posd stops.
+        """Try to commit the judgement of an attempt until the store accepts it or posd stops.
 
-        The next start of posd then takes it up.
+        the next start of posd continues it
         """
         while not self.draining:
             await asyncio.sleep(RETRY_STORING_SECONDS)
-            with suppress(Exception):  # it was logged the first time
+            with suppress(Exception):  # the first failure was logged
                 await conclude()
                 return
 
@@ -205,7 +207,7 @@ class Starts(Generic[R, Q, D]):
         attempt: Attempt,
         names: Names,
     ) -> None:
-        """Log what the attempt to send it proves; `phase` is None if the intent had not come to disk."""
+        """Log the judgement of an attempt. `phase` is None if the intent did not reach the disk."""
         kind = self._rules.kind
         log.info(
             f"{kind.word}.answered",
@@ -223,7 +225,7 @@ class Starts(Generic[R, Q, D]):
         log.warning(f"{kind.word}.commit_uncertain", **kind.named(identity), error=str(error))
 
     def log_failure(self, identity: str, error: Exception) -> None:
-        """Log that what an attempt proves could not be recorded."""
+        """Log that the judgement of an attempt could not be recorded."""
         kind = self._rules.kind
         if isinstance(error, StorageUnavailable | CommitUncertain):
             log.warning(f"{kind.word}.not_recorded", **kind.named(identity), error=str(error))
@@ -232,9 +234,9 @@ class Starts(Generic[R, Q, D]):
             log.error("posd.internal_error", **kind.named(identity), error_id=error_id, exc_info=error)
 
     def not_known(self, identity: str, why: object) -> Problem:
-        """Return the answer where posd cannot tell now whether something was sent under the id: repeat the call.
+        """Return the problem for an id of which posd cannot tell whether it was sent: the till repeats the call.
 
-        No 503: it would say that nothing was sent.
+        Not 503, which would mean that nothing was sent.
         """
         kind, error_id = self._rules.kind, secrets.token_hex(8)
         log.warning(f"{kind.word}.not_readable", **kind.named(identity), error=str(why), error_id=error_id)
@@ -247,9 +249,9 @@ class Starts(Generic[R, Q, D]):
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """Where a request would go: the base URL, or the Problem why it cannot be sent anywhere.
+    """Destination of a request: the base URL, or the Problem why it cannot be sent.
 
-    `trusted` is what the request makes of where the terminal is trusted, None if nothing changes.
+    `trusted`: the new state of trust in the terminal after the request; None without a change.
     """
 
     base_url: str | None
@@ -258,7 +260,7 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 async def destination(terminal: FleetTerminal, cannot: str) -> Destination:
-    """Return where a request to a terminal goes now; `cannot` says what cannot be done."""
+    """Return the present destination of a request to a terminal. `cannot` says what cannot be done."""
     base_url = await terminal.choose()
     if (dispute := terminal.conflict) is not None:
         return Destination(None, problem=identity_conflict(dispute, cannot))
@@ -275,7 +277,7 @@ async def destination(terminal: FleetTerminal, cannot: str) -> Destination:
 
 
 def identity_conflict(dispute: OpenConflict, cannot: str) -> Problem:
-    """Return the answer while devices contradict each other about who is the terminal."""
+    """Return the problem for a terminal with an identity conflict."""
     return Problem(
         "identity_conflict",
         f"{cannot}: {dispute.detail}",
@@ -284,7 +286,7 @@ def identity_conflict(dispute: OpenConflict, cannot: str) -> Problem:
 
 
 def unavailable(error: object) -> Problem:
-    """Return the answer where the intent is not on disk for certain: nothing was sent."""
+    """Return the problem for an intent that may not be on disk. Nothing was sent."""
     return Problem(
         "storage_unavailable",
         f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
@@ -293,7 +295,7 @@ def unavailable(error: object) -> Problem:
 
 
 def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
-    """Return what a problem says of an id that was looked up and is not known (`base.problems.UNKNOWN_ID`)."""
+    """Return the members of a problem about an id that was looked up and is unknown (`base.problems.UNKNOWN_ID`)."""
     if missing is None:
         return {"never_started": True}
     times = {"records_missing_from": missing.since, "records_missing_until": missing.until}
@@ -301,7 +303,7 @@ def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
 
 
 def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
-    """Return the problem of a call on an id that is not here, with what is known of such ids."""
+    """Return the problem of a call about an unknown id."""
     if problem.code != "not_found":
         return problem
     may_be_lost = "A restore may have lost it: look at the slip, the terminal and the bank before it is asked for again"
@@ -311,7 +313,7 @@ def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
 
 @contextmanager
 def of_unknown_id(missing: Missing) -> Iterator[None]:
-    """Add what `unknown_id` says to each Problem of a call whose id is not known."""
+    """Add the members of `unknown_id` to each Problem of a call whose id is unknown."""
     try:
         yield
     except Problem as problem:
@@ -321,7 +323,7 @@ def of_unknown_id(missing: Missing) -> Iterator[None]:
 
 
 def require_same(identity: str, fields: Sequence[str], *, used_for: str, new_id_for: str) -> None:
-    """Raise Problem id_reused where a repeated call differs in these fields from what was recorded under its id."""
+    """Raise Problem id_reused if a repeated call differs in these fields from the record of its id."""
     if fields:
         raise Problem(
             "id_reused",

@@ -1,6 +1,6 @@
-"""The table of one kind of record: its columns, and the one way to read, insert and change a row of it.
+"""Table of one kind of record: its columns, and the only code that reads, inserts and updates its rows.
 
-And the table of what retention leaves of such records.
+It also has the table of tombstones of such records.
 """
 
 import sqlite3
@@ -20,9 +20,9 @@ from posd.storage.writer import WriteTransaction
 
 
 class RecordColumn(msgspec.Struct, frozen=True):
-    """A column: how its value is stored and loaded; None: as it is. NULL is always None.
+    """Column: functions that store and load its value; None keeps the value. NULL is always None.
 
-    `fixed`: the insert writes it, and no update.
+    `fixed`: only the insert writes it.
     """
 
     name: str
@@ -31,17 +31,17 @@ class RecordColumn(msgspec.Struct, frozen=True):
     fixed: bool = False
 
     def stored(self, value: Any) -> Any:
-        """Return what is stored of a value."""
+        """Return the stored form of a value."""
         return value if self.store is None or value is None else self.store(value)
 
 
 def raw_json(name: str) -> RecordColumn:
-    """Return the column of a JSON object of the till's own: text in the database, bytes in memory."""
+    """Return a column for a JSON object of the till: text in the database, bytes in memory."""
     return RecordColumn(name, bytes.decode, str.encode, fixed=True)
 
 
 def as_json(name: str, kind: Any) -> RecordColumn:
-    """Return the column of a value of a type that is stored as JSON."""
+    """Return a column for a value of a type that is stored as JSON."""
     return RecordColumn(name, lambda value: encode(value).decode(), msgspec.json.Decoder(kind).decode)
 
 
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=RecordState)
 
 
 class RecordTable(Generic[R]):
-    """The rows of one kind of record. The first column is the id. A column that is no field is a property."""
+    """Rows of one kind of record. The first column is the id. A column that is not a field is a property."""
 
     def __init__(self, name: str, kind: type[R], columns: Sequence[RecordColumn]) -> None:
         self._kind, self._fields = kind, kind.__struct_fields__
@@ -63,7 +63,7 @@ class RecordTable(Generic[R]):
         self._places = itemgetter(*[self.columns.index(field) for field in self._fields])
         self._loads = tuple(self._columns[field].load for field in self._fields)
         self._update = cache(self._update_of)
-        # The texts are of names in the code alone.
+        # The SQL texts contain only names from the code.
         names, marks = ", ".join(self.columns), ", ".join("?" * len(columns))
         self.select = f"SELECT {names} FROM {name}"  # noqa: S608
         self._name = name
@@ -79,16 +79,16 @@ class RecordTable(Generic[R]):
         return self._kind(**dict(zip(self._fields, values, strict=True)))
 
     def get(self, db: sqlite3.Connection, identity: str) -> R | None:
-        """Return the record of that id, None if not known."""
+        """Return the record of an id, or None."""
         row = db.execute(f"{self.select} WHERE {self._id} = ?", (identity,)).fetchone()
         return self.read(row) if row else None
 
     def by_rowid(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, R]]:
-        """Return the next records after a rowid, in the order in which they were recorded."""
+        """Return the next records after a rowid, in the order of recording."""
         return [(row[0], self.read(row[1:])) for row in db.execute(self._select_by_rowid, (after, limit))]
 
     def stored(self, record: R, column: str) -> Any:
-        """Return what is stored in a column."""
+        """Return the value of one column."""
         return self._columns[column].stored(getattr(record, column))
 
     def insert(self, unit: WriteTransaction, record: R) -> None:
@@ -97,9 +97,9 @@ class RecordTable(Generic[R]):
         unit.db.execute(self._insert, [column.stored(value) for column, value in values])
 
     def update(self, unit: WriteTransaction, before: R, after: R) -> R:
-        """Change a row from what it was to what it is now; return that, or `before` itself where they are equal.
+        """Update a row from `before` to its new state and return that; return `before` if they are equal.
 
-        Raise StaleState where the row is not as `before` has it.
+        Raise StaleState if the row differs from `before`.
         """
         if before == after:
             return before
@@ -113,23 +113,23 @@ class RecordTable(Generic[R]):
         return changed
 
     def _update_of(self, columns: tuple[str, ...]) -> str:
-        """Return the statement that changes these columns alone: an index of the others is not written."""
+        """Return the statement that updates only these columns, so that indexes of other columns are not written."""
         return (
             f"UPDATE {self._name} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
             f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
         )
 
 
-# What retention leaves of what it removes: the ids, and how each of them ended.
+# Tombstones of removed records: their ids, and how each of them ended.
 
 P = TypeVar("P", bound=Pruned | PrunedJob)
 
 
 class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
-    """What is left of one kind of record.
+    """Table of the tombstones of one kind of record.
 
-    The columns of the table are the fields of the row, the first is the id. `noun`: what it is called.
-    `ids_in_any_case`: an id that differs in case alone is the same id.
+    The columns are the fields of the tombstone, the first is the id. `noun`: its name in sentences. `ids_in_any_case`:
+    ids that differ only in case are equal.
     """
 
     table: str
@@ -145,18 +145,18 @@ class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
         return self.row(*row) if row else None
 
     def refuse(self, db: sqlite3.Connection, identity: str) -> None:
-        """Raise Problem `pruned` where a record of that id was removed."""
+        """Raise Problem `pruned` if a record of that id was removed."""
         if (found := self.find(db, identity)) is not None:
             raise found.refusal()
 
     def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
-        """Return the problem of a record that is not here: it was removed, or was never known."""
+        """Return the problem of a record that was removed, or is unknown."""
         if (found := self.find(db, identity)) is not None:
             return found.refusal()
         return Problem("not_found", f"{cannot}no {self.noun} {identity} is known here; check the id")
 
     def keep(self, db: sqlite3.Connection, found: P) -> None:
-        """Write down what is left of a record that is removed."""
+        """Insert the tombstone of a removed record."""
         values = msgspec.structs.astuple(found)
         marks = ", ".join("?" * len(values))
         db.execute(f"INSERT OR REPLACE INTO {self.table} VALUES ({marks})", values).close()  # noqa: S608 - as above
@@ -166,14 +166,14 @@ PRUNED_PAYMENTS = PrunedRecords("pruned_transactions", Pruned, "transaction")
 PRUNED_PRINT_JOBS = PrunedRecords("pruned_print_jobs", PrunedJob, "print job", ids_in_any_case=True)
 
 
-# What differs between payments and print jobs, where both are handled in one way.
+# Differences between payments and print jobs.
 
 
 class RecordKind(msgspec.Struct, Generic[R], frozen=True):
     """One kind of record.
 
-    `word` begins the names of its log events, `name` is that of its id in log lines and its `kind` in the feed, `noun`
-    is what it is called in sentences.
+    `word`: prefix of its log events. `name`: name of its id in log lines, and its `kind` in the feed. `noun`: its name
+    in sentences.
     """
 
     channel: Channel
@@ -184,5 +184,5 @@ class RecordKind(msgspec.Struct, Generic[R], frozen=True):
     noun: str
 
     def named(self, identity: str) -> dict[str, str]:
-        """Return the field of a log line that says which one it is about."""
+        """Return the field of a log line with the id of a record."""
         return {self.name: identity}

@@ -1,4 +1,4 @@
-"""What an operator decided of each terminal, as stored: where it is trusted, and what was seen working there.
+"""Stored decisions of operators about terminals: the trusted device, and the commissioning.
 
 `terminals.identity` has the rules.
 """
@@ -42,7 +42,7 @@ def _trusted(values: list[Any]) -> Trusted:
 
 
 def put(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
-    """Write down where a terminal is trusted from now on (runs inside a commit)."""
+    """Store the new trusted device of a terminal. Runs inside a commit."""
     row = "SELECT number FROM terminal_addresses WHERE terminal = ? ORDER BY number DESC LIMIT 1"
     (number,) = unit.db.execute(row, (terminal,)).fetchone() or (0,)
     unit.db.execute("DELETE FROM terminal_addresses WHERE terminal = ? AND operator IS NULL", (terminal,))
@@ -55,12 +55,12 @@ def put(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
 
 
 def proved(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
-    """Write down that the device there has proven itself (runs inside a commit)."""
+    """Store that the trusted device has proved its identity. Runs inside a commit."""
     _set(unit, "proof", trusted.proof, terminal, trusted.base_url)
 
 
 def record_other_identity(unit: WriteTransaction, terminal: str, base_url: str, other_serial: str | None) -> None:
-    """Write down what the device at the address that a terminal is trusted at says it is (runs inside a commit)."""
+    """Store the identity that the device at the trusted address reports. Runs inside a commit."""
     _set(unit, "other_serial", other_serial, terminal, base_url)
 
 
@@ -82,7 +82,7 @@ async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Truste
 
 
 async def _write_decision(store: Store, function: Callable[[WriteTransaction], None], nothing: str) -> None:
-    """Write what an operator decided. Raise Problem: then, in words, `nothing`."""
+    """Write an operator's decision. Raise Problem, whose detail has `nothing`."""
     try:
         await store.write(function)
     except (StorageUnavailable, CommitUncertain) as error:
@@ -90,16 +90,16 @@ async def _write_decision(store: Store, function: Callable[[WriteTransaction], N
         raise Problem("storage_unavailable", detail) from error
 
 
-# What an operator saw working with each terminal.
+# Commissioning: what an operator saw working on each terminal.
 
 
 def commissions(db: sqlite3.Connection) -> dict[str, Commission]:
-    """Return what was seen last of each terminal."""
+    """Return the newest commissioning of each terminal."""
     return {seen.terminal: seen for seen in map(_known, marks.details(db, marks.COMMISSIONED))}
 
 
 def _known(detail: str) -> Commission:
-    """Read one; a word of a later version of posd, which says nothing here, is left out."""
+    """Read one. A word of a later version of posd is left out, because it has no meaning here."""
     stored = msgspec.json.decode(detail)
     stored["proven"] = [word for word in stored["proven"] if word in set(Part)]
     return msgspec.convert(stored, Commission)
@@ -110,7 +110,7 @@ def _put(unit: WriteTransaction, seen: Commission) -> None:
 
 
 async def record_commission(store: Store, fleet: Fleet, seen: Commission) -> None:
-    """Record what was seen working with a terminal; it replaces what was said before. Raise Problem."""
+    """Record the commissioning of a terminal, which replaces an earlier one. Raise Problem."""
     await _write_decision(store, partial(_put, seen=seen), "nothing was recorded")
     fleet.commission(seen)
     log.info("terminal.commissioned", terminal=seen.terminal, evidence=list(seen.proven), uid=seen.uid)

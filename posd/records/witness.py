@@ -1,9 +1,8 @@
-"""The witness: what a file beside the database tells of the payments that were started lately (design: a database can
-go back in time).
+"""Witness: the content of a file beside the database with recent starts (architecture, A database that goes back in
+time).
 
-Each line stands for itself: a checksum, and a JSON array. So a line that a power cut tore, or that is damaged, takes no
-other with it. There are no amounts in it, no metadata, and no references. The sale is in it: what was forgotten must
-not be paid a second time under another id.
+Each line has a checksum and a JSON array. So a torn or damaged line does not affect others. The file has no amounts, no
+metadata and no references. It has the sale, so that a forgotten sale is not paid a second time under another id.
 """
 
 import zlib
@@ -26,9 +25,9 @@ class StartedPayment(msgspec.Struct, frozen=True):
 
 
 class WitnessContents(msgspec.Struct):
-    """What the file tells. `seq` is the highest number of the feed in it, `unreadable` counts its damaged lines.
+    """Content of the file. `seq`: the highest number of the feed in it. `unreadable`: the number of damaged lines.
 
-    `torn` says that it ends within a line. `database_id` is None if that line is damaged.
+    `torn`: the file ends within a line. `database_id` is None if that line is damaged.
     """
 
     database_id: str | None = None
@@ -39,7 +38,7 @@ class WitnessContents(msgspec.Struct):
 
 
 def database_line(database_id: str, seq: int) -> bytes:
-    """Return the first line: the database of the file, and up to which number of the feed it knows."""
+    """Return the first line: the database of the file, and the number of the feed up to which it is complete."""
     return _line("database", database_id, seq)
 
 
@@ -55,12 +54,12 @@ def end_line(seq: int, client_transaction_id: str, result: str) -> bytes:
 
 
 def seq_line(seq: int) -> bytes:
-    """Return a line that tells how far the feed has come."""
+    """Return a line with the newest number of the feed."""
     return _line("seq", seq)
 
 
 def whole(database_id: str, seq: int, started: Iterable[StartedPayment]) -> Iterator[bytes]:
-    """Return the lines of a new file; `started` has the oldest first."""
+    """Return the lines of a new file. `started` has the oldest first."""
     yield database_line(database_id, seq)
     for item in started:
         yield start_line(0, item)
@@ -85,7 +84,7 @@ def read(content: bytes) -> WitnessContents:
 
 
 def _take(found: WitnessContents, line: bytes) -> bool:
-    """Add what a line tells; False if it is damaged."""
+    """Add the content of a line. Return False if it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         return False
@@ -102,9 +101,9 @@ def _take(found: WitnessContents, line: bytes) -> bool:
             found.started[identity] = StartedPayment(identity, terminal, at, sale=sale)
         case ["end", int(seq), str(identity), str(result)] if identity in found.started:
             found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
-        case ["end" | "seq", int(seq), *_]:  # of an end whose start is damaged only the number is known
+        case ["end" | "seq", int(seq), *_]:  # an end without a readable start: only its number is known
             pass
-        case _:  # of a later version
+        case _:  # from a later version
             return True
     found.seq = max(found.seq, seq)
     return True
@@ -113,11 +112,11 @@ def _take(found: WitnessContents, line: bytes) -> bool:
 def why_gone_back(
     witness: WitnessContents, identities: Sequence[DatabaseIdentity], seq: int, unknown: int
 ) -> str | None:
-    """Return in words why a database has gone back in time, None if nothing says so.
+    """Return as text why a database has gone back in time, or None.
 
-    `identities` are those that it had, the present one last; `seq` is the highest number that it gave out, `unknown`
-    how many payments of the witness it does not know. A restore gives a database an identity that the witness of the
-    replaced one cannot know.
+    `identities`: those of the database, the present one last. `seq`: its highest used number. `unknown`: the number of
+    payments of the witness that it does not know. A restore gives a database an identity that the witness of the
+    replaced one does not have.
     """
     known = {item.database_id for item in identities}
     if (

@@ -1,9 +1,9 @@
-"""The file of the witness: a line more for each start, each end and each other change, rewritten as a whole at times.
+"""File of the witness: one line for each start, each end and each other change. It is rewritten from time to time.
 
-No line is synced on the way of a payment. A kill takes nothing: what was written is with the kernel. A power cut takes
-what was written since the last sync, which comes `SYNC_SECONDS` after the first line that it covers. That matters only
-where the database goes back as well. A disk that is full takes nothing: the file has its blocks before its lines. A
-disk that fails stops no payment.
+No payment waits for a sync of a line. A kill loses nothing, because the kernel has the written lines. A power cut loses
+the lines since the last sync, which follows `SYNC_SECONDS` after the first unsynced line. That matters only if the
+database goes back at the same time. A full disk loses nothing, because the blocks are allocated before the lines. A
+failing disk stops no payment.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from posd.records import witness
 from posd.records.witness import WitnessContents
 from posd.storage.errors import StorageUnavailable
 
-#: How long after a line it is synced at the latest, in seconds: a minute of starts is what a power cut can take.
+#: Most seconds between a line and its sync. A power cut can lose the starts of that time.
 SYNC_SECONDS = 60.0
-#: Payments in a rewritten file: weeks of a shop.
+#: Payments in a rewritten file: several weeks of a shop.
 KEPT = 5000
-#: Size from which on it is rewritten, in bytes: KEPT payments take about half of it.
+#: Size at which the file is rewritten, in bytes. KEPT payments take about half of it.
 MOST_BYTES = 2 * 1024 * 1024
-#: Bytes that are kept for it beyond that: some hundred payments on a disk that has no room to rewrite it.
+#: Bytes allocated beyond that: some hundred payments on a disk without room for a rewrite.
 SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")
 
-#: Writes the lines of a new file to a path, where an empty one is.
+#: Function that writes the lines of a new file to the path of an empty file.
 Content = Callable[[Path], Awaitable[None]]
 
 
 class WitnessFile:
-    """`read` and `open` at the start, `add` for each line, `run` as a task, `close` at the stop."""
+    """Call `read` and `open` at the start, `add` for each line, `run` as a task, `close` at the stop."""
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES, sync_seconds: float = SYNC_SECONDS) -> None:
         self._path = path
@@ -46,23 +46,23 @@ class WitnessFile:
         self._size = 0
         self._unsynced = asyncio.Event()
         self._meanwhile: list[bytes] | None = None  # lines added while the file is rewritten
-        self._broken = False  # a line is missing, or cut off, and none is added
-        self._stale = False  # it has to be rewritten, and lines are added meanwhile
+        self._broken = False  # a line is missing or cut off, so no line is added
+        self._stale = False  # the file has to be rewritten, but still accepts lines
         self._reserved = False
-        #: Why the newest line could not be written, None if it could.
+        #: Why the newest line could not be written, or None.
         self.error: str | None = None
 
     def read(self) -> WitnessContents | None:
-        """Return what an earlier daemon left, None if there is no file. Raise OSError if it cannot be read."""
+        """Return the file of an earlier daemon, or None if there is no file. Raise OSError if it cannot be read."""
         try:
             return witness.read(self._path.read_bytes())
         except FileNotFoundError:
             return None
 
     async def open(self, anew: Content | None = None) -> None:
-        """Open what is there for further lines, and put a new file in its place, or do that later where it fails.
+        """Open the present file for further lines. Then replace it by a new file, or do so later if that fails.
 
-        An unwritable file raises nothing; what `anew` raises is raised.
+        An unwritable file raises nothing. Errors of `anew` are raised.
         """
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -78,12 +78,12 @@ class WitnessFile:
                 self.add(b"\n")  # its last line may be torn
 
     def add(self, line: bytes) -> None:
-        """Write a line. It is not synced here."""
+        """Write a line without a sync."""
         if self._meanwhile is not None:
             self._meanwhile.append(line)
         self._unsynced.set()
         if self._broken:
-            return  # the whole file is to be rewritten
+            return  # the whole file will be rewritten
         try:
             _append(self._descriptor, line)
         except OSError as error:
@@ -92,7 +92,7 @@ class WitnessFile:
             self._size += len(line)
 
     async def run(self, content: Content) -> None:
-        """Sync what was written, and rewrite the file if it is too large or not whole, until cancelled."""
+        """Sync written lines, and rewrite the file if it is too large or incomplete, until cancelled."""
         while True:
             await self._unsynced.wait()
             await asyncio.sleep(self._sync_seconds)
@@ -100,7 +100,7 @@ class WitnessFile:
             await self.keep(content)
 
     async def keep(self, content: Content) -> None:
-        """Do what `run` does, once."""
+        """Do one step of `run`."""
         try:
             if self._broken or not self._in_place():
                 await self._replace(content)
@@ -109,7 +109,7 @@ class WitnessFile:
                 with suppress(OSError, StorageUnavailable):
                     await self._replace(content)
                     return
-                self._unsynced.set()  # it is tried again
+                self._unsynced.set()  # the next step tries again
             elif not self._reserved:
                 self._reserve()
             await asyncio.to_thread(os.fdatasync, self._descriptor)
@@ -121,7 +121,7 @@ class WitnessFile:
         self._reserved = files.reserve(self._descriptor, self._most_bytes + SPARE_BYTES)
 
     def _in_place(self) -> bool:
-        """Whether the file that is open is the one at the path."""
+        """Whether the open file is the one at the path."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class WitnessFile:
         self._close()
         self._descriptor, self._size, self._reserved = descriptor, size, reserved
         self._broken, self._stale, self.error = False, True, None
-        # A power cut must not bring the one before back: it tells of another database after a restore.
+        # Synced, because a power cut must not restore the old file: after a restore it is of another database.
         await asyncio.to_thread(files.sync_folder, self._path.parent)
         self._stale = False
 
@@ -162,7 +162,7 @@ class WitnessFile:
         self.add(line)
         with suppress(OSError):
             os.fdatasync(self._descriptor)
-        self._broken = True  # what is committed yet is found missing at the next start
+        self._broken = True  # a commit after this is found missing at the next start
         self._close()
 
     def _close(self) -> None:
@@ -177,6 +177,6 @@ class WitnessFile:
 
 
 def _append(descriptor: int, content: bytes) -> None:
-    """Write all of it at once. Raise OSError."""
+    """Write all bytes. Raise OSError."""
     if os.write(descriptor, content) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

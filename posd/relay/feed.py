@@ -19,9 +19,9 @@ _PAGE = msgspec.json.Decoder(Page)
 
 
 class FeedClient:
-    """Feed behind a socket. Every method raises Unreachable, or Problem, without a response of posd.
+    """Feed behind a socket. Every method raises Unreachable without a response of posd, or Problem.
 
-    Pages are read over one kept connection, and as bytes: most of one is published unchanged.
+    Pages are read over one kept connection, as bytes, because most of a page is published unchanged.
     """
 
     def __init__(self, socket: Path, *, limit: int, metadata: bool) -> None:
@@ -66,7 +66,7 @@ class FeedClient:
             response = await self._http.get(path, params=query)
         except httpx2.TransportError as error:
             raise lost(self._socket, error, ANSWER_SECONDS) from error
-        if response.status_code >= 400 and path != "/health":  # a failing posd reports how it fails
+        if response.status_code >= 400 and path != "/health":  # a failing posd reports its faults
             raise problem_in(self._socket, response.status_code, response.content)
         return response.content
 

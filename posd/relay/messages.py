@@ -1,6 +1,6 @@
 """Messages on a lane's subject (local API, Many lanes), and the pages of the feed behind them.
 
-`following` returns the next message of a relay, from the last message of its subject and a page of the feed after it.
+`following` returns the next message of a relay, from the last message of its subject and the next page of the feed.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ from msgspec import Meta, Raw
 
 #: The version of these shapes.
 VERSION = 1
-#: Status in a `state` while the relay gets no response of posd.
+#: Health in a `state` while posd does not respond to the relay.
 UNREACHABLE = "unreachable"
 
-# Limits of head office's columns for a lane's data. The rest is in `posd.collect.reading`.
+# Limits of head office's columns for a lane's data. `posd.collect.reading` has the others.
 
-#: Text in an index: five of them, of four bytes a character, fit into a row of PostgreSQL's (2,704 bytes).
+#: Text in an index. Five of them with four bytes a character fit into an index row of PostgreSQL (2,704 bytes).
 Name = Annotated[str, Meta(max_length=128)]
 #: Any other text: posd's own have at most 256 characters, a `sale` has 128 before its composition.
 Text = Annotated[str, Meta(max_length=1024)]
-#: A bigint, with room for the next number.
+#: A bigint, with room for one more.
 Seq = Annotated[int, Meta(ge=0, le=2**63 - 2)]
 #: An integer.
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -38,7 +38,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Changes(Message, frozen=True, kw_only=True, tag="changes"):
-    """One contiguous run of changes of the feed; `place`: the feed's check of the last one, if known."""
+    """Contiguous run of changes of the feed. `place`: the feed's check of the last change, if known."""
 
     first_seq: Seq
     last_seq: Seq
@@ -47,7 +47,9 @@ class Changes(Message, frozen=True, kw_only=True, tag="changes"):
 
 
 class StateMessage(Message, frozen=True, kw_only=True, tag="state"):
-    """Report that all changes up to `last_seq` were sent: at `as_of` there were no others. `attention` counts codes."""
+    """Report that all changes up to `last_seq` were sent, and that there were no others at `as_of`. `attention` counts
+    codes.
+    """
 
     last_seq: Seq
     as_of: str
@@ -84,7 +86,7 @@ AnyMessage = Changes | StateMessage | Begin | Lost
 
 
 class Position(NamedTuple):
-    """Position of a lane's subject: database and number of its last change, and `place`, the feed's own word for it."""
+    """Position of a lane's subject: database and number of its last change, and `place`, the feed's name for it."""
 
     database_id: str
     seq: int
@@ -105,18 +107,18 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The last number, or the one before the first if there is none."""
+        """The last number, or the number before the first if the database has none."""
         return self.first_seq - 1 if self.last_seq is None else self.last_seq
 
 
 class FeedNotice(msgspec.Struct, frozen=True):
-    """Why a reader may have missed something."""
+    """Notice that a reader may have missed changes."""
 
     code: str
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the feed. `open` and `attention` are present if the feed ends with it."""
+    """A page of the feed. `open` and `attention` are present on the last page."""
 
     changes: list[Raw]
     place: str
@@ -138,7 +140,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes) -> AnyMessage:
-    """Decode a message. Raise ValueError if it is none."""
+    """Decode a message. Raise ValueError for an invalid one."""
     try:
         return _MESSAGE.decode(data)
     except RecursionError as error:
@@ -182,7 +184,7 @@ class SendBegin:
 
 @dataclass(frozen=True, slots=True)
 class SendChanges:
-    """Send changes; `whole`: they are all of the page, so that its place is theirs."""
+    """Send changes. `whole`: they are the whole page, so its place is theirs."""
 
     database_id: str
     first_seq: int
@@ -201,7 +203,7 @@ class SendLost:
 
 @dataclass(frozen=True, slots=True)
 class NotResumable:
-    """The feed cannot continue from the last message: the operator decides."""
+    """Feed that cannot continue from the last message: the operator has to decide."""
 
     detail: str
     todo: str
@@ -220,7 +222,8 @@ _GONE_BACK = (
 
 
 def following(position: Position | None, page: Page, *, begin: bool) -> Step | None:
-    """Return the step after `position` (None: there is no message), from the page after it; None: all was sent.
+    """Return the next message after `position` (None: no message exists), from the page after it. Return None if all
+    was sent.
 
     `begin`: the operator has decided that the lane begins again after the loss of its database.
     """
@@ -250,7 +253,7 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step | N
             f"change {position.seq} of this database is another one than the last that was sent under that number",
             _GONE_BACK,
         )
-    if position.seq < here.first_seq - 1:  # of no message of ours
+    if position.seq < here.first_seq - 1:  # not a message of posd
         before = page.databases[at - 1] if at else None
         return SendBegin(here, Previous(before.database_id, before.end) if before is not None else None)
     if position.seq >= here.end:
@@ -261,7 +264,7 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step | N
 
 
 def _onward(expected: int, here: Range, page: Page) -> SendChanges | SendLost:
-    """Return the changes from a number on, or the gap there."""
+    """Return the changes from a number on, or a report of the gap there."""
     run: list[Raw] = []
     found = here.end + 1
     for change in page.changes:
@@ -276,6 +279,6 @@ def _onward(expected: int, here: Range, page: Page) -> SendChanges | SendLost:
 
 
 def waiting(position: Position | None, page: Page) -> int:
-    """Return the number of the feed's numbers after a position, as of that page."""
+    """Return how many numbers the feed has after a position, as of that page."""
     seq = position.seq if position is not None else 0
     return sum(max(0, item.end - max(item.first_seq - 1, seq)) for item in page.databases)

@@ -18,8 +18,8 @@ from posd.base.exposition import CONTENT_TYPE, refusal
 from posd.config import ListenAddress
 from posd.logs import output
 
-#: Seconds before the work is cancelled again. `asyncio.wait_for` of Python 3.11, in the clients of NATS and PostgreSQL,
-#: loses a cancellation if its result arrives in the same turn.
+#: Seconds before the work is cancelled again. `asyncio.wait_for` of Python 3.11, which the clients of NATS and
+#: PostgreSQL use, loses a cancellation if its result arrives in the same step.
 AGAIN_SECONDS = 2.0
 
 
@@ -37,21 +37,21 @@ async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
 
     def end() -> None:
-        if task.cancel():  # it has not ended
+        if task.cancel():  # the work has not ended
             loop.call_later(AGAIN_SECONDS, end)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     try:
         return await task
-    except asyncio.CancelledError:  # a second cancellation, during the close
+    except asyncio.CancelledError:  # a second cancellation, while it closes
         return 0
 
 
 class Pauses:
     """Pauses before the next attempt, in seconds: doubled each time, and reset after a long run.
 
-    Each is random from its half on, so that ten thousand lanes do not return at once.
+    Each pause is random between half and the whole, so that ten thousand lanes do not return at once.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -96,7 +96,7 @@ _PLAIN = "text/plain; charset=utf-8"
 async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None]:
     """Serve the metrics during the block, if configured.
 
-    A failure is logged, and the work continues.
+    If it fails, log that and let the work continue.
     """
     server = None
     if listen is not None:
@@ -133,7 +133,7 @@ class _Door:
             writer.close()
 
     async def _answer(self, head: bytes) -> bytes:
-        """Return the response to a request, from all of it before its body."""
+        """Return the response to a request, from its bytes before the body."""
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         method, _, rest = first.partition(" ")

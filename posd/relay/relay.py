@@ -47,7 +47,7 @@ from posd.relay.stream import (
     connected,
 )
 
-# Counts of the relay, and its metrics. docs/reference/metrics.md shows the same table.
+# Counters of the relay, and its metrics. docs/reference/metrics.md has the same table.
 
 #: In the order of display.
 FAMILIES = table(
@@ -81,7 +81,7 @@ def _none_of(names: tuple[str, ...]) -> Counter[str]:
 
 @dataclass(slots=True)
 class RelayCounters:
-    """Counts since the start of the process; times in seconds since 1970."""
+    """Counters since the start of the process; times in seconds since 1970."""
 
     started: float = field(default_factory=time.time)
     connected: bool = False
@@ -168,8 +168,8 @@ class Relay:
     restart_at: int | None = None
     begin: bool = False
     counts: RelayCounters = field(default_factory=RelayCounters)
-    _health: dict[str, str] | None = None  # in the newest `state`
-    _state_at: float = float("-inf")  # when that was sent, on the monotonic clock
+    _health: dict[str, str] | None = None  # number in the newest `state`
+    _state_at: float = float("-inf")  # when it was sent, on the monotonic clock
     _away_since: float | None = None  # of posd, on the monotonic clock
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
@@ -191,7 +191,7 @@ class Relay:
                 await asyncio.sleep(wait)
 
     async def _say_away(self) -> None:
-        """Report to head office once that posd has been away for the interval of states."""
+        """Report to head office once that posd has been unreachable for the interval of states."""
         now = time.monotonic()
         self._away_since = self._away_since if self._away_since is not None else now
         if now - self._away_since < self.config.state_seconds:
@@ -212,13 +212,13 @@ class Relay:
 
     async def once(self, *, forever: bool = False) -> None:
         """Send all changes, over one connection. Raise RelayStopped, StreamAway, Unreachable, Problem."""
-        await self.feed.version()  # while posd is away, head office's servers are not contacted
+        await self.feed.version()  # while posd is unreachable, the servers of head office are not contacted
         self._away_since = None
         async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
             log.info("relay.connected", detail=stream.server, host=self.lane.subject)
             if stream.old is not None:
                 log.warning("relay.old_server", version=stream.old)
-            self._pauses.is_news("")  # earlier failures are over
+            self._pauses.is_news("")  # earlier failures are resolved
             self.counts.connected = True
             try:
                 await self._keep_following(stream, forever)
@@ -236,7 +236,10 @@ class Relay:
                     await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
 
     async def _follow(self, stream: LaneStream, forever: bool) -> None:
-        """Send what follows the last message, repeatedly. Raise SubjectMoved if that is another one meanwhile."""
+        """Send the changes after the last message, repeatedly.
+
+        Raise SubjectMoved if another message arrived meanwhile.
+        """
         sequence, position = await self._stands(stream)
         while True:
             as_of = iso(datetime.now(UTC))
@@ -266,7 +269,7 @@ class Relay:
         return sequence, position
 
     async def _from(self, seq: int, position: Position | None) -> Position | None:
-        """Return the operator's new position, if the subject is of this lane. Raise RelayStopped."""
+        """Return the operator's new position if the subject belongs to this lane. Raise RelayStopped."""
         databases = (await self.feed.page(str(seq - 1))).databases
         if position is not None and all(item.database_id != position.database_id for item in databases):
             return position
@@ -370,7 +373,7 @@ class Relay:
         """Record a published message."""
         self.counts.messages[messages.kind(message)] += 1
         self.counts.bytes += size
-        self.restart_at = None  # from here on the stream itself has the position
+        self.restart_at = None  # from here on the stream has the position
         match message:
             case Begin(database_id=database_id, previous=previous):
                 self.begin = False
@@ -385,7 +388,7 @@ class Relay:
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 
     async def _wait(self, newest: int) -> None:
-        """Wait for a change after the newest, or until a state or a check of health is due."""
+        """Wait for a newer change, or until a state or a health check is due."""
         left = self._state_at + self.config.state_seconds - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, min(left, HEALTH_SECONDS))):
@@ -395,7 +398,7 @@ class Relay:
             pass
 
 
-# The relay as a process: until a signal, or once.
+# Relay as a process: until a signal, or once.
 
 EXIT_DONE = 0
 EXIT_REFUSED = 1

@@ -20,18 +20,18 @@ from posd.config.schema import NatsConfig
 
 # Login with a file of NATS credentials: a user's JWT, and the seed of the key that signs the server's nonce.
 #
-# The `nkeys` package has a second implementation of Ed25519, compiled and as large as the relay; posd has one.
+# The `nkeys` package has a second implementation of Ed25519, compiled and as large as the relay. posd has one already.
 
 #: The two parts of the file, each between lines of dashes (NATS, Decentralized JWT).
 _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{3,}")
-#: A seed has two bytes of its kind, those of the key, and two of a checksum, in base32 without padding.
+#: A seed has two bytes of its kind, the key, and two bytes of a checksum, in base32 without padding.
 _KIND_BYTES, _CHECKSUM_BYTES = 2, 2
 
 
 def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
-    """Read a file of credentials: a user's token, and what signs the server's nonce, in base64.
+    """Read a file of credentials: a user's token, and a function that signs the server's nonce in base64.
 
-    Raise OSError; raise ValueError if it is none.
+    Raise OSError, or ValueError for an invalid file.
     """
     try:
         parts = dict(_PARTS.findall(path.read_text(encoding="ascii")))
@@ -58,11 +58,11 @@ ONCE: Mapping[str, Any] = {
     "connect_timeout": 10,
     "ping_interval": 20,
 }
-#: The fence: nothing is stored unless this is the number of the subject's last message.
+#: The fence: the server stores nothing unless this is the number of the subject's last message.
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 #: Most bytes of a message's headers: the fence, and the stream's name.
 HEADER_BYTES = 256
-#: JetStream's errors: another message is the last one; and the same while its publish is still running.
+#: JetStream's errors: another message is the last one; and the same while another publish still runs.
 WRONG_LAST = frozenset({10071, 10164})
 #: JetStream's error: the stream is full, and keeps its messages.
 FULL = 10077
@@ -72,13 +72,13 @@ FENCE_HOLDS = (2, 9, 21)
 
 T = TypeVar("T")
 
-#: The client upgrades a plain connection to TLS, and asyncio warns at each end; the warning is harmless.
+#: The client upgrades a plain connection to TLS, and asyncio warns at each end. The warning is harmless.
 _NOISE = "returning true from eof_received() has no effect when using ssl"
 logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NOISE)
 
 
 class StreamAway(Exception):
-    """Stream that is unreachable or did not reply: whether a message was stored is unknown. `todo`: the next step."""
+    """Stream that is unreachable or did not reply. Whether it stored a message is unknown. `todo`: the next step."""
 
     def __init__(self, detail: str, todo: str = "") -> None:
         super().__init__(detail)
@@ -105,7 +105,7 @@ class ServerErrors:
         self.come = asyncio.Event()
 
     async def hear(self, error: Exception) -> None:
-        """Record the first one."""
+        """Record the first error."""
         self.first = self.first or str(error)
         self.come.set()
 
@@ -113,7 +113,7 @@ class ServerErrors:
 class _Client(Client):
     """NATS client that refuses a server without TLS at a tls: address.
 
-    The library's client accepts such a server, and then sends the password unencrypted.
+    The library's client accepts such a server, and would send the password unencrypted.
     """
 
     def _connect_command(self) -> bytes:
@@ -141,11 +141,11 @@ class LaneStream:
 
     @property
     def old(self) -> str | None:
-        """Version of the server, if the fence has limits on it (see `old_version`)."""
+        """Version of the server, if it limits the fence (see `old_version`)."""
         return old_version(self._client)
 
     async def last(self) -> tuple[int, bytes | None]:
-        """Read the last message: its number in the stream, which a publish expects, and its data; None without one.
+        """Read the last message: its number in the stream, which a publish must name, and its data; None without one.
 
         Raise StreamAway.
         """
@@ -178,7 +178,7 @@ class LaneStream:
         return stored.seq
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
-        """Wait for a response, at most until the server sends an error: then none follows."""
+        """Wait for a response, but end at an error of the server, because no response follows then."""
         answer, heard = asyncio.ensure_future(request), asyncio.ensure_future(self._complaints.come.wait())
         try:
             await asyncio.wait({answer, heard}, return_when=asyncio.FIRST_COMPLETED)
@@ -215,7 +215,7 @@ async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterat
 async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, ServerErrors]]:
     """Connect to one of the servers for the block. Raise StreamAway, ServerTooOld.
 
-    A broken connection is not restored: an earlier write could be sent after it.
+    A broken connection is not restored, because an earlier write could be sent after it.
     """
     try:
         options = login(config)  # read each time, because certificates are renewed
@@ -241,14 +241,14 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
 
 
 async def _end(client: Client) -> None:
-    """Close a connection. After a failed TLS handshake the client would wait for its end without limit."""
+    """Close a connection. After a failed TLS handshake the client would otherwise wait for its end without limit."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()
 
 
 def login(config: NatsConfig) -> dict[str, Any]:
-    """Return the login options of the client. Raise OSError, ValueError for missing or wrong files."""
+    """Return the login options of the client. Raise OSError or ValueError for missing or wrong files."""
     options: dict[str, Any] = {}
     if config.credentials_file is not None:
         jwt, sign = read_credentials(config.credentials_file)
@@ -274,7 +274,7 @@ def check_version(client: Client) -> None:
 
 
 def old_version(client: Client) -> str | None:
-    """Return a server's version if it is safe only for a single replica, and not through its power loss."""
+    """Return the version of a server that is safe only with a single replica and without a power loss; else ""."""
     found = _version(client)
     return ".".join(map(str, found)) if found < FENCE_HOLDS else None
 

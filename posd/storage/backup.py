@@ -5,7 +5,7 @@ written under another name, checked, synced and renamed. An older file of that n
 The keys make the file a secret: mode 0600. A file whose name ends in .gz is compressed (RFC 1952) after the check: a
 seventh of the size, at some 170 MB/s. A reader detects the compression from the content, under any name.
 
-A backup leaves free what the payments of a week need on the disk of the database.
+A backup leaves free what a week of payments needs on the disk of the database.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ SPARE_BYTES = 64 * 1024 * 1024
 #: Folder for unpacked backups. They can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 
-#: System errors that another path can cure.
+#: System errors that another path can avoid.
 _BAD_PATH = frozenset(
     {
         errno.EACCES,
@@ -88,7 +88,7 @@ class BackupStopped(Exception):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A backup that is complete and on disk."""
+    """Complete backup on disk."""
 
     path: Annotated[str, Meta(description="where it is")]
     bytes: Annotated[int, Meta(description="its size")]
@@ -98,7 +98,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What a backup holds; `made_at` is None for a database that no backup has made. Keys are newest first."""
+    """Content of a backup. `made_at` is None if the file is not a backup. Keys are newest first."""
 
     schema: int
     made_at: str | None
@@ -160,11 +160,11 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
 
 
 def room(database: Path, target: Path) -> tuple[int, int]:
-    """Return the bytes that a backup needs at most on its disk, and those that must stay free there.
+    """Return the most bytes that a backup needs on its disk, and the bytes that must stay free there.
 
-    These are for the payments of a week, on the disk of the database. Raise sqlite3.Error.
+    The free bytes are for a week of payments, on the disk of the database. Raise sqlite3.Error.
 
-    A compressed backup needs the copy and at most half of it again.
+    A compressed backup needs the size of the copy and at most half of it again.
     """
     with closing(connect_reader(database)) as db:
         copied = size(db)
@@ -227,7 +227,7 @@ def unfinished(target: Path) -> Path:
 
 
 def check_target(target: Path, database: Path) -> None:
-    """Raise BadTarget if no backup may or can be put there."""
+    """Raise BadTarget if a backup must not or cannot be written there."""
     if not target.is_absolute() or "\0" in str(target):
         raise BadTarget("must be an absolute path, such as /var/backups/posd.db")
     try:
@@ -302,7 +302,7 @@ def check(path: Path, stop: Callable[[], bool] = lambda: False) -> int:
 
 
 def _trouble(error: sqlite3.Error) -> str:
-    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # without a code: found by `check`
+    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # an error without a code, which `check` found
         return (
             f"the copy is not sound ({error}): the database is damaged; keep the backups that you have, and see "
             "what is wrong with it: posd verify"
@@ -379,22 +379,22 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
     return Contents(schema, made_at, transactions, newest, keys)
 
 
-# Rotation: backups in one directory, with their time in the name; the newest are kept. Rotation removes only complete
-# older backups of posd with such a name, after the new one is complete. If there is no room, it removes the oldest
-# first, but never the newest. An unreadable file with such a name is not counted and stays. The unfinished file of a
-# killed backup is removed first: a directory holds the backups of one posd.
+# Rotation: backups in one directory, with their time in the name; the newest are kept. After a new backup, rotation
+# removes only complete older backups of posd with such a name. If there is no room, it removes the oldest first, but
+# never the newest. An unreadable file with such a name is not counted and stays. The unfinished file of a killed backup
+# is removed first. A directory must hold the backups of one posd only.
 
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db(\.gz)?", re.ASCII)
 #: A wider pattern for `glob`.
 NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db*"
-#: Default number of backups to keep: two weeks of one a night.
+#: Default number of backups to keep: two weeks with one each night.
 KEEP = 14
 #: Bound on the files that each backup has to read.
 MOST_KEPT = 10_000
 
 
 class Rotated(Written, frozen=True):
-    """A backup that was written, and what became of those before it: names of files in its directory."""
+    """Written backup, and the results for the older ones: names of files in its directory."""
 
     kept: Annotated[int, Meta(description="how many backups are in the directory now")]
     removed: Annotated[list[str], Meta(description="names of the older ones that were removed")]
@@ -417,7 +417,7 @@ def write_into(
     removed = _make_room(target, database)
     written = write(database, target, keys, iso(at), stop)
     good, unusable = _look_through(directory, database)
-    # first, even if the clock was ahead when another one was made
+    # first, even if an older backup has a later time because the clock was ahead
     good = [target, *(path for path in good if path != target)]
     beyond = _remove(good[keep:])
     kept, removed = len(good) - len(beyond), [*removed, *beyond]
@@ -425,7 +425,7 @@ def write_into(
 
 
 def _make_room(target: Path, database: Path) -> list[str]:
-    """Remove the oldest good backups, but never the newest, if that makes room for the next. Return their names."""
+    """Remove the oldest good backups, but never the newest, if that makes room for the next one. Return their names."""
     try:
         good, _ = _look_through(target.parent, database)
         needs, removed = room(database, target), list[str]()

@@ -1,6 +1,6 @@
-"""History of every change, and its subscribers: waiting tills and streams.
+"""History of all changes, and its subscribers: waiting tills and streams.
 
-A waiter subscribes *before* it reads the state, so that it misses no change. Then it sleeps: there is no polling.
+A waiter subscribes *before* it reads the state, so that it misses no change. Then it sleeps, without polling.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ def _any(_change: "RecordedChange") -> bool:
 
 
 class Waiter:
-    """Subscription to changes within a `with` block. Each wanted change sets it, and so does the stop of posd.
+    """Subscription to changes within a `with` block. A wanted change sets it, and so does the stop of posd.
 
-    One task waits for it. An asyncio.Event would hold a deque for each of a thousand waiters.
+    Only one task waits for it. An asyncio.Event would hold a deque for each of a thousand waiters.
     """
 
     __slots__ = ("_future", "_hub", "_set", "_subject", "_wanted")
@@ -99,9 +99,9 @@ class Hub:
         self._first.append((kind, listener))
 
     def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
-        """Call `tell` with each change of that kind, one turn of the loop after its COMMIT.
+        """Call `tell` with each change of that kind, one step of the loop after its COMMIT.
 
-        So the caller of the COMMIT goes on first and logs its own event before the effects follow.
+        So the caller of the COMMIT continues first, and logs its own event before the effects.
         """
         self._later.append((kind, tell))
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from posd.base.exposition import Histogram
 
-#: Committed functions after which a checkpoint is due in a pause: some 2,000 pages of the log if each is alone. A
-#: page that many commits touched is written back once.
+#: Committed functions after which a checkpoint is due in a pause: some 2,000 pages of the log if each has its own
+#: commit. A page that many commits changed is written back once.
 DUE_AFTER = 350
-#: Multiple of DUE_AFTER at which a checkpoint is made without a pause.
+#: Multiple of DUE_AFTER at which a checkpoint runs without a pause.
 OVERDUE = 2
 
 #: Length of a pause without writes, in seconds: at least this, and twice the duration of the newest checkpoint. On a
@@ -53,19 +53,22 @@ class Checkpoints:
         return max(0.0, self._newest + self._pause - self._clock())
 
     def made(self, seconds: float) -> None:
-        """Count a checkpoint, also a failed one: that is tried again when the next is due."""
+        """Count a checkpoint, including a failed one, which is tried again when the next is due."""
         self.seconds.observe(seconds)
         self._functions = 0
         self._pause = min(max(LEAST_PAUSE_SECONDS, 2 * seconds), MAX_PAUSE_SECONDS)
 
 
 def write_back(db: sqlite3.Connection) -> bool:
-    """Write back what no other connection needs in the log; return whether that was all. Raise sqlite3.Error."""
+    """Write back the pages that no other connection needs in the log.
+
+    Return whether that was all. Raise sqlite3.Error.
+    """
     busy, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return bool(not busy and frames == done)
 
 
 def empty_log(db: sqlite3.Connection) -> bool:
-    """Write all back and truncate the log; return False if a connection reads in it. Raise sqlite3.Error."""
+    """Write back all pages and truncate the log. Return False if a connection reads in it. Raise sqlite3.Error."""
     busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy

@@ -161,7 +161,7 @@ def connect_again(path: Path, *, at_start: bool = False) -> sqlite3.Connection:
     """Open the writing connection after a commit of uncertain outcome, in this process or an earlier one.
 
     Raise OSError or sqlite3.Error if the file still cannot be trusted. The caller keeps another connection open:
-    closing the last one would write a log with a hole back into the database file.
+    closing the last one would write an incomplete log back into the database file.
 
     Rows that read as committed may not be on disk: an earlier process was killed before its sync, or its sync failed.
     So the log is written again before any row is reported, and before anything is appended. This needs no checkpoint,
@@ -251,13 +251,13 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
     make_database(path, now)
     with _as_store_error(path), closing(connect_reader(path)) as reader:
         _examine(path, reader)
-        # If that fails, the open reader keeps SQLite from writing the log back at the close.
+        # If it fails, the open reader prevents SQLite from writing the log back at the close.
         db = connect_again(path, at_start=True)
     try:
         with _log_progress(db, path):
             migrate(db, path)
         if path.stat().st_size <= SMALL_BYTES:
-            with suppress(sqlite3.Error):  # a nearly full disk: the database works without this
+            with suppress(sqlite3.Error):  # a nearly full disk: the database works without this step
                 make_shrinkable(db)
     except sqlite3.Error as error:
         db.close()
@@ -311,7 +311,7 @@ def _make(path: Path, at: datetime) -> None:
     with closing(open_file(fresh)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()  # see `make_shrinkable`
-        # Done here, not by the first writer: that would use a journal, which a power loss can bring back.
+        # Done here, and not by the first writer, which would use a journal that a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)

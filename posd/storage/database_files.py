@@ -45,9 +45,9 @@ def is_own(path: Path, database: Path) -> bool:
 
 
 def closed_to_us(database: Path) -> list[Path]:
-    """Return the files of posd beside a database, and in folders there, that belong to another user who keeps them.
+    """Return the files of posd beside a database, and in folders there, that belong to another user.
 
-    What cannot be looked at is left out.
+    Files that cannot be read are left out.
     """
     own = [path for path in _inside(database.parent) if is_own(path, database)]
     own += [each for path in own if path.is_dir() for each in _inside(path)]
@@ -113,7 +113,7 @@ def finish(path: Path) -> None:
             if old.exists():
                 old.rename(replaced.with_name(replaced.name + suffix))
                 crash_point("replace.old_aside")
-        # The new file must never stand beside the old WAL, in any order in which the renames reach the disk.
+        # The new file must never be beside the old WAL, in any order in which the renames reach the disk.
         sync_folder(path.parent)
         fresh.rename(path)
         crash_point("replace.in_place")
@@ -154,8 +154,8 @@ class FreeSpace:
 
 # Size of the write-ahead log (WAL), and the processes that prevent its reuse from the beginning.
 #
-# The log begins again when all is written back and no connection reads an older state. An endless reader, such as an
-# open shell, lets the log grow until the disk is full.
+# The log starts again when all of it is written back and no connection reads an older state. A reader that never ends,
+# such as an open shell, lets the log grow until the disk is full.
 
 #: Size of a log that a reader holds open, in bytes. A checkpoint cuts the log back to 8 MiB (`storage.connection`).
 LARGE_LOG_BYTES = 32 * 1024 * 1024
@@ -166,7 +166,7 @@ LOCK_COLUMNS = 8
 
 
 def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
-    """Return the trouble with the log of a database and the cure, in words, or None."""
+    """Return the trouble with the log of a database and its cure, as text, or None."""
     file = database.with_name(f"{database.name}-wal")
     try:
         size = file.stat().st_size
@@ -183,9 +183,9 @@ def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
 
 
 def log_readers(database: Path) -> list[tuple[int, str]]:
-    """Return number and name of the processes that read in the log, without posd itself.
+    """Return number and name of the processes that read in the log, except posd.
 
-    posd holds the lock of the database. Return none if the system does not list its locks.
+    posd holds the lock of the database. Return nothing if the system does not list its locks.
     """
     try:
         memory = database.with_name(f"{database.name}-shm").stat().st_ino

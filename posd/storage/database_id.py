@@ -1,8 +1,8 @@
 """Identities of a database, and the numbers of its rows.
 
-The identities are stored as marks; the newest counts. An identity and a number of the feed name a change for good.
-Within an identity each number is used once, without gaps from `first_seq` on. SQLite takes a number back with its
-transaction or savepoint.
+The identities are stored as marks; the newest one is in force. An identity and a number of the feed name a change
+permanently. Within an identity each number from `first_seq` on is used once, without gaps. SQLite reuses a number if
+its transaction or savepoint is rolled back.
 """
 # ruff: noqa: S608 - what is put into SQL here are names of tables
 
@@ -94,7 +94,7 @@ def renew(db: sqlite3.Connection, at: str, first_seq: int, cause: IdentityCause)
 
 
 def last_seq(db: sqlite3.Connection) -> int:
-    """Return the highest number that a change ever had, also if that change was removed."""
+    """Return the highest number that any change ever had, even if that change was removed."""
     return newest_number(db, "changes")
 
 

@@ -6,15 +6,15 @@ class StoreError(Exception):
 
 
 class StorageUnavailable(Exception):
-    """Nothing was written, for certain: disk full, locked, too many waiting writes, or stopping.
+    """Nothing was written, with certainty: disk full, locked, too many waiting writes, or stopping.
 
     The caller may retry.
     """
 
 
 class CommitUncertain(Exception):
-    """COMMIT of unknown outcome: the caller must read again before it reports anything."""
+    """COMMIT with an unknown outcome. The caller must read again before it reports anything."""
 
 
 class StaleState(Exception):
-    """Row that another change has moved on: the caller must decide again from the new state."""
+    """Row that another change has updated meanwhile. The caller must decide again from the new state."""

@@ -52,10 +52,10 @@ class MissingRecords(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
-    `file` is None if it was made without a backup, `replaced` where there was nothing to replace.
-    `taken_over` counts the payments from the replaced file, in whole or in a newer state; `by_id` those of
-    them with nothing but a readable id. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
-    `ids` counts those that a list named (`--ids`), `ids_taken_over` the payments of them that nothing else knew.
+    `file` is None without a backup, `replaced` if there was nothing to replace. `taken_over` counts the payments from
+    the replaced file, complete or in a newer state; `by_id` those of them with only a readable id. `print_jobs` and
+    `print_jobs_by_id` count print jobs in the same way. `ids` counts the ids of a list (`--ids`), `ids_taken_over` the
+    payments that only the list named.
     """
 
     at: Annotated[Moment, Meta(description="when")]
@@ -138,7 +138,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class GoneBack(msgspec.Struct, frozen=True):
-    """A start that found the database behind its witness, or found another one in its place."""
+    """A start that found the database behind its witness, or another database in its place."""
 
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="by what it was found, in words")]

@@ -21,13 +21,13 @@ _Folder = tuple[int, int, int]
 class OpenFiles:
     """Files of one open database, by device and inode number. SQLite itself does not detect a moved file.
 
-    Writes to a file without a name are lost when posd stops. So no write is acknowledged while a file has no name.
+    Writes to a file without a name are lost when posd stops. So posd acknowledges no write while a file has no name.
     """
 
     def __init__(self, path: Path) -> None:
         self._paths = tuple(f"{path}{suffix}" for suffix in WRITTEN)
         self._folder = str(path.parent)
-        self._unchanged: _Folder | None = None  # the folder when all files were last found in place
+        self._unchanged: _Folder | None = None  # the folder at the time when all files were last found in place
         self._opened: dict[str, _File] = {}
 
     def note(self) -> None:

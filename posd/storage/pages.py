@@ -43,7 +43,7 @@ class CellRecord(msgspec.Struct, frozen=True):
 
 
 class Pages:
-    """Pages of a database file, as of the last commit in its WAL. A context manager."""
+    """Pages of a database file, as of the last commit in its WAL. Context manager."""
 
     def __init__(self, path: Path) -> None:
         self._main = path.open("rb") if path.exists() else None
@@ -102,7 +102,7 @@ class Pages:
         return next((size for size in sizes if size in _PAGE_SIZES), 0) or self._likely_size()
 
     def _likely_size(self) -> int:
-        """Guess the page size from the odd positions of 2048 bytes: only small pages begin there."""
+        """Guess the page size from the odd positions of 2048 bytes, where only small pages begin."""
         begun = [0, 0]
         for number in range(min(_PAGES_LOOKED_AT, self._length(self._main) // _SMALL)):
             begun[number % 2] += _begins_tree(self._read(self._main, number * _SMALL, 8))
@@ -123,7 +123,7 @@ class Pages:
 
 
 def _begins_tree(head: bytes) -> bool:
-    """Return whether a b-tree page can begin so (1.6): a known type, room for its cells, few fragments."""
+    """Return whether a b-tree page can begin this way (1.6): a known type, room for its cells, few fragments."""
     if len(head) < 8 or head[0] not in _TREES:
         return False
     cells, content = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
@@ -181,7 +181,10 @@ def _follow(pages: Pages, payload: bytearray, number: int, length: int) -> None:
 
 
 def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
-    """Decode a record (2.1): its readable values, and whether these are all. Raise ValueError for garbage."""
+    """Decode a record (2.1).
+
+    Return its readable values, and whether they are complete. Raise ValueError for garbage.
+    """
     end, at = _varint(payload, 0)
     if not at <= end <= length:
         raise ValueError("its header does not end in it")

@@ -1,4 +1,4 @@
-"""The store as the rest of posd uses it: `write`, `read`, and every change after its COMMIT."""
+"""The store for the rest of posd: `write`, `read`, and every change after its COMMIT."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ class Store:
         self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
         self.watch, self.check_placed, self.empty_log = writer.watch, writer.check_placed, writer.empty_log
         self._reader = reader
-        self._near: sqlite3.Connection | None = None  # for look-ups; opened by the first
+        self._near: sqlite3.Connection | None = None  # for quick reads; opened by the first
         self._locks = locks
         self._closed = False
         self.hub = hub
@@ -165,7 +165,7 @@ def _give_up(locks: Sequence[int]) -> None:
 
 
 def _step(steps: Generator[None, None, T]) -> tuple[T] | None:
-    """Run one step; return the result of the last one in a tuple, else None."""
+    """Run one step of a generator. Return its result in a tuple after the last step, else None."""
     try:
         next(steps)
     except StopIteration as done:
@@ -185,9 +185,8 @@ def _snapshot(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T
         db.execute("ROLLBACK")
 
 
-# Release of memory in a pause after many changes: of the page caches of the database's connections, and of the freed
-# memory in the C library. That is three megabytes after some thousand payments. The next reads fetch some pages from
-# the system again.
+# Release of memory in a pause after many changes: the page caches of the connections, and freed memory in the C
+# library. That is three megabytes after some thousand payments. The next reads load some pages again.
 
 #: Changes after which memory is released; a payment has six. A release takes some milliseconds, too much for each
 #: payment.

@@ -58,12 +58,12 @@ class WriteTransaction:
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self.changes: list[RecordedChange] = []
-        self.moved_pages = False  # pages moved, which SQLite does not count as changes of rows
+        self.moved_pages = False  # pages moved, which SQLite does not count as row changes
         self._before = db.total_changes
 
     @property
     def wrote(self) -> bool:
-        """Whether there is anything to commit. An empty COMMIT waits for nothing."""
+        """Whether there is anything to commit. An empty COMMIT does not wait for the disk."""
         return self.moved_pages or self.db.total_changes != self._before
 
 
@@ -216,7 +216,7 @@ class RolledBack(Exception):
 def _raised(error: Exception) -> Exception:
     """Return the exception for the caller of a function that raised `error`, without local variables in its frames.
 
-    The exception waits for the COMMIT; the rows that the function had read do not.
+    The exception waits for the COMMIT. The rows that the function had read need not stay in memory.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -294,14 +294,14 @@ class DatabaseWriter:
         self._connection = connection
         self._publish = publish
         self._waiting: list[_Job] = []
-        self._riding: list[_Job] = []  # they join the next batch without starting one
+        self._riding: list[_Job] = []  # functions that join the next batch without starting one
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()  # the user of the connection: a batch, or work outside of batches
         self._closing = False
         self._trusted = True
         self._placed = OpenFiles(path)
         self._placed.note()
-        self._is_damaged = False  # and that was logged
+        self._is_damaged = False  # and the damage was logged
         self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
         self._saved = False  # the content of a log without a name is in the database file
         self.error: str | None = None  # error of the newest commit, None if it succeeded
@@ -474,7 +474,7 @@ class DatabaseWriter:
                 self._wake.set()
 
     async def _write_back(self, seconds: float) -> None:
-        """Make the due checkpoint, or check again in `seconds`: the pause may end before.
+        """Make the due checkpoint, or check again in `seconds`, because the pause may end before.
 
         The callers of earlier commits already have their results.
         """
@@ -484,7 +484,7 @@ class DatabaseWriter:
             return
         async with self._turn:
             if self._trusted and self.moved is None:
-                # all is still in the log, the next attempt follows, and the writer must go on
+                # all pages are still in the log, the next attempt follows, and the writer must go on
                 with suppress(Exception):
                     await self._checkpoint(checkpoint.write_back)
 

@@ -1,14 +1,14 @@
 """The local CA: its limits, and its replacement by a new one. Only commands import this.
 
-Terminals trust a root (`ca.crt`), whose key is forgotten once it has signed another CA, the signer. The signer's key
-stays (`ca.key`, with its certificate) and signs server certificates. It is limited to private networks, local names and
-the machine's own names. The root has the same limits, but Java ignores those of a certificate in its own store.
+Terminals trust a root (`ca.crt`). Its key signs one other CA, the signer, and is then deleted. The signer's key stays
+(`ca.key`, with its certificate) and signs server certificates. It is limited to private networks, local names and the
+machine's own names. The root has the same limits, but Java ignores the limits of a certificate in its own store.
 
 A CA is valid for two years. Before its end a new one is made, with other keys, and waits (the overlap):
 
 - terminals with the old root verify the server certificate by it, as before;
-- terminals with the new root verify by a cross-certificate, in which it vouches for the old root;
-- at the end of the old one, or at the operator's command, the new one signs, and the old key is deleted.
+- terminals with the new root verify by a cross-certificate, with which it signs the old root;
+- at the end of the old CA, or at the operator's command, the new one signs, and the old key is deleted.
 """
 
 import ipaddress
@@ -56,7 +56,7 @@ Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 class Authority(NamedTuple):
-    """The root that terminals trust, its signer (in earlier versions: itself), and the cross-certificate."""
+    """The root that terminals trust, its signer (the same in earlier versions), and the cross-certificate."""
 
     root: x509.Certificate
     issuer: Issuer
@@ -70,14 +70,17 @@ class Authority(NamedTuple):
 
 
 def now() -> datetime:
-    """Return the clock, at least the release day: a machine without a battery starts in another year."""
+    """Return the clock, at least the release day: a machine without a battery starts with an earlier year."""
     return max(datetime.now(UTC), released())
 
 
 def make_ca(own: Subjects, old: x509.Certificate | None = None) -> Authority:
-    """Make a CA. `own`: names of this machine, which it may also sign. It vouches for the `old` root."""
-    # A terminal may know the CAs of several machines, and of this machine before it was set up again. Two CAs of the
-    # same name with different keys confuse some clients, so each name is new.
+    """Make a CA. `own`: names of this machine, which it may also sign.
+
+    It signs a cross-certificate for the `old` root.
+    """
+    # A terminal may have the CAs of several machines, and older ones of this machine. Two CAs with the same name and
+    # different keys confuse some clients, so each name is new.
     tag = f" {secrets.token_hex(4)}"
     named = name(f"posd CA {socket.gethostname()}"[: MAX_COMMON_NAME - len(tag)] + tag)
     root_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -160,7 +163,7 @@ def permitted(ca: x509.Certificate, subjects: Subjects) -> Subjects:
 
 
 def begin_overlap(made: TlsFiles, own: Subjects) -> None:
-    """Make the CA that follows the present one, unless there is one. The caller holds the lock. Raise OSError."""
+    """Make the next CA if there is none. The caller holds the lock. Raise OSError."""
     if following(made) is None:
         new = make_ca(own, load_ca(made).root)
         replace(made.next_ca_key, new.key_file, mode=0o600)
@@ -168,7 +171,7 @@ def begin_overlap(made: TlsFiles, own: Subjects) -> None:
 
 
 def end_overlap(made: TlsFiles) -> None:
-    """Make the following CA the signer, and delete the old key. The caller holds the lock. Raise OSError."""
+    """Make the next CA the signer, and delete the old key. The caller holds the lock. Raise OSError."""
     replace(made.new_ca, (fingerprint(made.next_ca_certificate) or "").encode())
     made.next_ca_key.replace(made.ca_key)
     made.next_ca_certificate.replace(made.ca_certificate)
@@ -184,7 +187,7 @@ def finish(made: TlsFiles) -> None:
 
 
 def following(made: TlsFiles) -> Authority | None:
-    """Return the CA that follows the present one, or None. Raise TlsError."""
+    """Return the CA after the present one, or None. Raise TlsError."""
     return _load(made.next_ca_certificate, made.next_ca_key) if there(made.next_ca_certificate) else None
 
 

@@ -1,4 +1,4 @@
-"""Judgement of a certificate: its dates, and the names and addresses that it must carry. No I/O.
+"""Judgement of a certificate: its dates, and the names and addresses that it must have. No I/O.
 
 Serving, renewal, `GET /status`, `posd tls status` and `posd doctor` judge by these rules.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-#: Days before its end from which a server certificate is renewed, or the operator informed.
+#: Days before its end at which a server certificate is renewed, or the operator informed.
 RENEWAL_DAYS = 30
 #: Days before its end at which a new CA is made and the operator is informed: every terminal needs it.
 OVERLAP_DAYS = 180
@@ -25,7 +25,7 @@ class Validity(StrEnum):
     VALID = "valid"
     ENDS = "ends"  # it has to be renewed soon
     EXPIRED = "expired"
-    FUTURE = "future"  # it was made under a fast clock, or the present clock is slow
+    FUTURE = "future"  # it was made with a fast clock, or the present clock is slow
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
         return (self.not_after - now).days
 
     def validity(self, now: datetime, soon: int = RENEWAL_DAYS) -> Validity:
-        """Judge the dates; `soon`: days before the end from which it has to be renewed."""
+        """Judge the dates. `soon`: days before the end at which it has to be renewed."""
         if now > self.not_after:
             return Validity.EXPIRED
         if now < self.not_before:
@@ -60,7 +60,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
     @property
     def next_ca_from(self) -> datetime:
-        """Time from which the next CA signs: a later certificate of this one would be renewed at once."""
+        """Time from which the next CA signs. A later certificate of this CA would need a renewal at once."""
         return self.not_after - timedelta(days=RENEWAL_DAYS)
 
 
@@ -71,7 +71,7 @@ class Subjects(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
     def __or__(self, other: "Subjects") -> "Subjects":
-        """Return the names and addresses of both, each once, these first."""
+        """Return the names and addresses of both without duplicates, these first."""
         return Subjects(
             tuple(dict.fromkeys((*self.names, *other.names))),
             tuple(dict.fromkeys(map(canonical, (*self.addresses, *other.addresses)))),
@@ -152,7 +152,7 @@ def is_address(text: str) -> bool:
 def server_hostname(name: str) -> Any:
     """Return a client's `server_hostname` for a name or address: an address as bytes, which `ssl` accepts too.
 
-    A text passes the IDNA codec, which loads a megabyte of Unicode's tables. No address needs them.
+    A text passes the IDNA codec, which loads a megabyte of Unicode tables. An address does not need them.
     """
     return name.encode("ascii") if is_address(name) else name
 

@@ -1,4 +1,4 @@
-"""Files of a TLS directory: their paths, reading and writing, the lock for writing, and the pair as it is served.
+"""Files of a TLS directory: their paths, reading and writing, the lock for writing, and the served pair.
 
 A certificate with its key is loaded into a new context and tested first. The test is a handshake in memory with a
 client that trusts exactly this certificate. It needs only `ssl`, and detects what a terminal would detect: a mismatched
@@ -32,15 +32,15 @@ class TlsError(Exception):
 
 
 class SubjectError(TlsError):
-    """Name or address that a certificate cannot carry."""
+    """Name or address that a certificate cannot have."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
     """Paths in one TLS directory. `certificate` holds the server certificate, then the CA's.
 
     `given`: names and addresses from `init`, as JSON. `next_ca_certificate` and its key exist while a new CA waits
-    until the terminals have it. `new_ca`: fingerprint of a CA that replaced another one by command, until the database
-    has it.
+    until the terminals have it. `new_ca`: fingerprint of a CA that replaced another one by command; it exists until the
+    database has the fingerprint.
     """
 
     ca_certificate: Path
@@ -182,7 +182,7 @@ def _unusable(directory: Path, error: OSError) -> TlsError:
 
 
 class OutsideDates(TlsError):
-    """Certificate that has ended, or is from the future."""
+    """Certificate that has expired, or is not valid yet."""
 
     def __init__(self, words: str, validity: Validity) -> None:
         super().__init__(words)
@@ -219,7 +219,7 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingCo
         raise TlsError(
             f"certificate {certificate} and private key {private_key}: cannot be read as PEM ({error}); {CURE}"
         ) from error
-    except OSError as error:  # replaced at this very moment
+    except OSError as error:  # replaced at this moment
         raise TlsError(f"certificate {certificate} and private key {private_key}: {error.strerror}; {CURE}") from error
     info = _try(context, certificate, leaf)
     if at is not None:
@@ -274,7 +274,7 @@ def new_ca_signs_from(made: TlsFiles) -> datetime | None:
     return describe(made.ca_certificate).next_ca_from if there(made.next_ca_certificate) else None
 
 
-# The certificate that a listener shows: one handshake, in which nothing is trusted and nothing is sent.
+# Certificate that a listener shows: one handshake, in which posd trusts nothing and sends nothing.
 
 
 class CertificateNotShown(Exception):
@@ -286,7 +286,7 @@ def shown_certificate(host: str, port: int, *, seconds: float, server_name: str 
 
     Blocking, `seconds` at most for the connection and for each step of the handshake. Raise CertificateNotShown.
     """
-    context = tls_contexts.unverified_client()  # it is read, not trusted; no request follows
+    context = tls_contexts.unverified_client()  # it is only read; no request follows
     try:
         with (
             closing(socket.create_connection((host, port), seconds)) as raw,

@@ -253,7 +253,7 @@ def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subje
 def _common_name(subjects: Subjects) -> str:
     """Return a common name.
 
-    It has spaces without a DNS name, because OpenSSL reads one without spaces as a DNS name.
+    Without a DNS name it contains spaces, because OpenSSL reads a name without spaces as a DNS name.
     """
     return subjects.names[0][:MAX_COMMON_NAME] if subjects.names else f"posd at {subjects.addresses[0]}"
 

@@ -1,7 +1,7 @@
 """The CA that the terminals trust, as stored in the database and so in each backup. No other CA replaces it silently.
 
-A CA that the operator made, or that follows the known one, becomes the known one. The fingerprint covers the whole
-certificate: the key of a root signs once.
+A CA that the operator made, or the next CA of the known one, becomes the known one. The fingerprint covers the whole
+certificate, because the key of a root signs only once.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def known(db: sqlite3.Connection) -> KnownFingerprints | None:
 
 
 def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
-    """Return the trouble with the CA of a folder in words; None for the known CA, and if none is known."""
+    """Return the trouble with the CA of a folder as text; None for the known CA, and if none is known."""
     present = fingerprint(made.ca_certificate)
     if found is None or (present is not None and present in (found.ca, found.following, _made(made))):
         return None
@@ -80,12 +80,12 @@ class KnownCa:
         self._store = store
         self._made = made
         self._now = now
-        #: Trouble with the CA in words, or None.
+        #: Trouble with the CA as text, or None.
         self.trouble: str | None = None
 
     async def look(self) -> None:
         """Record the CA if it may become the known one, or log its loss."""
-        with suppress(StorageUnavailable, CommitUncertain):  # the check of the storage reports it
+        with suppress(StorageUnavailable, CommitUncertain):  # the storage check reports it
             before, found = self.trouble, await self._store.read(known)
             self.trouble, new = await asyncio.to_thread(self._look_at_files, found)
             if self.trouble is not None and before is None:

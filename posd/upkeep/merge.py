@@ -1,7 +1,7 @@
 """Merge of two databases of one schema: rows of the replaced one (`old`) are added to its replacement.
 
-Rows get new numbers above all numbers of both databases, in the old order. A client of the feed or a stream may see a
-row twice, and misses none.
+Rows get new numbers above all numbers of both databases, in the old order. A client of the feed or a stream may receive
+a row twice, and misses none.
 """
 # ruff: noqa: S608 - what is put into SQL here are names of tables and columns, constants of the code
 
@@ -33,7 +33,7 @@ MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
 #: Errors from a damaged database.
 UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
-#: Tables whose numbers are stored by people and programs.
+#: Tables whose numbers people and programs store.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
 #: Numbers skipped if the newest numbers of the replaced file are unknown: more than it can have used.
 NUMBERS_LEFT_OUT = 1_000_000_000
@@ -72,7 +72,7 @@ class MergedKind(msgspec.Struct, frozen=True):
 
     `named_in`: tables that may name one without a row. `pruned`: table of those that retention removed.
     `last_incomplete_rowid`: returns the rowid up to which records are incomplete. `end`: column of the feed with the
-    end of one; `ended`: the same of the table (as `t`).
+    end of one; `ended`: the same column of the table (as `t`).
     """
 
     noun: str
@@ -88,7 +88,7 @@ class MergedKind(msgspec.Struct, frozen=True):
     last_incomplete_rowid: Callable[[sqlite3.Connection], int]
     end: str
     ended: str
-    unended: str  # word for one without an end
+    unended: str  # word for a record without an end
 
 
 def _read_event(row: Row) -> None:
@@ -221,7 +221,7 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
-    """Return the ids that only `old` has, or with a record that is not here, in its order: id -> rowid in `old`.
+    """Return the ids that only `old` has, or whose record is missing here, in its order: id -> rowid in `old`.
 
     Numbers cannot show that: both files may have continued from an older copy, each with its own numbers.
     """
@@ -259,7 +259,7 @@ def keep_removed(db: sqlite3.Connection, kind: MergedKind) -> None:
 
 
 def is_known(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
-    """Return whether `old` has a row of it, or retention has removed it."""
+    """Return whether `old` has a row of the id, or retention has removed it."""
     return any(_has(db, table, kind.key, identity) for table in (f"old.{kind.table}", f"main.{kind.pruned}"))
 
 
@@ -274,7 +274,7 @@ def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None
 
 
 def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
-    """Return whether the row here stays: it is the newer one, and not an open one in place of an ended one."""
+    """Return whether the row here stays: it is newer, and not an open one in place of an ended one."""
     query = (
         f"SELECT 1 FROM main.{kind.table} n JOIN old.{kind.table} o USING ({kind.key}) WHERE {kind.key} = ?"
         " AND n.revision > o.revision AND (n.phase = ? OR o.phase <> ?)"
@@ -293,7 +293,7 @@ def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
 
 
 def has_more_of_request(db: sqlite3.Connection, identity: str) -> bool:
-    """Return whether a payment here has its request, and that of `old` has only the id."""
+    """Return whether a payment here has its request, while `old` has only the id."""
     return _has_request(db, "main", identity) and not _has_request(db, "old", identity)
 
 
@@ -378,7 +378,7 @@ def _select(db: sqlite3.Connection, schema: str, rows: MergedRows) -> Iterator[d
 def history_behind(
     db: sqlite3.Connection, kind: MergedKind
 ) -> list[tuple[str, str, str | None, str | None, str | None]]:
-    """Return those that differ from their newest change: id, phase and end, and those of the change."""
+    """Return the rows that differ from their newest change: id, phase and end, and those of the change."""
     return db.execute(
         f"SELECT t.{kind.key}, t.phase, {kind.ended}, c.phase, c.{kind.end} FROM main.{kind.table} t"
         f" LEFT JOIN (SELECT id, phase, {kind.end}, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
@@ -430,7 +430,7 @@ def _ended(db: sqlite3.Connection, identity: str) -> bool | None:
 
 
 def copy_the_rest(db: sqlite3.Connection) -> None:
-    """Add what `old` has of quarantine, proven searches, unread approvals, terminal addresses and marks."""
+    """Add from `old` the quarantine, proven searches, unread approvals, terminal addresses and marks."""
     columns = "received_at, channel, subject, reason, peer, body"
     db.execute(
         f"INSERT INTO main.quarantine ({columns}) SELECT {columns} FROM old.quarantine o WHERE NOT EXISTS (SELECT 1"

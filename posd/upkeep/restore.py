@@ -1,7 +1,7 @@
 """Restore: a backup replaces the database, which is kept; payments of the old database and of a list of ids are added.
 
-All is prepared in a separate file beside the database, checked and synced. No existing file changes before `commit`.
-The lock is held meanwhile, so that no daemon uses the database.
+Everything is prepared in a separate file beside the database, checked and synced. No existing file changes before
+`commit`. The lock is held meanwhile, so that no daemon uses the database.
 """
 
 import os
@@ -248,7 +248,7 @@ class Restore:
     def _take_over(
         self, db: sqlite3.Connection, look: Look, named: Mapping[str, StartedPayment]
     ) -> tuple[OldFile, TakeoverResult]:
-        """Add the payments of the present database; return how much of it was readable."""
+        """Add the payments of the present database. Return how much of it was readable."""
         wal = self._database.with_name(f"{self._database.name}-wal")
         if not (self._database.exists() or wal.exists()):
             return OldFile.MISSING, _nothing(db)
@@ -276,7 +276,7 @@ class Restore:
         Raise OSError if this user may not read it.
         """
         if not self._database.exists() or not self._database.stat().st_size:
-            return None  # SQLite would delete the WAL of an empty file, which may have everything
+            return None  # SQLite would delete the WAL of an empty file, and the WAL may have all data
         self._database.open("rb").close()
         try:
             backup.check(self._database)

@@ -1,9 +1,10 @@
 """Guard against payments that the database may have forgotten: an unknown id may have been sent before.
 
 That is possible after a restore that could not read all of the replaced file, or that had a list with unknown ids. It
-is also possible if the database is behind its witness: the file was copied back, or is another one. Then the start
-records the payments of the witness in doubt. No new payment starts until the operator has checked (posd restore --seen)
-and recorded what was paid (posd resolve). Print jobs are not refused: a receipt that is printed twice costs no money.
+is also possible if the database is behind its witness because an older copy or another file is in its place. Then posd
+records the payments of the witness in doubt at its start. No new payment starts until the operator has checked (posd
+restore --seen) and recorded what was paid (posd resolve). Print jobs are not refused, because a receipt that is printed
+twice costs no money.
 """
 
 import sqlite3
@@ -45,7 +46,7 @@ class UnknownTransaction(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """Findings of a start: the identity that counts, the last number, and unconfirmed steps back in time."""
+    """Findings of a start: the identity in force, the last number, and unconfirmed steps back in time."""
 
     identity: DatabaseIdentity
     seq: int
@@ -125,7 +126,7 @@ class RestoreGuard:
         return left, None
 
     def _is_stale(self, left: WitnessContents, found: _Found) -> bool:
-        """Return whether the file must be rewritten: it is incomplete, or the database went on without it."""
+        """Return whether the file must be rewritten: it is incomplete, or the database has changes without it."""
         behind = (left.database_id, left.seq) != (found.identity.database_id, found.seq)
         return behind or left.torn or left.unreadable > 0 or found.gone_back is not None
 
@@ -219,7 +220,7 @@ def _compare(unit: WriteTransaction, left: WitnessContents, at: datetime) -> _Fo
     gone_back, newest_at = None, changes.newest_at(db)
     if why is not None:
         from posd.upkeep import (
-            merge,  # megabytes with its imports, which a complete database does not need
+            merge,  # their imports take megabytes, and a complete database does not need them
         )
         from posd.upkeep.takeover import take_over_by_id
 
@@ -235,7 +236,7 @@ def _compare(unit: WriteTransaction, left: WitnessContents, at: datetime) -> _Fo
 
 
 def not_in(db: sqlite3.Connection, started: Mapping[str, StartedPayment]) -> dict[str, StartedPayment]:
-    """Return those without a record in the database, also none that retention removed, in their order."""
+    """Return payments without a record or a tombstone in the database, in their order."""
     ids = msgspec.json.encode(list(started)).decode()
     query = (
         "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client_transaction_id FROM transactions)"
@@ -257,7 +258,7 @@ def _write(db: sqlite3.Connection, path: Path) -> None:
 
 
 def taken_over(db: sqlite3.Connection) -> list[UnknownTransaction]:
-    """Return the payments of only an id recorded since the last confirmation, the oldest first."""
+    """Return the payments recorded from only an id since the last confirmation, the oldest first."""
     from posd.upkeep.takeover import REASON  # as in `_compare`
 
     query = (

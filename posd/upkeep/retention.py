@@ -1,8 +1,8 @@
 """Retention: records that ended before the configured days are removed, daily and at an operator's request.
 
 It runs in small steps through the store's writer. Each step is a function between those of payments, and several share
-a COMMIT. A daily run then pauses for several times the duration of the step. It can end after any step: the next run
-starts again at the old end, where only kept records are left.
+a COMMIT. A daily run then pauses for several times the duration of the step. It can end after any step. The next run
+starts again with the oldest records, where only kept ones are left.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ AT_A_TIME = 20
 #: Lines of the feed that are read at a time, and lines that one function removes.
 LINES_AT_A_TIME = 500
 LINES_A_FUNCTION = 25
-#: Recent lines after which the scan of the feed ends: a clock that jumped for a while must not end it.
+#: Recent lines after which the scan of the feed ends. A clock that was ahead for a while must not end it.
 LINES_TOO_NEW = 2000
 #: Pages that one function cuts off, and functions of a commit.
 PAGES_A_FUNCTION = 8
@@ -63,8 +63,8 @@ class Removed(msgspec.Struct):
 class Report(msgspec.Struct):
     """What a run did.
 
-    `kept` counts what was created before `before` and is kept, by reason.
-    `bytes_returned` is None if the database cannot be cut: its free pages are used again by new payments.
+    `kept` counts records created before `before` that are kept, by reason. `bytes_returned` is None if the database
+    cannot shrink: new payments use its free pages.
     """
 
     before: Annotated[Moment, Meta(description="what ended before this is old")]
@@ -90,8 +90,8 @@ class ClockUntrusted(Exception):
 class Retention(msgspec.Struct, eq=False):
     """Removal of old records. `busy`: returns whether a call to a terminal is open for an id.
 
-    A daily run uses `confirmed`, a time that no single clock reading moves far. A requested run uses `now` if the clock
-    is trusted. `doubt`: returns why the clock is not trusted, or None (see `clock.rules`).
+    A daily run uses `confirmed`, a time that a single clock reading cannot move far. A requested run uses `now` if the
+    clock is trusted. `doubt`: returns why the clock is not trusted, or None (see `clock.rules`).
     """
 
     store: Store
@@ -120,7 +120,7 @@ class Retention(msgspec.Struct, eq=False):
                 continue
             try:
                 await self._by_itself()
-            except (PruneStopped, ClockUntrusted):  # the clock itself reports the loss and the return of trust
+            except (PruneStopped, ClockUntrusted):  # the clock guard itself reports the loss and the return of trust
                 wait = FIRST_SECONDS
             except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
                 log.warning("store.not_pruned", error=str(error))
@@ -182,7 +182,7 @@ class Retention(msgspec.Struct, eq=False):
     def interrupted(self, pauses: float) -> bool:
         """Return whether a run must end: posd stops.
 
-        A daily run also ends for an operator's run, or an untrusted clock.
+        A daily run also ends for a requested run, or if the clock is not trusted.
         """
         return self._stopping or (pauses > 0 and (self._asked > 0 or self.doubt() is not None))
 
@@ -215,7 +215,7 @@ class _Run:
         look = partial(_each, table=table, age=age, busy=self._of.busy)
         remove = partial(rows.remove_chain, table=table, age=age, busy=self._of.busy)
         after: rows.Place = rows.BEGINNING
-        gone: set[str] = set()  # in a dry run: ids that would have gone with another
+        gone: set[str] = set()  # in a dry run: ids that another chain would have removed
         count = 0
         while places := await self._store.read(
             partial(rows.candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)

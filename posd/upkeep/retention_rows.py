@@ -1,9 +1,9 @@
 """SQL of retention: candidates, one chain at a time, lines of the feed, refused bodies.
 
-A search walks an index from its old end. A removal decides again inside its commit, because a till may have derived a
-payment meanwhile. It does little at a time, because it runs between payments. The commit that removes a payment records
-its id. Lines of the feed, which no index finds by their subject, are removed afterwards. After a power cut between the
-two, the next run removes them.
+A search reads an index from the oldest record. A removal decides again inside its commit, because a till may have
+derived a payment meanwhile. It removes little at a time, because it runs between payments. The commit that removes a
+payment records its id. Lines of the feed, which no index finds by their subject, are removed afterwards. After a power
+cut between the two, the next run removes them.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_toge
 
 #: Longest chain that is removed: a longer one would delay payments.
 MAX_CHAIN = 50
-#: Payments of a sale that are checked, the newest first. A till with a constant key has all in one sale.
+#: Payments of a sale that are checked, the newest first. A till with a constant sale has all payments in one.
 MAX_OF_SALE = 20
 
 #: The largest rowid.
@@ -46,7 +46,7 @@ class LinkedRecords(msgspec.Struct, frozen=True):
 
 
 class PrunedTable(msgspec.Struct, frozen=True):
-    """Table that is scanned from its old end by time and id, with the removal of one chain.
+    """Table that is scanned from the oldest record by time and id, with the removal of one chain.
 
     `chain_of`: gets the moment before which records are old, and the check for an open call of an id.
     """
@@ -71,19 +71,19 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row recorded between two moments.
 
-    Rows after it are not old, even if their time is: the clock was behind. A time past `until` is ignored: the clock
-    was ahead.
+    Rows after it are not old, even if their time is, because the clock was behind. A time after `until` is ignored,
+    because the clock was ahead.
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
-        " ORDER BY rowid LIMIT 1",  # old rows are removed, so that few rows are before it
+        " ORDER BY rowid LIMIT 1",  # old rows are removed, so few rows are before it
         (before, until),
     ).fetchone()
     return MAX_ROWID if row is None else int(row[0])
 
 
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
-    """Return the payments that stay or go with one; none if it is gone. `busy`: it has an open call."""
+    """Return the payments of the chain of one; none if it is gone. `busy`: the chain has an open call."""
     found = transactions.get(db, identity)
     if found is None:
         return LinkedRecords()

@@ -1,4 +1,4 @@
-"""Rules for records that are kept past their days: open ones, attentions, chains and sales."""
+"""Rules for records that are kept longer: open ones, attentions, chains and sales."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -13,9 +13,9 @@ class RetentionReason(StrEnum):
 
     OPEN = "open"
     ATTENTION = "attention"
-    RECENT = "recent"  # it began before, and ended or changed since
+    RECENT = "recent"  # it began before, and ended or changed later
     CHAIN = "chain"  # a record that derives from the same original is kept
-    SALE = "sale"  # it shows its sale as paid, and a newer unpaid attempt is kept
+    SALE = "sale"  # it shows its sale as paid, and a newer unpaid attempt of the sale is kept
 
 
 def keeps(item: Transaction | PrintJob, before: str) -> RetentionReason | None:
@@ -37,7 +37,7 @@ def keeps_together(items: Iterable[Transaction] | Iterable[PrintJob], before: st
 
 
 def guards_sale(item: Transaction, others: Iterable[Transaction], before: str) -> bool:
-    """Return whether a payment alone shows its sale as paid, among those of the sale that are kept."""
+    """Return whether only this payment shows its sale as paid, among the kept payments of the sale."""
     if item.sale is None or not may_be_paid(item):
         return False
     kept = [other for other in others if keeps(other, before) is not None]

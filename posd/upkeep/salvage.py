@@ -1,11 +1,11 @@
-"""Salvage of a damaged database, page by page: every recognisable row of posd is kept (architecture, Promises).
+"""Recovery from a damaged database, page by page: every recognisable row of posd is kept (architecture, Promises).
 
 The file is not opened as a database: no header, tree or free list has to be intact. Each page is read by itself, in the
 state of the last commit in the WAL. A row is recognised by its shape: number and types of its columns, and a UUID in
 the column `client_transaction_id`. The rows go into a new database of the same schema.
 
 The id of a print job may be a UUID too. Then the first columns of a row show its kind. An entry of an index counts as a
-payment's unless a known print job explains it: money comes first.
+payment's unless it matches a known print job, because a lost payment costs money.
 """
 
 import re
@@ -106,7 +106,7 @@ def is_time(text: str) -> bool:
 
 
 def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
-    """Read what can be read of the database at `path`, with its WAL, into a new database at `target`.
+    """Copy the readable rows of the database at `path`, with its WAL, into a new database at `target`.
 
     `look` is called with the pages done and their total. The files are only read. Raise OSError if that fails.
     """
@@ -126,7 +126,7 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
 
 
 def _make_schema(db: sqlite3.Connection, target: Path, version: int | None) -> None:
-    """Make the tables of that schema version, of this posd's if it is unknown."""
+    """Make the tables of that schema version; of this posd's if it is unknown."""
     migrate(db, target, version if version is not None and 0 < version <= schema_version() else None)
     if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
         db.execute("DELETE FROM marks")  # the marks of the damaged file count
@@ -142,14 +142,14 @@ class _Collector:
         self._ids: set[str] = set()
         self._print_ids: set[str] = set()
         self._sales: set[Value] = set()
-        # Entries of indexes that transactions and print jobs have alike: by time and id, and by id. Those by id may
+        # Entries of indexes that transactions and print jobs both have: by time and id, and by id. Entries by id may
         # also be keys of sales, which the till chooses.
         self._by_time: set[tuple[Value, str]] = set()
         self._by_id: set[str] = set()
         self._print_times: set[tuple[Value, str]] = set()
 
     def take(self, record: CellRecord) -> None:
-        """Add the content of one cell. Only a till's own words precede an id, and none follows four."""
+        """Add the content of one cell. Only the till's own words precede an id, and no id follows four words."""
         if record.rowid is None:
             self._take_entry(record.values)
         else:
@@ -172,7 +172,7 @@ class _Collector:
             self._ids.add(identity)
 
     def _take_entry(self, values: Sequence[Value]) -> None:
-        """Add an entry of an index, or the row of a table that is one."""
+        """Add an entry of an index, or a row of a table that is also an index."""
         match values:
             case [str(identity), str(), None | str(), str(result), str(day)] if is_id(identity) and is_ended(
                 result, day
@@ -199,12 +199,12 @@ class _Collector:
     def _keep(self, table: str, values: Sequence[Value]) -> None:
         """Insert an id that retention removed."""
         places = ", ".join("?" * len(values))
-        with suppress(sqlite3.OperationalError):  # an older schema lacks the table: then the record is something else
+        with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the record is something else
             insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
             self._rows += self._db.execute(insert, tuple(values)).rowcount
 
     def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
-        """Insert a row; of a duplicate (on an unused page) the newer state counts."""
+        """Insert a row; of a duplicate (on an unused page) the newer state is kept."""
         number = next((column.name for column in table.columns if column.key), "rowid")
         row = row | {number: rowid}
         verb = "INSERT OR IGNORE"

@@ -1,7 +1,7 @@
-"""Transfer from the database that a restore replaces: a start is never forgotten.
+"""Transfer of records from the database that a restore replaces, so that no start is forgotten.
 
-A payment or print job that the backup lacks, or has in an older state, is copied completely. If its row cannot be read,
-it is derived from its record, as far as that exists. If only the id exists, it is recorded in doubt.
+If the backup lacks a payment or print job, or has an older state, the record is copied completely. If its row cannot be
+read, it is derived from its journal and events, as far as they exist. If only the id exists, it is recorded in doubt.
 
 The ids of a lane whose database is lost come from the list of `posd restore --ids`. It is UTF-8 text, one payment a
 line, with TAB between the fields. The fields are: its id, its start time (UTC, with Z), the serial of its terminal, and
@@ -66,7 +66,7 @@ class InvalidIdList(StoreError):
 
 
 def read_id_list(file: BinaryIO) -> dict[str, StartedPayment]:
-    """Return the payments of a list, by id; a missing time or serial is "".
+    """Return the payments of a list, by id. A missing time or serial is "".
 
     Raise InvalidIdList; raise OSError if the file cannot be read.
     """
@@ -100,7 +100,7 @@ def read_id_list(file: BinaryIO) -> dict[str, StartedPayment]:
 
 
 def _payment(line: bytes) -> StartedPayment | None:
-    """Return the payment of a line, None for a line without one. Raise ValueError in words."""
+    """Return the payment of a line, or None for a line without one. Raise ValueError with the reason."""
     if len(line) > MOST_LINE_BYTES:
         raise ValueError(f"longer than {MOST_LINE_BYTES} bytes: a line has one id, a time, a serial and a sale")
     try:
@@ -126,7 +126,7 @@ def _payment(line: bytes) -> StartedPayment | None:
 
 
 def _moment(text: str) -> str:
-    """Return a time in posd's format. Raise ValueError in words."""
+    """Return a time in posd's format. Raise ValueError with the reason."""
     try:
         if _MOMENT.fullmatch(text):
             return iso(parse_iso(text))
@@ -159,7 +159,7 @@ REASON = "taken_over"
 
 
 class TakeoverResult(msgspec.Struct, frozen=True):
-    """Numbers of transferred records: missing or older ones, and those of only an id."""
+    """Numbers of transferred records: missing or older ones, and those with only an id."""
 
     payments: int = 0
     by_id: int = 0
@@ -218,7 +218,7 @@ def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], n
 
 
 class _Done(msgspec.Struct, frozen=True):
-    """Result for one kind: ids with a row, their number, and the number of those of only an id."""
+    """Result for one kind: ids with a row, their number, and the number of records with only an id."""
 
     ids: list[str]
     count: int
@@ -241,7 +241,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return WriteTransaction(self.db)
 
     def run(self, ids: Collection[str]) -> _Done:
-        """Copy what `old` has or names, and these ids without a row in it."""
+        """Copy the rows and named ids of `old`, and these ids without a row in it."""
         newer = merge.newer(self.db, self.kind)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self.sound:
@@ -270,10 +270,11 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         grown = {identity for item in appended.values() for identity in item.grown}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
         for identity in sorted(known & grown):
-            # Each file may have a part of its record. Of a transferred one the replaced file may have only the rest.
+            # Each file may have a part of the record. For a transferred row, the replaced file may have only the rest.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        # Its newest change could not be read, or is one of the replaced file, added after those of a row that stays.
+        # Its newest change could not be read, or is from the replaced file and was added after those of a row that
+        # stays.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.note(self._stored(identity))
@@ -296,7 +297,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return place is None or place > self.kind.last_incomplete_rowid(self.db)
 
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
-        """Record one without a readable row: in doubt, until its record, the terminal or a person resolves it."""
+        """Record an id without a readable row: in doubt, until its record, the terminal or an operator resolves it."""
         reason = "a restore found its id in the replaced database, and could not read its record"
         if history:
             last = history[-1]
@@ -318,12 +319,12 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
             return None
 
     def _follows(self, identity: str) -> bool:
-        """Return whether it equals what follows from its record, so that nothing is missing."""
+        """Return whether the row equals the one derived from its record, so that nothing is missing."""
         item = self._derived(identity)
         return item is not None and not self.differs(item)
 
     def _derive_again(self, identity: str) -> bool:
-        """Derive it from its present record; return whether that changed it."""
+        """Derive the row from its present record. Return whether that changed it."""
         item = self._derived(identity)
         if item is None or not self.differs(item):
             return False
@@ -331,7 +332,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return True
 
     def stands(self, identity: str) -> bool:
-        """Return whether the row here stays; the record of `old` is added in any case."""
+        """Return whether the row here stays. The record of `old` is added in any case."""
         return merge.stands(self.db, self.kind, identity)
 
     def link(self, identity: str, appended: Mapping[str, AppendResult]) -> None:
@@ -343,11 +344,11 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
     @abstractmethod
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
-        """Record it in doubt; `terminals` are those in the feed, oldest first."""
+        """Record the id in doubt. `terminals`: its terminals in the feed, oldest first."""
 
     @abstractmethod
     def derive(self, stored: Stored) -> Derived:
-        """Derive it from its record. Raise one of UNREADABLE, or AssertionError."""
+        """Derive the row from its record. Raise one of UNREADABLE, or AssertionError."""
 
     @abstractmethod
     def differs(self, item: Derived) -> bool:
@@ -359,7 +360,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
     @abstractmethod
     def note(self, stored: Stored) -> None:
-        """Add its state to the feed."""
+        """Add the state to the feed."""
 
 
 class _Payments(_TakeOver[Transaction, reprocess.Derived]):
@@ -416,7 +417,7 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield terminal and payment of unreadable leases: open payments, newest first.
 
-        A released payment holds none, an orphan never had one, and of a whole file the leases are known.
+        A released payment holds no lease, an orphan never had one, and the leases of an undamaged file are known.
         """
         for identity in () if self.sound else reversed(ids):
             item = transactions.get(self.db, identity)

@@ -36,7 +36,7 @@ from posd.upkeep.merge import (
 
 #: Most listed findings of one kind; the rest is counted.
 MAX_SHOWN = 20
-#: Most faults that SQLite lists of one file.
+#: Most faults that SQLite lists for one file.
 MAX_FAULTS = 100
 #: Transactions between two reports of the progress.
 CHUNK = 500
@@ -65,11 +65,11 @@ UNION ALL SELECT 'print job ' || print_job_id FROM print_jobs JOIN pruned_print_
 
 
 class NothingToVerify(StoreError):
-    """Nothing to check: no file, no database of posd, or one that cannot be opened."""
+    """Nothing to check: the file is missing, is not a database of posd, or cannot be opened."""
 
 
 class DatabaseFinding(msgspec.Struct, frozen=True):
-    """One fault: its kind of `KINDS`, its subject, the finding, its meaning and the cure."""
+    """Fault with its meaning and cure: kind of `KINDS`, subject, finding."""
 
     kind: str
     subject: str
@@ -255,7 +255,8 @@ class _Check:
             row = self._db.execute(
                 "SELECT terminal, phase FROM transactions WHERE client_transaction_id = ?", (identity,)
             ).fetchone()
-            # Between the end of a payment and the end of its last call it keeps its terminal; a start frees it.
+            # Between the end of a payment and the end of its last call, the payment keeps its terminal. A start frees
+            # it.
             if row is not None and row[0] != terminal:
                 self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}", identity)
 
@@ -302,7 +303,7 @@ def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterat
 
 
 def _outcomes(found: Transaction) -> Iterator[Outcome]:
-    """Yield the outcome, and all that it corrected."""
+    """Yield the outcome, and all earlier outcomes that it corrected."""
     for outcome in (found.outcome, found.withdrawn):
         while outcome is not None:
             yield outcome
@@ -323,7 +324,7 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
     decided = job.decided_by is not None
     stated = decided and job.decided_by not in NOT_ACCEPTED
     final, ended = job.phase is Phase.FINAL, job.status in FINALS
-    # A refused job has no state, and an open one has none that ends it.
+    # A refused job has no status, and an open one has no final status.
     if final is not decided or ended is not stated or (final and not stated and job.status is not None):
         detail = f"{job.phase}, {job.status or 'no state'}, decided by {job.decided_by or 'nothing'}"
         yield "print_job", subject, detail

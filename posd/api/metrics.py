@@ -17,7 +17,7 @@ from posd.payments.answers import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import TransactionChanged
-from posd.printing import record
+from posd.printing.rows import PrintJobChanged
 from posd.records.model import Phase
 from posd.storage import changes
 
@@ -190,7 +190,7 @@ class EventCounters:
         if isinstance(change.cause, AbortAnswered):
             self.aborts[change.cause.answer] += 1
 
-    def count_print(self, change: record.PrintJobChanged) -> None:
+    def count_print(self, change: PrintJobChanged) -> None:
         """Count a change of a print job."""
         if change.phase != Phase.FINAL:
             self._open_prints.add(change.id)

@@ -86,7 +86,7 @@ class LocalApi:
         all_calls = served(
             routes.ALL,
             calls,
-            PrintJobCalls(context, daemon.printing, daemon.print_operators, daemon.spooler),
+            PrintJobCalls(context, daemon.printing, daemon.spooler),
             QuarantineCalls(context, Reprocessing(store, records)),
             self.backups,
             RetentionCalls(self.retention),

@@ -32,7 +32,7 @@ from posd.httpd.server import HttpListener, give_memory_back, use_one_heap
 from posd.logs import output
 from posd.payments import record as payments
 from posd.payments.model import Transaction
-from posd.printing import record as print_jobs
+from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys

@@ -36,11 +36,10 @@ from posd.payments.record import TransactionChanged
 from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.printing import record as print_record
-from posd.printing.decide import PrintOperators
+from posd.printing import rows as print_rows
 from posd.printing.inbox import PrintInbox
 from posd.printing.poll import PrintPoller
-from posd.printing.record import PrintJobChanged
+from posd.printing.rows import PrintJobChanged
 from posd.printing.schedule import PollLimits
 from posd.printing.start import Printing, PrintTurns
 from posd.records.callback_urls import CallbackUrls
@@ -167,7 +166,6 @@ class Daemon:
         self.printing = Printing(self.parts, callback_urls, turns)
         self.spooler = PrintPoller(self.parts, turns, limits)
         self.print_inbox = PrintInbox(self.parts, self.spooler.unusable)
-        self.print_operators = PrintOperators(self.parts, self.printing)
 
     def _build_listener(self, listening: socket, callback_urls: CallbackUrls) -> None:
         """Build the listener for terminals, on that socket."""
@@ -208,7 +206,7 @@ class Daemon:
         hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes
         # In the next step of the loop.
         hub.listen_later(self._log_change, TransactionChanged)
-        hub.listen_later(print_record.tell, PrintJobChanged)
+        hub.listen_later(print_rows.tell, PrintJobChanged)
         hub.listen_later(self.counters.count_payment, TransactionChanged)
         hub.listen_later(self.counters.count_print, PrintJobChanged)
         # Listeners for events of terminals.
@@ -238,7 +236,7 @@ class Daemon:
         payment_record.tell(moved)
         if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
             event = moved.cause.event
-            self.clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
+            self.clock.heard(event.serial_number, moved.id, event.occurred_at)
 
     def status_line(self, at: str) -> str:
         """Return the state of posd as one line, for the service manager. `at`: address of the webhook listener."""

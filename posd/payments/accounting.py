@@ -81,7 +81,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
         client_transaction_id=transaction.client_transaction_id,
         at=iso(said if believed and said is not None else created),
         at_by=TimeSource.TERMINAL if believed else TimeSource.POSD,
-        terminal=(final.terminal.serial_number if final else "") or transaction.terminal,
+        terminal=(final.serial_number if final else "") or transaction.terminal,
         type=transaction.type,
         kind=moved.kind,
         of=moved.of,

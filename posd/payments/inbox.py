@@ -28,9 +28,9 @@ from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
 from posd.records.model import Phase, Pruned
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback, RefusedBody
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
-from posd.records.replies import CallbackResult
+from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -122,8 +122,7 @@ class Inbox(RecordService):
         try:
             event = _usable(await self._readings.read(body, peer), client_transaction_id)
         except (NotAnEvent, RefusedBody) as error:
-            refusal = _refusal(error)
-            work = partial(self.callbacks.refuse, identity=client_transaction_id, refusal=refusal, came=came)
+            work = partial(self.callbacks.refuse, identity=client_transaction_id, refusal=_refused(error), came=came)
         else:
             work = partial(
                 self._apply,
@@ -135,8 +134,7 @@ class Inbox(RecordService):
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
         stored = receipt.result is not CallbackResult.NOT_STORED
         if stored and receipt.updates_terminal and event is not None and receipt.reason is None:
-            terminal = event.terminal
-            self._fleet.heard_from(terminal.serial_number, iso(came.at), brand=terminal.brand, model=terminal.model)
+            self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)
         if receipt.verdict is not None:
             log.info(
                 "webhook.event",
@@ -193,13 +191,12 @@ class Inbox(RecordService):
             updates = before is not None and before.updates_terminal
             return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
         removed = PRUNED_PAYMENTS.find(unit.db, identity) if before is None else None
-        if (refusal := self._unsigned(event, before or removed, came)) is not None:
-            return self.callbacks.refuse(unit, identity, refusal, came)
+        if (refused := self._unsigned(event, before or removed, came)) is not None:
+            return self.callbacks.refuse(unit, identity, refused, came)
         if removed is not None:
             return self._after_removal(unit, removed, event, came)
-        refusal = self._unwelcome(unit, event, before)
-        if refusal is not None:
-            return self.callbacks.refuse(unit, identity, refusal, came)
+        if (refused := self._unwelcome(unit, event, before)) is not None:
+            return self.callbacks.refuse(unit, identity, refused, came)
         known = self._known(unit, before, event)
         stored = known or self._rebuilt(event, identity, at)
         if (limit := self._limit(unit, stored, event, seen, len(came.body))) is not None:
@@ -226,7 +223,7 @@ class Inbox(RecordService):
     def _known(self, unit: WriteTransaction, before: Transaction | None, event: TransactionEvent) -> Transaction | None:
         if before is None:
             return None
-        return with_unit(unit, before, self._fleet.answer_unit(before.terminal or event.terminal.serial_number))
+        return with_unit(unit, before, self._fleet.answer_unit(before.terminal or event.serial_number))
 
     def _rebuilt(self, event: TransactionEvent, identity: str, at: datetime) -> Transaction:
         rebuilt = rebuild(event, identity, at)
@@ -274,16 +271,16 @@ class Inbox(RecordService):
         try:
             event = _usable(read_event(item.body), item.subject)
         except NotAnEvent as error:
-            raise _refusal(error) from error
+            raise _refused(error) from error
         came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
         removed = PRUNED_PAYMENTS.find(unit.db, item.subject) if known is None else None
-        if (refusal := self._unsigned(event, known or removed, came)) is not None:
-            raise refusal
+        if (refused := self._unsigned(event, known or removed, came)) is not None:
+            raise refused
         if removed is not None and contradicts(removed, event.status):
             raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # it is there to be looked at
-        if removed is None and (refusal := self._unwelcome(unit, event, known)) is not None:
-            raise refusal
+        if removed is None and (refused := self._unwelcome(unit, event, known)) is not None:
+            raise refused
         receipt = self._apply(unit, item.subject, event, came, None, read_event)
         if receipt.limit is not None:
             raise RefusedBody(receipt.result, item.reason)
@@ -297,30 +294,24 @@ class Inbox(RecordService):
 
         The terminal that was asked decides; what the body says counts only if that terminal is not known.
         """
-        terminal = (known.terminal if known is not None else "") or event.terminal.serial_number
-        reason = self._fleet.webhook_fault(terminal, came.headers, came.body)
-        return RefusedBody(CallbackResult.UNSIGNED, reason) if reason else None
+        terminal = (known.terminal if known is not None else "") or event.serial_number
+        return refusal(CallbackClaims(signature_fault=self._fleet.webhook_fault(terminal, came.headers, came.body)))
 
     def _unwelcome(
         self, unit: WriteTransaction, event: TransactionEvent, known: Transaction | None
     ) -> RefusedBody | None:
-        """Return why an event of this merchant or terminal is refused, or None (terminal API, Events).
-
-        An unreadable merchant or serial is no reason: the token was given to one terminal, for this payment.
-        """
-        if self._merchant_id and event.merchant_id not in (self._merchant_id, ""):
-            reason = "it is of another merchant than the configured one (merchant.id)"
-            return RefusedBody(CallbackResult.OTHER_MERCHANT, reason)
-        serial = event.terminal.serial_number
-        if not serial:
-            if known is not None:
-                return None
-            reason = "terminal.serial_number cannot be read, and this payment is not known here"
-            return RefusedBody(CallbackResult.NO_TERMINAL, reason)
-        if serial not in self._fleet and next(rows.open_on(unit.db, serial), None) is None:
-            reason = f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]"
-            return RefusedBody(CallbackResult.OTHER_TERMINAL, reason, serial)
-        return None
+        """Return why an event of this merchant or terminal is refused, or None."""
+        serial = event.serial_number
+        in_fleet = serial in self._fleet or next(rows.open_on(unit.db, serial), None) is not None
+        return refusal(
+            CallbackClaims(
+                merchant=event.merchant_id,
+                own_merchant=self._merchant_id,
+                serial=serial,
+                is_known=known is not None,
+                in_fleet=in_fleet,
+            )
+        )
 
 
 def _sender(transaction: Transaction) -> str:
@@ -333,7 +324,7 @@ def _settled(transaction: Transaction) -> bool:
     return attended and transaction.heard and (outcome is None or outcome.stated_by_terminal)
 
 
-def _refusal(error: NotAnEvent | RefusedBody) -> RefusedBody:
+def _refused(error: NotAnEvent | RefusedBody) -> RefusedBody:
     if isinstance(error, RefusedBody):
         return error
     return RefusedBody(CallbackResult.UNREADABLE, f"the body is not a transaction event: {error}")
@@ -341,7 +332,7 @@ def _refusal(error: NotAnEvent | RefusedBody) -> RefusedBody:
 
 def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:
     """Return the event if it is of this transaction. Raise RefusedBody."""
-    if event.client_transaction_id not in (client_transaction_id, ""):  # empty: it cannot be read
-        reason = "the body names another client_transaction_id than the callback address"
-        raise RefusedBody(CallbackResult.OTHER_ID, reason)
+    ours = event.client_transaction_id in (client_transaction_id, "")  # empty: it cannot be read
+    if (refused := refusal(CallbackClaims(another=None if ours else "client_transaction_id"))) is not None:
+        raise refused
     return event

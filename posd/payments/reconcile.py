@@ -173,7 +173,7 @@ class Reconciler(RecordService):
         Return the result, and whether this search has found a payment of the terminal before.
         """
         async with self._turns_of(terminal).turn(always):
-            answer = await self._searching.ask(unknown, terminal, AskedDevice())
+            answer, _ = await self._searching.ask(unknown, terminal)
         found = partial(self._searching.found_another, terminal=terminal, client_transaction_id=unknown)
         try:
             return answer, await self._store.read(found)
@@ -418,7 +418,7 @@ class Reconciler(RecordService):
             await self._record(identity, item.silence)
             item.silence = None
 
-    def _provable(self, transaction: Transaction, device: AskedDevice) -> bool:
+    def _provable(self, transaction: Transaction, device: AskedDevice | None) -> bool:
         """Whether an answer of that device may still prove that it never started: see `payments.schedule`."""
         return (
             self._searching.confirmed(transaction.terminal)

@@ -198,13 +198,13 @@ def _serial(before: Transaction, cause: Cause) -> str | None:
         return None
     match cause:
         case Received(event=event):
-            return event.terminal.serial_number
+            return event.serial_number
         case JudgedStart(judgement=StartAccepted(serial_number=serial)):
             return serial
         case Quarantined(serial_number=serial) | Searched(answer=SearchFailed(serial_number=serial)):
             return serial
         case Searched(answer=SearchHit() as answer):
-            said = [item.terminal.serial_number for item in answer.events if isinstance(item, TransactionEvent)]
+            said = [item.serial_number for item in answer.events if isinstance(item, TransactionEvent)]
             return said[-1] if said else None
         case _:
             return None

@@ -21,7 +21,7 @@ from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Recorded, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
-from posd.records.model import Phase, TakenOver
+from posd.records.model import TakenOver
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.records.service import CallsInFlight
 from posd.storage.writer import WriteTransaction
@@ -178,26 +178,7 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
     if rebuilt_from is not None:
         rebuilt = rebuild(read_event(rebuilt_from.body), stored.client_transaction_id, parse_iso(stored.created_at))
         return msgspec.structs.replace(rebuilt, answer_unit=stored.answer_unit)
-    return Transaction(
-        client_transaction_id=stored.client_transaction_id,
-        terminal=stored.terminal,
-        type=stored.type,
-        created_at=stored.created_at,
-        updated_at=stored.created_at,
-        phase=Phase.STARTING,
-        sale=stored.sale,
-        amount=stored.amount,
-        metadata=stored.metadata,
-        options=stored.options,
-        transaction_reference=stored.transaction_reference,
-        original=stored.original,
-        derives_from=stored.derives_from,
-        same_day_until=stored.same_day_until,
-        repeat=stored.repeat,
-        sent_to=stored.sent_to,
-        answer_unit=stored.answer_unit,
-        callback_host=stored.callback_host,
-    )
+    return rows.TRANSACTIONS.as_inserted(stored, type=stored.type, answer_unit=stored.answer_unit)
 
 
 def _inputs(

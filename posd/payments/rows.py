@@ -133,7 +133,7 @@ def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
     """Record a search without new results: its time, and no history row."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
-        (TRANSACTIONS.stored(transaction, "last_search"), transaction.client_transaction_id),
+        (*TRANSACTIONS.stored(transaction, "last_search"), transaction.client_transaction_id),
     )
 
 

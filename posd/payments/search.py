@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeGuard
 
-import msgspec
 import structlog
 
 from posd.base.crashpoints import crash_point
@@ -31,12 +30,8 @@ TOO_MUCH = "its terminal has sent more today than is kept of it (events_of_termi
 
 log = structlog.get_logger("posd.searching")
 
-
-class AskedDevice(msgspec.Struct):
-    """The device that was asked: where, and the fingerprint of its certificate; no address where none was asked."""
-
-    base_url: str | None = None
-    certificate: str | None = None
+#: The device that was asked: its base URL, and the fingerprint of its certificate.
+AskedDevice = tuple[str, str | None]
 
 
 class Searching(RecordService):
@@ -74,23 +69,20 @@ class Searching(RecordService):
         row = self._fleet.of(terminal).rows["search"]
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
-    def reached(self, transaction: Transaction, asked: AskedDevice) -> bool:
+    def reached(self, transaction: Transaction, asked: AskedDevice | None) -> bool:
         """Whether the device that was asked is the one that the start was sent to: another may claim its serial."""
-        return (
-            asked.base_url is not None
-            and transaction.sent_to is not None
-            and self._fleet.of(transaction.terminal).was_same_device(
-                transaction.sent_to, asked.base_url, asked.certificate
-            )
-        )
+        if asked is None or transaction.sent_to is None:
+            return False
+        return self._fleet.of(transaction.terminal).was_same_device(transaction.sent_to, *asked)
 
-    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer, AskedDevice]:
+    async def search(
+        self, client_transaction_id: str, terminal: str
+    ) -> tuple[Transaction | None, Answer, AskedDevice | None]:
         """Ask, and record the result; return the transaction after it, the answer, and who was asked.
 
         Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
         """
-        asked = AskedDevice()
-        answer = await self.ask(client_transaction_id, terminal, asked)
+        answer, asked = await self.ask(client_transaction_id, terminal)
         self.results[RESULTS[type(answer)]] += 1
         after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
@@ -120,33 +112,36 @@ class Searching(RecordService):
         control = await self._store.read(partial(rows.search_control, terminal=terminal))
         if control is None:
             return False
-        answer = await self.ask(control, terminal, AskedDevice())
+        answer, _ = await self.ask(control, terminal)
         if not self._shows_terminal(answer, terminal):
             return False
         await self._store.write(partial(self._remember, terminal=terminal, client_transaction_id=control))
         return True
 
-    async def ask(self, client_transaction_id: str, terminal: str, asked: AskedDevice) -> Answer:
-        """Ask, and record nothing; note in `asked` who it is that answers: what is announced may be another device."""
+    async def ask(self, client_transaction_id: str, terminal: str) -> tuple[Answer, AskedDevice | None]:
+        """Ask, and record nothing; return who answers, too: what is announced may be another device."""
         if (known := self._fleet.get(terminal)) is None:
-            return SearchFailed(f"terminal {terminal} is not in the fleet")
+            return SearchFailed(f"terminal {terminal} is not in the fleet"), None
         base_url = await known.choose()
         if base_url is None and (dispute := known.conflict) is not None:
-            return SearchFailed(f"it was not asked: {dispute.detail}")
+            return SearchFailed(f"it was not asked: {dispute.detail}"), None
         if base_url is None:
-            return SearchFailed(f"no address of terminal {terminal} is known")
+            return SearchFailed(f"no address of terminal {terminal} is known"), None
+        asked: AskedDevice | None = None
         row = known.rows["search"]
         body = request_body(client_transaction_id) if row.method == "POST" else None
         request = known.request("search", base_url, body, client_transaction_id=client_transaction_id)
 
         def connected(certificate: str | None) -> None:
-            asked.base_url, asked.certificate = base_url, certificate
+            nonlocal asked
+            asked = (base_url, certificate)
             known.note_certificate(base_url, certificate)
 
         crash_point("search.before_send")
         attempt = await known.call(request, connected=connected)
         crash_point("search.replied")
-        return self._welcome(read_reply(attempt, row.pointer, client_transaction_id, paged=row.paged), terminal)
+        answer = read_reply(attempt, row.pointer, client_transaction_id, paged=row.paged)
+        return self._welcome(answer, terminal), asked
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
         """Leave out what is of another merchant or of a terminal that is not ours, as with events."""
@@ -155,7 +150,7 @@ class Searching(RecordService):
         ours = answer.kept(partial(self._is_ours, terminal))
         if ours.usable:
             return ours
-        others = (item.terminal.serial_number for item in answer.events if self._is_of_merchant(item))
+        others = (item.serial_number for item in answer.events if self._is_of_merchant(item))
         return SearchFailed(FOREIGN, bears_id=True, serial_number=next(others, None))
 
     def _is_of_merchant(self, event: TransactionEvent | NotAnEvent) -> TypeGuard[TransactionEvent]:
@@ -167,12 +162,12 @@ class Searching(RecordService):
             return True  # it bears our id; that it cannot be read is for a person to see
         if not self._is_of_merchant(event):
             return False
-        serial = event.terminal.serial_number  # empty, as the merchant, where it cannot be read
+        serial = event.serial_number  # empty, as the merchant, where it cannot be read
         return serial in (terminal, "") or serial in self._fleet
 
     def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
         return isinstance(answer, SearchHit) and any(
-            isinstance(event, TransactionEvent) and event.terminal.serial_number == terminal for event in answer.events
+            isinstance(event, TransactionEvent) and event.serial_number == terminal for event in answer.events
         )
 
     def _record(self, unit: WriteTransaction, client_transaction_id: str, answer: Answer) -> Transaction | None:

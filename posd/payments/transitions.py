@@ -98,7 +98,7 @@ def advance(
     Returns the transaction as it then stands and what became of the event.
     """
     before = transaction
-    transaction = _hear(transaction, event.terminal.serial_number, "an event arrived from", now)
+    transaction = _hear(transaction, event.serial_number, "an event arrived from", now)
     transaction = clear(transaction, *_SILENCES)
     if seen is RepeatedEvent.REUSED:
         transaction = attend(
@@ -119,7 +119,7 @@ def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) 
     """Make the transaction of an authentic event that the database does not know (~orphan)."""
     orphan = Transaction(
         client_transaction_id=client_transaction_id,
-        terminal=event.terminal.serial_number,
+        terminal=event.serial_number,
         type=WIRE_TYPES.get(event.operation_type or ""),
         created_at=iso(now),
         updated_at=iso(now),
@@ -408,7 +408,7 @@ def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: 
     """Apply one element of a search's reply that bears our id."""
     if isinstance(event, NotAnEvent):
         return _unusable(transaction, "a search found this payment in a form that cannot be used", str(event), now)
-    transaction = _hear(transaction, event.terminal.serial_number, "a search found it on", now)
+    transaction = _hear(transaction, event.serial_number, "a search found it on", now)
     transaction = _note_damage(transaction, "a search's answer", event.damaged, now)
     step = lifecycle.apply_search_state(transaction.trail, event.status)
     transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)

@@ -45,14 +45,6 @@ class NotAnEvent(ValueError):
     """The body is no transaction event; the message says why."""
 
 
-class EventTerminal(msgspec.Struct, frozen=True):
-    """`terminal` of an event (terminal API, Events)."""
-
-    serial_number: str
-    brand: str | None
-    model: str | None
-
-
 class RawResponse(msgspec.Struct, frozen=True):
     """What posd reads of the acquirer's answer, `raw_response`; all else stays in the raw bytes.
 
@@ -80,7 +72,9 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     status: str
     merchant_id: str
     client_transaction_id: str
-    terminal: EventTerminal
+    serial_number: str  # terminal.serial_number, and so the next two
+    brand: str | None = None
+    model: str | None = None
     previous_status: str | None = None
     reading_type: str | None = None
     operation_type: str | None = None
@@ -151,11 +145,9 @@ def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) 
         occurred_at=read.always(members, "occurred_at"),
         merchant_id=read.always(members, "merchant_id"),
         client_transaction_id=read.always(members, "client_transaction_id").lower(),
-        terminal=EventTerminal(
-            serial_number=read.always(terminal, "terminal", "serial_number"),
-            brand=read.text(terminal, "terminal", "brand"),
-            model=read.text(terminal, "terminal", "model"),
-        ),
+        serial_number=read.always(terminal, "terminal", "serial_number"),
+        brand=read.text(terminal, "terminal", "brand"),
+        model=read.text(terminal, "terminal", "model"),
         previous_status=read.whole(members, "previous_status"),
         reading_type=read.text(members, "reading_type") or None,
         operation_type=read.text(operation, "operation", "type"),

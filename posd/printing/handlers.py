@@ -14,7 +14,6 @@ from posd.calls.app import json_response, page_response
 from posd.calls.parameters import AnswerSpec, Route
 from posd.calls.streams import CallContext, wait_until
 from posd.printing import documents, model, rows, start
-from posd.printing.decide import PrintOperators
 from posd.printing.documents import AskedPrintJob, PrintHistory, PrintJob, PrintJobPage, PrintJobQuery
 from posd.printing.poll import PrintPoller
 from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest, PrintResolution
@@ -32,7 +31,6 @@ class PrintJobCalls:
 
     context: CallContext
     printing: Printing
-    operators: PrintOperators
     spooler: PrintPoller
 
     async def start_print_job(self, request: Request) -> Response:
@@ -98,7 +96,7 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         try:
-            job = await self.operators.decide(identity, decision)
+            job = await self.printing.decide(identity, decision)
         except Problem as problem:
             if problem.code == "already_final":
                 problem.extra["outcome"] = await self.context.look_up(partial(self._shown, identity=identity))

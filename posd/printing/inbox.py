@@ -19,14 +19,14 @@ import structlog
 
 from posd.base.fair_queue import read_apart
 from posd.base.times import iso
-from posd.printing import record, rows
+from posd.printing import rows
 from posd.printing.entries import Called, repeats
 from posd.printing.model import JobReport, PrintJob, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback, RefusedBody
-from posd.records.replies import CallbackResult
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback
+from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.writer import WriteTransaction
@@ -41,7 +41,7 @@ class PrintInbox(RecordService):
     def __init__(self, parts: ServiceParts, on_unusable: Callable[[str], None] = lambda _identity: None) -> None:
         """`on_unusable`: called with the id of a job after an unusable webhook: it is not sent again."""
         super().__init__(parts)
-        self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, record.record, on_unusable, comes_once=True)
+        self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, rows.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
         """Process the body of a webhook; return its result and the answer."""
@@ -80,8 +80,8 @@ class PrintInbox(RecordService):
         except NotAPrintEvent as error:
             raise _unreadable(error) from error
         known, came = rows.get(unit.db, item.subject), quarantine.again(unit.db, item, self._now())
-        if known is not None and (refusal := self._refusal(known, report, came)) is not None:
-            raise refusal
+        if known is not None and (refused := self._refusal(known, report, came)) is not None:
+            raise refused
         receipt = self._apply(unit, item.subject, report, came)
         self.callbacks.take_out(unit, item, self._now())
         return receipt.verdict
@@ -92,13 +92,9 @@ class PrintInbox(RecordService):
         The signature is that of the terminal that was asked. A webhook names none: one of a job that is not known is
         accepted by its address. One whose id is damaged is of the job of its address, by the token.
         """
-        if known.terminal is not None:
-            reason = self._fleet.webhook_fault(known.terminal, came.headers, came.body)
-            if reason:
-                return RefusedBody(CallbackResult.UNSIGNED, reason)
-        if report.job_id is not None and not belongs(known, report.job_id):
-            return RefusedBody(CallbackResult.OTHER_ID, "the body names another print job than the callback address")
-        return None
+        fault = self._fleet.webhook_fault(known.terminal, came.headers, came.body) if known.terminal else None
+        ours = report.job_id is None or belongs(known, report.job_id)
+        return refusal(CallbackClaims(signature_fault=fault, another=None if ours else "print job"))
 
     def _apply(
         self, unit: WriteTransaction, identity: str, report: JobReport, came: ReceivedCallback
@@ -107,16 +103,16 @@ class PrintInbox(RecordService):
         before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and PRUNED_PRINT_JOBS.find(unit.db, identity) is not None:
             return CallbackReceipt(CallbackResult.REMOVED)  # no word of a printer is worth more than that
-        if before is not None and (refusal := self._refusal(before, report, came)) is not None:
-            return self.callbacks.refuse(unit, identity, refusal, came)
+        if before is not None and (refused := self._refusal(before, report, came)) is not None:
+            return self.callbacks.refuse(unit, identity, refused, came)
         stored = before or rebuild(report, identity, at)
         result, job = CallbackResult.APPLIED, stored
         if before is None:
-            record.begin(unit, stored, "orphan")
+            rows.begin(unit, stored, "orphan")
         elif repeats(stored, body, rows.callbacks(unit.db, identity), at):
             result = CallbackResult.REPEATED
         if result is CallbackResult.APPLIED:
-            job = record.record(unit, stored, Called(body), at)
+            job = rows.record(unit, stored, Called(body), at)
         updates = stored.updates_terminal
         return CallbackReceipt(
             result, job.terminal, result.word, report.status, phase=job.phase, updates_terminal=updates

@@ -21,7 +21,7 @@ import structlog
 from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
-from posd.printing import record, rows, schedule
+from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, PollLimits, PollPause, PollPlan
@@ -272,4 +272,4 @@ def _record(unit: WriteTransaction, identity: str, entry: Polled | Stuck, now: d
     """Apply an entry (runs inside the commit)."""
     before = rows.get(unit.db, identity)
     assert before is not None  # noqa: S101 - ids are never removed
-    record.record(unit, before, entry, now)
+    rows.record(unit, before, entry, now)

@@ -10,12 +10,11 @@ import structlog
 from msgspec import Meta
 
 from posd.base.times import parse_iso
-from posd.printing import record, rows
+from posd.printing import rows
 from posd.printing.entries import Called, Entry, replay
 from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintJob, rebuild
 from posd.printing.wire import read_webhook
-from posd.records.model import Phase
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.storage.writer import WriteTransaction
 
@@ -54,7 +53,7 @@ def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
     def differing(db: sqlite3.Connection, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
         derived = derive(db, stored)
         after = msgspec.structs.replace(derived, revision=stored.revision)
-        return difference(stored, derived), partial(record.move, before=stored, after=after, word="reprocessed")
+        return difference(stored, derived), partial(rows.move, before=stored, after=after, word="reprocessed")
 
     def tell(derived: int, differ: int) -> None:
         log.info("store.print_jobs_reprocessed", count=derived, kind=f"{differ} differences")
@@ -110,15 +109,5 @@ def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
     """Return the job as it was inserted: by an intent or a restore, or rebuilt from its first webhook."""
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
-    return PrintJob(
-        print_job_id=stored.print_job_id,
-        terminal=stored.terminal,
-        created_at=stored.created_at,
-        updated_at=stored.created_at,
-        phase=Phase.STARTING,
-        external_reference=stored.external_reference,
-        document=stored.document,
-        reprint_of=stored.reprint_of,
-        sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
-        queued=stored.queued,  # each later entry ended that
-    )
+    # Its turn to be sent sets `sent_to`, to the same; each later entry ended that it is queued.
+    return rows.PRINT_JOBS.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

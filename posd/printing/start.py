@@ -24,15 +24,15 @@ from posd.base.limits import FREE_FOR_EXTRAS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.httpd.admission import SocketPeer
-from posd.printing import record, rows
-from posd.printing.entries import Created, Turn
+from posd.printing import rows
+from posd.printing.entries import Created, Dismissed, Turn
 from posd.printing.model import NAMES, PrintJob
-from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
+from posd.printing.request import Decision, PrintRequest, differing_fields, print_body, read_print
 from posd.printing.wire import judge
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
-from posd.records.service import RecordService, ServiceParts
+from posd.records.service import RecordService, ServiceParts, decide, require_attention
 from posd.records.start import (
     StartRules,
     Starts,
@@ -150,7 +150,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
         draft = msgspec.structs.replace(draft, reprint_of=original.print_job_id)
     if problem is not None:
         raise problem  # identity_conflict, terminal_offline
-    record.begin(unit, draft, "intent")
+    rows.begin(unit, draft, "intent")
     return draft, True
 
 
@@ -162,13 +162,13 @@ def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: d
     job = rows.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
         return None  # the terminal has sent something for it
-    return record.record(unit, job, Turn(sent_to), now)
+    return rows.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
     """Record what the attempt proves; return the job, None if it had not come to disk."""
     found = rows.get(unit.db, identity)
-    return record.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
+    return rows.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
 
 STOPPING = "posd was stopped before it was this job's turn to be sent"
@@ -193,7 +193,7 @@ log = structlog.get_logger("posd.printing")
 
 
 class Printing(RecordService):
-    """Use case of the till: print."""
+    """Use cases of the till, to print, and of people, to decide about a print job."""
 
     def __init__(self, parts: ServiceParts, callback_urls: CallbackUrls, turns: PrintTurns) -> None:
         super().__init__(parts)
@@ -237,6 +237,27 @@ class Printing(RecordService):
     async def close(self) -> None:
         """Wait for what is left, when the calls to the terminals were ended: each is judged and recorded."""
         await self._starts.running.wait()
+
+    async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
+        """Apply a person's decision, audited and never a proof; return the job as it then stands. Raise Problem."""
+        work = partial(self._decide, identity=print_job_id, decision=decision)
+        return await decide(rows.PRINT_JOB, self._store, print_job_id, decision, work)
+
+    def _decide(self, unit: WriteTransaction, identity: str, decision: Decision) -> PrintJob:
+        before = rows.find(unit.db, identity)
+        if before is None:
+            raise PRUNED_PRINT_JOBS.missing(unit.db, identity)
+        if isinstance(decision, Dismissed):
+            require_attention(before, decision.code, identity)
+        elif before.phase is Phase.FINAL:
+            how = before.status or "it was not accepted"
+            raise Problem("already_final", f"it has already ended ({how})")
+        elif before.phase is Phase.STARTING or self.under_way(before.print_job_id):
+            raise Problem(
+                "call_outstanding",
+                f"it waits for its turn at terminal {before.terminal}, or is being sent; try again when that is over",
+            )
+        return rows.record(unit, before, decision, self._now())
 
     async def _wait(self, job: PrintJob) -> PrintJob:
         """Wait for the end of its delivery, within bounds; return it as it then stands."""

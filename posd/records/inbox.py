@@ -11,14 +11,13 @@ from typing import Generic
 import msgspec
 import structlog
 
-from posd.base import limits
 from posd.base.crashpoints import crash_point
 from posd.base.limits import Limit
 from posd.records import quarantine
 from posd.records.model import Phase, Quarantined, Reapplied
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback, RefusedBody
+from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
-from posd.records.replies import CallbackResult
+from posd.records.replies import UNKEPT, CallbackResult, RefusedBody
 from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -39,13 +38,6 @@ class UnreadableCallback(msgspec.Struct, frozen=True):
     peer: str
     limit_bytes: int | None = None
     detail: str = ""
-
-    def log(self, **subject: str) -> None:
-        """Log the callback."""
-        if self.limit_bytes is not None:
-            log.warning("webhook.too_large", **subject, limit_bytes=self.limit_bytes, peer=self.peer)
-        else:
-            log.warning("webhook.unreadable", **subject, reason=self.reason, detail=self.detail, peer=self.peer)
 
 
 class CallbackReceipt(msgspec.Struct, frozen=True):
@@ -135,9 +127,7 @@ class CallbackInbox(Generic[R]):
         sender: str | None = sender_of(terminal, updates_terminal=updates) if terminal else came.peer
         result, reason = refusal.result, refusal.reason
         if (limit := self._quotas.limit_of_body(sender or came.peer, len(came.body))) is not None:
-            is_disk = limit is limits.FREE_FOR_EXTRAS
-            result = CallbackResult.DISK_NEARLY_FULL if is_disk else CallbackResult.QUARANTINE_LIMIT
-            reason = quarantine.NOT_KEPT
+            result, reason = UNKEPT[limit], quarantine.NOT_KEPT
         elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
             # One reason for all later ones, because each different reason would be a recorded change.
             what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"
@@ -167,7 +157,11 @@ class CallbackInbox(Generic[R]):
             if known is not None and not settled(known):
                 self.attend(unit, known, lost.reason, at)
 
-        lost.log(**self.kind.named(identity))
+        subject = self.kind.named(identity)
+        if lost.limit_bytes is not None:
+            log.warning("webhook.too_large", **subject, limit_bytes=lost.limit_bytes, peer=lost.peer)
+        else:
+            log.warning("webhook.unreadable", **subject, reason=lost.reason, detail=lost.detail, peer=lost.peer)
         try:
             await self._store.write(work)
         except (StorageUnavailable, CommitUncertain) as error:

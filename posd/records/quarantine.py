@@ -14,7 +14,7 @@ from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.times import iso
 from posd.records.pages import fill
-from posd.records.replies import CallbackResult
+from posd.records.replies import RefusedBody
 from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
@@ -40,19 +40,6 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
     peer: str
     at: datetime
     headers: authentication.Headers = ()
-
-
-class RefusedBody(Exception):
-    """Authentic body that is unusable, with the reason.
-
-    `serial`: the terminal that sent it, if it is not in the fleet.
-    """
-
-    def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
-        super().__init__(reason)
-        self.result = result
-        self.reason = reason
-        self.serial = serial
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Replies to callbacks with a valid token, by the result of the callback. No I/O.
+"""Replies to callbacks with a valid token: why one is refused, and what each result is answered. No I/O.
 
 A wrong token gets 403 before the body is read, and leaves nothing on disk. Terminals send events of payments again
 after 408, 429 and 5xx. They send a print webhook once, whatever the reply, so posd polls that job.
@@ -6,8 +6,15 @@ after 408, 429 and 5xx. They send a print webhook once, whatever the reply, so p
 Source: terminal API, Delivery, Printing.
 """
 
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
+
+import msgspec
+
+from posd.base import limits
+from posd.base.limits import Limit
 
 #: `effect`: the raw bytes and their effect, in one commit.
 Keeps = Literal["effect", "quarantine", "nothing"]
@@ -60,3 +67,81 @@ UNPARSABLE = {
     result.status: result
     for result in (CallbackResult.MALFORMED_HTTP, CallbackResult.LARGE_HEAD, CallbackResult.UNSUPPORTED_HTTP)
 }
+
+#: What a body that could be kept is answered past a limit.
+UNKEPT: Final[Mapping[Limit, CallbackResult]] = MappingProxyType(
+    {
+        limits.FREE_FOR_EXTRAS: CallbackResult.DISK_NEARLY_FULL,
+        limits.QUARANTINE_OF_TERMINAL: CallbackResult.QUARANTINE_LIMIT,
+    }
+)
+
+
+# Why a callback that can be read is refused.
+
+
+class RefusedBody(Exception):
+    """Authentic body that is unusable, with the reason.
+
+    `serial`: the terminal that sent it, if it is not in the fleet.
+    """
+
+    def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
+        super().__init__(reason)
+        self.result = result
+        self.reason = reason
+        self.serial = serial
+
+
+class CallbackClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """What a callback says, and what is known here of that. What is left out is not looked at.
+
+    `signature_fault`: why its signature does not hold. `another`: what the id is called that is not of its address.
+    `merchant`, `serial`: as it says, empty where that cannot be read. `own_merchant`: the configured one, if any.
+    `is_known`: whether its record is known. `in_fleet`: whether that terminal is, or something is open on it.
+    """
+
+    signature_fault: str | None = None
+    another: str | None = None
+    merchant: str = ""
+    own_merchant: str = ""
+    serial: str | None = None
+    is_known: bool = True
+    in_fleet: bool = True
+
+
+#: Why a callback is refused: the result, whether it applies, and the reason. The first that applies counts.
+#: An unreadable merchant or serial is no reason: the token was given to one terminal, for this record.
+#: Source: terminal API, Events.
+RULES: Final[tuple[tuple[CallbackResult, Callable[[CallbackClaims], object], str], ...]] = (
+    (CallbackResult.UNSIGNED, lambda said: said.signature_fault, "{0.signature_fault}"),
+    (
+        CallbackResult.OTHER_ID,
+        lambda said: said.another,
+        "the body names another {0.another} than the callback address",
+    ),
+    (
+        CallbackResult.OTHER_MERCHANT,
+        lambda said: said.own_merchant and said.merchant not in (said.own_merchant, ""),
+        "it is of another merchant than the configured one (merchant.id)",
+    ),
+    (
+        CallbackResult.NO_TERMINAL,
+        lambda said: said.serial == "" and not said.is_known,
+        "terminal.serial_number cannot be read, and this payment is not known here",
+    ),
+    (
+        CallbackResult.OTHER_TERMINAL,
+        lambda said: said.serial and not said.in_fleet,
+        "terminal {0.serial} is not in the fleet; if it is yours, add it to [[terminals]]",
+    ),
+)
+
+
+def refusal(said: CallbackClaims) -> RefusedBody | None:
+    """Return why a callback that can be read is refused, None if it is not."""
+    for result, applies, reason in RULES:
+        if applies(said):
+            strange = said.serial if result is CallbackResult.OTHER_TERMINAL else None
+            return RefusedBody(result, reason.format(said), strange)
+    return None

@@ -14,7 +14,7 @@ import msgspec
 from posd.base.ids import Channel
 from posd.base.json_types import encode
 from posd.base.problems import Problem
-from posd.records.model import Pruned, PrunedJob, RecordState
+from posd.records.model import Phase, Pruned, PrunedJob, RecordState
 from posd.storage.errors import StaleState
 from posd.storage.writer import WriteTransaction
 
@@ -29,10 +29,6 @@ class RecordColumn(msgspec.Struct, frozen=True):
     store: Callable[[Any], Any] | None = None
     load: Callable[[Any], Any] | None = None
     fixed: bool = False
-
-    def stored(self, value: Any) -> Any:
-        """Return the stored form of a value."""
-        return value if self.store is None or value is None else self.store(value)
 
 
 def raw_json(name: str) -> RecordColumn:
@@ -57,7 +53,6 @@ class RecordTable(Generic[R]):
         self.columns = tuple(self._columns)
         self._id = self.columns[0]
         self.id_of: Callable[[R], str] = attrgetter(self._id)
-        self._values = attrgetter(*self.columns)
         self._changing = tuple(column.name for column in columns if not column.fixed)
         self._changing_values = attrgetter(*self._changing)
         self._places = itemgetter(*[self.columns.index(field) for field in self._fields])
@@ -87,14 +82,14 @@ class RecordTable(Generic[R]):
         """Return the next records after a rowid, in the order of recording."""
         return [(row[0], self.read(row[1:])) for row in db.execute(self._select_by_rowid, (after, limit))]
 
-    def stored(self, record: R, column: str) -> Any:
-        """Return the value of one column."""
-        return self._columns[column].stored(getattr(record, column))
+    def stored(self, record: R, *columns: str) -> list[Any]:
+        """Return what is stored in these columns."""
+        pairs = [(self._columns[name].store, getattr(record, name)) for name in columns]
+        return [value if store is None or value is None else store(value) for store, value in pairs]
 
     def insert(self, unit: WriteTransaction, record: R) -> None:
         """Insert a new record."""
-        values = zip(self._columns.values(), self._values(record), strict=True)
-        unit.db.execute(self._insert, [column.stored(value) for column, value in values])
+        unit.db.execute(self._insert, self.stored(record, *self.columns))
 
     def update(self, unit: WriteTransaction, before: R, after: R) -> R:
         """Update a row from `before` to its new state and return that; return `before` if they are equal.
@@ -107,10 +102,15 @@ class RecordTable(Generic[R]):
         pairs = zip(self._changing, self._changing_values(before), self._changing_values(changed), strict=True)
         columns = tuple([name for name, old, new in pairs if old != new])
         expected = (self.id_of(before), before.phase, before.revision)
-        values = [self.stored(changed, name) for name in columns]
+        values = self.stored(changed, *columns)
         if unit.db.execute(self._update(columns), (*values, *expected)).rowcount != 1:
             raise StaleState(f"{expected[0]} is not {before.phase} at revision {before.revision}")
         return changed
+
+    def as_inserted(self, record: R, **others: Any) -> R:
+        """Return a record as it was inserted: its fixed columns, and `others` of its fields."""
+        fixed = {name: getattr(record, name) for name, column in self._columns.items() if column.fixed}
+        return self._kind(**fixed, updated_at=record.created_at, phase=Phase.STARTING, **others)
 
     def _update_of(self, columns: tuple[str, ...]) -> str:
         """Return the statement that updates only these columns, so that indexes of other columns are not written."""

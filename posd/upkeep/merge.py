@@ -21,7 +21,7 @@ from posd.payments.record import KIND as PAYMENT
 from posd.payments.wire import NotAnEvent, read_event
 from posd.printing import entries as print_entries
 from posd.printing import rows as print_jobs
-from posd.printing.record import KIND as PRINT_JOB
+from posd.printing.rows import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import database_id, marks

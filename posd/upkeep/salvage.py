@@ -18,7 +18,7 @@ import msgspec
 
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.payments.model import Result
-from posd.printing import record
+from posd.printing import rows as print_rows
 from posd.records.model import Phase
 from posd.storage.connection import migrate, open_file, schema_version
 from posd.storage.pages import CellRecord, Pages, Value, records
@@ -93,7 +93,7 @@ def print_job_of(values: Sequence[Value]) -> str | None:
             named = identity
         case [None, str(identity), str(at), str(), *_] if is_time(at):  # print_journal
             named = identity
-        case [None, str(), record.KIND | Channel.PRINT, str(identity)]:  # changes, quarantine
+        case [None, str(), print_rows.KIND | Channel.PRINT, str(identity)]:  # changes, quarantine
             named = identity
         case _:
             return None

@@ -29,8 +29,8 @@ from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.payments.record import Recorded, begin, move, note, record
 from posd.payments.wire import read_event
-from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
+from posd.printing import rows as print_rows
 from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
 from posd.records.service import CallsInFlight
@@ -411,7 +411,7 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
         serials = [*named, *(row[0] for row in lease)]
         for event in journal.events(self.old, identity):
             with suppress(*UNREADABLE):
-                serials.append(read_event(event.body).terminal.serial_number)
+                serials.append(read_event(event.body).serial_number)
         return next((serial for serial in serials if serial), "")
 
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -442,7 +442,7 @@ class _PrintJobs(_TakeOver[PrintJob, tuple[PrintJob, PrintJob]]):
 
     def store(self, item: tuple[PrintJob, PrintJob]) -> None:
         stored, derived = item
-        print_record.move(self.unit, stored, msgspec.structs.replace(derived, revision=stored.revision), REASON)
+        print_rows.move(self.unit, stored, msgspec.structs.replace(derived, revision=stored.revision), REASON)
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         found = PrintJob(
@@ -452,8 +452,8 @@ class _PrintJobs(_TakeOver[PrintJob, tuple[PrintJob, PrintJob]]):
             updated_at=created_at,
             phase=Phase.STARTING,
         )
-        print_record.begin(self.unit, found, REASON)
-        print_record.record(self.unit, found, TakenOver(reason), self.now)
+        print_rows.begin(self.unit, found, REASON)
+        print_rows.record(self.unit, found, TakenOver(reason), self.now)
 
     def note(self, stored: PrintJob) -> None:
-        print_record.note(self.unit, stored, REASON, iso(self.now))
+        print_rows.note(self.unit, stored, REASON, iso(self.now))

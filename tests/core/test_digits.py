@@ -45,12 +45,12 @@ def event(members: str) -> TransactionEvent:
 
 
 def terminal(literal: str) -> str:
-    return event(f'"terminal": {{"serial_number": {literal}}}').terminal.serial_number
+    return event(f'"terminal": {{"serial_number": {literal}}}').serial_number
 
 
 def named_twice(literal: str) -> str:
     digits = as_text(decode(literal.encode()))
-    return event(f'"terminal": {{"serial_number": "{digits}", "serialNumber": {literal}}}').terminal.serial_number
+    return event(f'"terminal": {{"serial_number": "{digits}", "serialNumber": {literal}}}').serial_number
 
 
 def response(members: str) -> RawResponse:
@@ -71,7 +71,7 @@ def element(literal: str) -> str:
     assert isinstance(found, SearchHit)
     (only,) = found.events
     assert isinstance(only, TransactionEvent)
-    return only.terminal.serial_number
+    return only.serial_number
 
 
 def acknowledged(literal: str) -> str | None:

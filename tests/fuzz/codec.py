@@ -79,7 +79,7 @@ def check_event(case: Case) -> None:
     assert event.damaged or not mended.damaged
     assert 0 < len(event.event_id) <= MAX_TEXT
     assert 0 < len(event.status) <= MAX_TEXT
-    assert event.client_transaction_id or event.terminal.serial_number
+    assert event.client_transaction_id or event.serial_number
     assert UNREADABLE not in f"{event.status}{event.event_id}{event.client_transaction_id}{event.previous_status}"
     assert event.raw_response is None or UNREADABLE not in (event.raw_response.transaction_reference or "")
     assert event.client_transaction_id == event.client_transaction_id.lower()

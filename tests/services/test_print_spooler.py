@@ -11,7 +11,7 @@ import pytest
 
 from posd.config import load
 from posd.printing import poll as spooler_module
-from posd.printing import record
+from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.poll import PrintPoller
 from posd.printing.schedule import CAUSED_PAUSE_SECONDS, PollLimits
@@ -48,11 +48,11 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    await store.write(lambda unit: record.begin(unit, JOB, "intent"))
+    await store.write(lambda unit: rows.begin(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profiles)
     parts = ServiceParts(store, fleet, now, chance=random.random)
     spooler = PrintPoller(parts, PrintTurns(), PollLimits(3600, 3600, 3600))
-    store.hub.listen(spooler.changed, record.PrintJobChanged)
+    store.hub.listen(spooler.changed, rows.PrintJobChanged)
     try:
         yield spooler
     finally:

@@ -324,19 +324,19 @@ _ALL: Final = (
         "event-of-another-payment",
         "inbox",
         "An event is applied to the payment of its address, also where it names another one.",
-        Change(inbox._usable, 'if event.client_transaction_id not in (client_transaction_id, ""):', "if False:"),
+        Change(inbox._usable, 'ours = event.client_transaction_id in (client_transaction_id, "")', "ours = True"),
     ),
     Break(
         "event-of-another-terminal",
         "inbox",
         "An event of a terminal outside the fleet is applied.",
-        Change(inbox.Inbox._unwelcome, "if serial not in self._fleet and", "if False and"),
+        Change(inbox.Inbox._unwelcome, "in_fleet = serial in self._fleet or", "in_fleet = True or"),
     ),
     Break(
         "event-of-another-merchant",
         "inbox",
         "An event of another merchant is applied.",
-        Change(inbox.Inbox._unwelcome, "if self._merchant_id and", "if False and"),
+        Change(inbox.Inbox._unwelcome, "own_merchant=self._merchant_id", 'own_merchant=""'),
     ),
     Break(
         "token-not-checked",

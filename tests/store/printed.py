@@ -3,7 +3,7 @@
 import json
 
 from posd.base.times import iso
-from posd.printing import record, rows
+from posd.printing import rows
 from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, Turn
 from posd.printing.model import JobReport, PrintJob, rebuild
 from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
@@ -56,7 +56,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
         sent_to="https://127.0.0.1:1",
         queued=queued,
     )
-    record.begin(WriteTransaction(filled.db), job, "intent")
+    rows.begin(WriteTransaction(filled.db), job, "intent")
     return job
 
 
@@ -65,7 +65,7 @@ def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
     job = job_of(filled, identity)
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
-        job = record.record(WriteTransaction(filled.db), job, entry, filled.now())
+        job = rows.record(WriteTransaction(filled.db), job, entry, filled.now())
     return job
 
 
@@ -79,8 +79,8 @@ def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob
     """Let a webhook come for a job that is not known."""
     body = webhook(identity, status)
     job = rebuild(read_webhook(body), identity, filled.now())
-    record.begin(WriteTransaction(filled.db), job, "orphan")
-    return record.record(WriteTransaction(filled.db), job, Called(body), filled.clock)
+    rows.begin(WriteTransaction(filled.db), job, "orphan")
+    return rows.record(WriteTransaction(filled.db), job, Called(body), filled.clock)
 
 
 def job_of(filled: Filled, identity: str) -> PrintJob:

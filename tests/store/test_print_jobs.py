@@ -11,7 +11,7 @@ import pytest
 
 from posd.base.ids import Channel
 from posd.base.times import parse_iso
-from posd.printing import documents, record
+from posd.printing import documents
 from posd.printing import rows as print_jobs
 from posd.printing.documents import PrintJobQuery
 from posd.printing.entries import (
@@ -48,13 +48,13 @@ ACCEPTED = Created(Replied(202, b'{"printJobId": "T-9"} \xff'))
 async def begin(store: Store, job: PrintJob | None = None) -> PrintJob:
     """Insert a job and return it."""
     inserted = job or starting(document=b'{"n": 1.10}', external_reference="t7", reprint_of="job-0", queued=True)
-    await store.write(partial(record.begin, job=inserted, word="intent"))
+    await store.write(partial(print_jobs.begin, job=inserted, word="intent"))
     return inserted
 
 
 async def recorded(store: Store, before: PrintJob, entry: Entry, seconds: float = 1) -> PrintJob:
     now = NOW + timedelta(seconds=seconds)
-    return await store.write(partial(record.record, before=before, entry=entry, now=now))
+    return await store.write(partial(print_jobs.record, before=before, entry=entry, now=now))
 
 
 async def read(store: Store, function: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -86,7 +86,7 @@ async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store
     job = await recorded(store, await begin(store), ACCEPTED)
 
     def fails(unit: WriteTransaction) -> None:
-        record.record(unit, job, called("COMPLETED"), NOW)
+        print_jobs.record(unit, job, called("COMPLETED"), NOW)
         raise ValueError
 
     with pytest.raises(ValueError):

@@ -54,8 +54,8 @@ def _reads(event: TransactionEvent) -> dict[str, Any]:
     }
     if event.event_id.startswith("sha256:"):  # posd's own, where the event's cannot be read
         del taken["event_id"]
-    terminal, reason, response = event.terminal, event.failure_reason, event.raw_response
-    taken["terminal"] = {name: getattr(terminal, name) or None for name in ("serial_number", "brand", "model")}
+    reason, response = event.failure_reason, event.raw_response
+    taken["terminal"] = {name: getattr(event, name) or None for name in ("serial_number", "brand", "model")}
     taken["previous_status"], taken["reading_type"] = event.previous_status, event.reading_type
     taken["operation"] = _there({"type": event.operation_type, "amount": _there({"tip": event.tip})})
     if reason is not None:

@@ -255,7 +255,7 @@ class CollectorStore:
         states = [
             {
                 "at": received_at,
-                "as_of": reading.moment(says.as_of),
+                "as_of": min(reading.moment(says.as_of), received_at),  # a lane's clock may be ahead for a while
                 "id": says.database_id,
                 "seq": says.last_seq,
                 "version": says.version,

@@ -165,7 +165,7 @@ def as_messages(sent: Iterable[dict[str, Any]], first: int = 1) -> list[LaneMess
     return [
         LaneMessage(
             number,
-            BEGAN + timedelta(seconds=number),
+            datetime.fromisoformat(item["at"]),
             f"posd.{item['merchant']}.{item['lane']}",
             json.dumps(item).encode(),
         )

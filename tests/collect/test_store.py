@@ -216,6 +216,25 @@ async def test_a_lane_is_complete_no_further_than_it_is_known(store: CollectorSt
     assert iso(known.complete_to_at) == iso(lane.at)
 
 
+async def test_a_lane_whose_clock_was_ahead_is_complete_no_further_than_it_sent(store: CollectorStore) -> None:
+    """The state after it counts again, so a change that is missing is known."""
+    lane = LaneLife(Random(1))
+    lane.begin()
+    lane.live(2)
+    ahead = lane.sent[-1] | {"as_of": iso(lane.at + timedelta(days=1500))}
+    await write(store, as_messages([*lane.sent[:-1], ahead]))
+    assert [iso(known.complete_to_at) for known in await lanes(store) if known.complete_to_at] == [iso(lane.at)]
+    known, sent = lane.at, len(lane.sent)
+    lane.live(2)
+    await write(store, as_messages(lane.sent[-1:], 1000))
+    (found,) = await lanes(store)
+    assert found.complete_to_at == datetime.fromisoformat(iso(known))
+    assert found.gaps
+    await write(store, as_messages(lane.sent[sent:], 1000))
+    (found,) = await lanes(store)
+    assert (found.gaps, found.complete_to_at) == (0, datetime.fromisoformat(iso(lane.at)))
+
+
 async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()

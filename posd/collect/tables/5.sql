@@ -21,3 +21,8 @@ EXCEPTION WHEN data_exception THEN  -- all of class 22
   RETURN created_at;
 END
 $$;
+
+-- A lane whose clock was ahead is complete up to a time that has been.
+
+UPDATE posd.lanes SET complete_to_at = least(complete_to_at, last_state_at);
+UPDATE posd.databases SET state_as_of = now() WHERE state_as_of > now();

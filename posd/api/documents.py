@@ -15,8 +15,10 @@ from posd.payments import reprocess
 from posd.payments.accounting import FeedOutcome
 from posd.printing.reprocess import PrintReport
 from posd.records.model import Phase
+from posd.storage.database_id import FeedDatabase
 from posd.storage.marks import GoneBack, Restored
 from posd.terminals.documents import Terminal
+from posd.upkeep.restore_guard import UnknownPayment
 
 # Documents for operators: quarantine, reprocessing, backup, restore, prune.
 
@@ -52,16 +54,6 @@ class Reprocessed(reprocess.TransactionReport):
     printing: Annotated[PrintReport, Meta(description="the same of print jobs")] = msgspec.field(
         default_factory=PrintReport
     )
-
-
-class UnknownPayment(msgspec.Struct, frozen=True):
-    """The current state of a payment that was taken over."""
-
-    client_transaction_id: Annotated[Uuid, Meta(description="its id")]
-    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty if not known")]
-    created_at: Annotated[Moment, Meta(description="when it was started, as far as that is known")]
-    phase: Annotated[Phase, Meta(description="its phase")]
-    result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
 
 
 class RestoresSeen(msgspec.Struct, frozen=True):
@@ -117,19 +109,6 @@ class Change(msgspec.Struct, frozen=True):
     outcome: Annotated[
         FeedOutcome | UnsetType, Meta(description="with `with=outcome`, of a payment that had ended by then")
     ] = UNSET
-
-
-class FeedDatabase(msgspec.Struct, frozen=True):
-    """The numbers that belong to one database_id."""
-
-    database_id: Annotated[str, Meta(description="the database that they belong to")]
-    first_seq: Annotated[int, Meta(description="the first of them, whether its change is still there or not")]
-    last_seq: Annotated[
-        int | None,
-        Meta(
-            description="the last that this database knows of: a lost database may have given out later ones; or null"
-        ),
-    ]
 
 
 class FeedPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -263,8 +263,7 @@ class BackupCalls(msgspec.Struct, eq=False):
         """`GET /restore`: unconfirmed restores and steps back in time, with the payments in question."""
         restores = await self.context.read(marks.unseen_restores)
         gone_back = await self.context.read(marks.unseen_gone_back)
-        found = await self.context.read(taken_over)
-        payments = [documents.UnknownPayment(**msgspec.structs.asdict(item)) for item in found]
+        payments = await self.context.read(taken_over)
         return json_response(documents.Restores(restores, gone_back, self.restore_guard.refuses, payments))
 
     async def confirm_restore(self, request: Request) -> Response:

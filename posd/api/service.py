@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.api import documents, metrics
-from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Version
+from posd.api.documents import Change, Check, Checks, FeedPage, State, Version
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls.app import json_response, page_response
@@ -209,7 +209,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
         next_after=last,
         place=str(behind),
         notices=notices,
-        databases=[FeedDatabase(**msgspec.structs.asdict(item)) for item in databases],
+        databases=databases,
         open=sum(numbers.open.values()) if numbers else UNSET,
         attention=Counter(numbers.attention) + Counter(numbers.print_attention) if numbers else UNSET,
     )

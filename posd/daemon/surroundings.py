@@ -15,8 +15,8 @@ from posd.clock.rules import Kernel
 from posd.config.schema import DiscoveryConfig
 from posd.daemon import sockets
 from posd.records import callback_urls
-from posd.storage import open_files
-from posd.storage.open_files import FolderWatch
+from posd.storage import database_files
+from posd.storage.database_files import FolderWatch
 from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
@@ -51,7 +51,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     #: changes.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
     #: Reports files that appear or vanish in a folder.
-    watch_folder: FolderWatch = open_files.watch_folder
+    watch_folder: FolderWatch = database_files.watch_folder
     #: Returns addresses of this machine for its certificate.
     local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
     #: Returns this machine's address on the route to a terminal's base URL. Raise Problem terminal_offline.

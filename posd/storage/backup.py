@@ -32,15 +32,12 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
 from posd.base.times import iso
-from posd.storage import database_files, marks
-from posd.storage.connection import KEY_TABLE, connect_reader, is_damage, open_file, schema_version
+from posd.storage import database_files, integrity, marks
+from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, open_file, schema_version
 from posd.storage.errors import StorageUnavailable, StoreError
-from posd.storage.writer import WriteTransaction
 
 #: Pages of 4 KiB copied between two checks of `stop`.
 PAGES_AT_A_TIME = 1024
-#: SQLite operations between two checks of `stop` while the copy is verified: some milliseconds.
-OPERATIONS_AT_A_TIME = 100_000
 #: Bytes compressed or read back between two checks of `stop`.
 PIECE_BYTES = 1 << 20
 #: Longest wait of a response for the folder of the backups, in seconds.
@@ -136,7 +133,7 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
             _copy(database, part, look)
             _add(part, keys, at)
             crash_point("backup.copied")
-            transactions = check(part, stop)
+            transactions = integrity.check(part, stop)
             if packed != part:
                 _pack(part, packed, look)
             files.sync(packed)
@@ -282,27 +279,8 @@ def _connect_copy(part: Path) -> sqlite3.Connection:
     return db
 
 
-#: Query for the view of lost events. An older schema has an index and a foreign key in its place.
-_KNOWS_LOST = "SELECT 1 FROM sqlite_master WHERE name = 'lost_events'"
-
-
-def check(path: Path, stop: Callable[[], bool] = lambda: False) -> int:
-    """Read a database from end to end; return its number of transactions. Raise sqlite3.Error."""
-    with closing(connect_reader(path)) as db:
-        db.set_progress_handler(stop, OPERATIONS_AT_A_TIME)
-        fault = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if fault != "ok":
-            raise sqlite3.DatabaseError(fault)
-        if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
-            raise sqlite3.DatabaseError("a row refers to a transaction that is not there")
-        if db.execute(_KNOWS_LOST).fetchone() and db.execute("SELECT 1 FROM lost_events").fetchone() is not None:
-            raise sqlite3.DatabaseError("an event is not found by its transaction")
-        transactions: int = db.execute("SELECT count(*) FROM transactions").fetchone()[0]
-        return transactions
-
-
 def _trouble(error: sqlite3.Error) -> str:
-    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # an error without a code, which `check` found
+    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # no code: `integrity.check` found it
         return (
             f"the copy is not sound ({error}): the database is damaged; keep the backups that you have, and see "
             "what is wrong with it: posd verify"
@@ -360,9 +338,8 @@ def read(path: Path, named: Path | None = None) -> Contents:
 
 
 def _contents(db: sqlite3.Connection, path: Path) -> Contents:
-    schema: int = db.execute("PRAGMA user_version").fetchone()[0]
-    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not schema or "transactions" not in tables:
+    schema, is_backup = identify(db)
+    if not schema:
         raise NotABackup(f"{path} is no backup of posd; take another file")
     if schema > schema_version():
         raise NotABackup(
@@ -371,11 +348,11 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
         )
     transactions, newest = db.execute("SELECT count(*), max(created_at) FROM transactions").fetchone()
     keys: tuple[bytes, ...] = ()
-    if KEY_TABLE in tables:
+    if is_backup:
         keys = tuple(row[0] for row in db.execute(f"SELECT key FROM {KEY_TABLE} ORDER BY place"))  # noqa: S608 - a constant
     if any(not isinstance(key, bytes) or len(key) != KEY_BYTES for key in keys):
         raise NotABackup(f"{path} is damaged: its callback key cannot be read; take another backup")
-    made_at = marks.newest(db, marks.BACKUP) if KEY_TABLE in tables else None
+    made_at = marks.newest(db, marks.BACKUP) if is_backup else None
     return Contents(schema, made_at, transactions, newest, keys)
 
 
@@ -549,23 +526,7 @@ def write_unnamed(database: Path, keys: Sequence[bytes], at: str, stop: Callable
     return written, descriptor
 
 
-# Size of the database, and return of free pages to the file system after rows are removed.
-
-
-def free_pages(db: sqlite3.Connection) -> int:
-    """Return the number of free pages."""
-    count: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    return count
-
-
 def size(db: sqlite3.Connection) -> int:
     """Return the size of the database without its log, in bytes."""
     pages, page = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     return int(pages * page)
-
-
-def give_back(unit: WriteTransaction, pages: int) -> int:
-    """Cut off `pages` free pages; return the number of those left."""
-    unit.moved_pages = True
-    unit.db.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
-    return free_pages(unit.db)

@@ -319,12 +319,19 @@ def _make(path: Path, at: datetime) -> None:
     database_files.commit(fresh, path, database_files.name_for_replaced(path, at))
 
 
+def identify(db: sqlite3.Connection) -> tuple[int, bool]:
+    """Return the schema of a database, 0 if it is none of posd's, and whether it is a backup. Raise sqlite3.Error."""
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return version if "transactions" in tables else 0, KEY_TABLE in tables
+
+
 def _examine(path: Path, db: sqlite3.Connection) -> None:
     """Check the file without changing it. Raise StoreError or sqlite3.Error."""
     if path.stat().st_size == 0:
         raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {NEXT_STEP}")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone():
+    version, is_backup = identify(db)
+    if is_backup:
         raise StoreError(
             f"{path} is a backup that was put there by hand, so that nothing is known of what was started since; "
             "move it to another place, and restore it from there: posd restore BACKUP"

@@ -1,9 +1,11 @@
-"""Files of a database: its companions, its replacement, the size of its log, and the room on its disk."""
+"""Files of a database: companions, replacement, places of the open ones, size of the log, room on the disk."""
 
+import asyncio
+import ctypes
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from glob import escape
@@ -16,6 +18,8 @@ from posd.base.text import shown
 
 #: Suffixes of the files that SQLite keeps beside a database.
 COMPANIONS = ("-wal", "-shm", "-journal")
+#: Suffixes of the written files: the database, its log, and the shared index of the log.
+WRITTEN = ("", "-wal", "-shm")
 #: Patterns of posd's own names in the folder of a database; `{}` is the database file.
 OWN_NAMES = (
     "{}",
@@ -119,6 +123,106 @@ def finish(path: Path) -> None:
         crash_point("replace.in_place")
         with suppress(OSError):  # it is in place; the opener syncs the folder before it relies on that
             sync_folder(path.parent)
+
+
+# Check that the path of an open database still names the same files.
+
+#: Device and inode number of a file.
+_File = tuple[int, int]
+
+
+class OpenFiles:
+    """Files of one open database, by device and inode number. SQLite itself does not detect a moved file.
+
+    Writes to a file without a name are lost when posd stops. So posd acknowledges no write while a file has no name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._paths = tuple(f"{path}{suffix}" for suffix in WRITTEN)
+        self._opened: dict[str, _File] = {}
+
+    def note(self) -> None:
+        """Record the present files; called just after the database was opened."""
+        for path in self._paths:
+            if (found := _file(path)) is not None:
+                self._opened.setdefault(path, found)
+
+    def missing(self) -> str | None:
+        """Return a sentence about the first file that is not in its place, or None. Called after each commit."""
+        for path, opened in self._opened.items():
+            if (found := _file(path)) != opened:
+                done = "removed or moved away" if found is None else "replaced by another file"
+                return f"{path} was {done} while posd uses it"
+        return None
+
+    @property
+    def log_alone(self) -> bool:
+        """Whether the database file itself is in its place."""
+        return _file(self._paths[0]) == self._opened.get(self._paths[0])
+
+
+def _file(path: str) -> _File | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - half as long as that of a Path, after each commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+# Notice of files that appear, vanish or move in a folder.
+
+#: IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF (linux/inotify.h). Writes to the files
+#: are not among them.
+_MASK = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+#: Bytes read of the reports at a time; their content is not used.
+_READ_BYTES = 4096
+
+#: Context manager that calls a function, on the running loop, when the folder may have changed.
+FolderWatch = Callable[[Path, Callable[[], None]], AbstractContextManager[None]]
+
+
+@contextmanager
+def watch_folder(folder: Path, changed: Callable[[], None]) -> Iterator[None]:
+    """Call `changed`, on the running loop, at each change of a folder (see `FolderWatch`).
+
+    Without reports from the kernel (its limits, another system) nothing is called.
+    """
+    descriptor = _inotify(folder)
+    if descriptor is None:
+        yield
+        return
+
+    def read() -> None:
+        with suppress(OSError):  # BlockingIOError: no more reports
+            while os.read(descriptor, _READ_BYTES):
+                pass
+        changed()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _inotify(folder: Path) -> int | None:
+    """Return a descriptor that becomes readable at a change, or None if there is none."""
+    library = ctypes.CDLL(None)
+    try:
+        descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        added = descriptor >= 0 and library.inotify_add_watch(descriptor, os.fsencode(folder), _MASK) >= 0
+    except AttributeError:
+        return None
+    if added:
+        return descriptor
+    if descriptor >= 0:
+        os.close(descriptor)
+    return None
+
+
+# Room on the disk.
 
 
 class FreeSpace:

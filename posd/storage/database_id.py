@@ -11,8 +11,10 @@ import sqlite3
 from contextlib import suppress
 from enum import StrEnum
 from functools import cache
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from posd.storage import marks
 
@@ -38,12 +40,17 @@ class DatabaseIdentity(msgspec.Struct, frozen=True):
     cause: IdentityCause
 
 
-class IdentityRange(msgspec.Struct, frozen=True):
-    """Numbers of one identity: the first, and the last in the database, or None."""
+class FeedDatabase(msgspec.Struct, frozen=True):
+    """The numbers that belong to one database_id."""
 
-    database_id: str
-    first_seq: int
-    last_seq: int | None
+    database_id: Annotated[str, Meta(description="the database that they belong to")]
+    first_seq: Annotated[int, Meta(description="the first of them, whether its change is still there or not")]
+    last_seq: Annotated[
+        int | None,
+        Meta(
+            description="the last that this database knows of: a lost database may have given out later ones; or null"
+        ),
+    ]
 
 
 def all_of(db: sqlite3.Connection) -> list[DatabaseIdentity]:
@@ -68,7 +75,7 @@ def present(db: sqlite3.Connection) -> DatabaseIdentity:
     return msgspec.json.decode(detail, type=DatabaseIdentity)
 
 
-def ranges(db: sqlite3.Connection) -> list[IdentityRange]:
+def ranges(db: sqlite3.Connection) -> list[FeedDatabase]:
     """Return the numbers of each identity; for an earlier one, those that were copied with it.
 
     Raise ValueError as `all_of`.
@@ -76,7 +83,7 @@ def ranges(db: sqlite3.Connection) -> list[IdentityRange]:
     known = all_of(db)
     ends = [_last_before(db, later.first_seq) for later in known[1:]] + [last_seq(db)]
     return [
-        IdentityRange(item.database_id, item.first_seq, end if end >= item.first_seq else None)
+        FeedDatabase(item.database_id, item.first_seq, end if end >= item.first_seq else None)
         for item, end in zip(known, ends, strict=True)
     ]
 

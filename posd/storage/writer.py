@@ -22,11 +22,11 @@ import structlog
 from posd.base.clocks import next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
-from posd.storage import checkpoint, open_files
+from posd.storage import checkpoint, database_files
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import BUSY_TIMEOUT_MS, NEXT_STEP, connect_again, is_damage, open_database
+from posd.storage.database_files import FolderWatch, OpenFiles
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.open_files import FolderWatch, OpenFiles
 
 # One transaction of the writer: the waiting functions, in their order, and one COMMIT.
 #
@@ -354,7 +354,7 @@ class DatabaseWriter:
             if (result := await future) is not None:
                 return result[0]
 
-    async def watch(self, watch_folder: FolderWatch = open_files.watch_folder) -> None:
+    async def watch(self, watch_folder: FolderWatch = database_files.watch_folder) -> None:
         """Check regularly, and at each change of the folder, that the path names the open files.
 
         `watch_folder`: reports changes of the folder.
@@ -559,7 +559,7 @@ class DatabaseWriter:
         if not batch.wrote:
             return batch.commit()
         written = await run_on_db_thread(self._connection, batch.commit)
-        if written.anything and (moved := self._placed.missing_now()) is not None:
+        if written.anything and (moved := self._placed.missing()) is not None:
             refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
             written.results = [refusal] * len(written.results)
         return written

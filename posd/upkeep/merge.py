@@ -319,15 +319,12 @@ def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None
     return (row[0], str(row[1]).encode()) if row else None
 
 
-class AppendResult(msgspec.Struct, frozen=True):
-    """Result of `append`: number in `old` -> number here, and the transactions with added rows."""
-
-    numbers: dict[int | None, int]
-    grown: set[str]
+#: Number of a row in `old` -> its number here.
+Numbers = Mapping[int | None, int]
 
 
-def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> AppendResult:
-    """Add the readable rows of these ids that `old` has and `db` lacks."""
+def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tuple[Numbers, set[str]]:
+    """Add the readable rows of these ids that `old` has and `db` lacks; return numbers, and the ids with new rows."""
     _want(db, ids)
     for (owner,) in db.execute("SELECT id FROM temp.wanted").fetchall():
         rows.make_room(db, owner)
@@ -338,7 +335,7 @@ def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> Appe
         f"INSERT INTO main.{rows.table} (seq, {', '.join(rows.columns)})"
         f" VALUES ({database_id.next_number(rows.table)}, {', '.join('?' * len(rows.columns))})"
     )
-    appended = AppendResult({}, set())
+    numbers, grown = dict[int | None, int](), set[str]()
     for row in _select(db, "old", rows):
         try:
             rows.read(row)
@@ -346,11 +343,11 @@ def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> Appe
             continue  # it stays in the replaced file
         same = here[tuple(row[name] for name in rows.same)]
         if same:
-            appended.numbers[row["seq"]] = same.pop(0)
+            numbers[row["seq"]] = same.pop(0)
             continue
-        appended.numbers[row["seq"]] = db.execute(insert, [row[name] for name in rows.columns]).lastrowid or 0
-        appended.grown.add(row[rows.owner])
-    return appended
+        numbers[row["seq"]] = db.execute(insert, [row[name] for name in rows.columns]).lastrowid or 0
+        grown.add(row[rows.owner])
+    return numbers, grown
 
 
 def histories(db: sqlite3.Connection, ids: Iterable[str], rows: MergedRows) -> dict[str, list[dict[str, Any]]]:
@@ -387,7 +384,7 @@ def history_behind(
     ).fetchall()
 
 
-def set_final(db: sqlite3.Connection, identity: str, numbers: Mapping[int | None, int]) -> None:
+def set_final(db: sqlite3.Connection, identity: str, numbers: Numbers) -> None:
     """Set the event of an outcome, as in `old`; `numbers`: its events there -> here."""
     query = "SELECT final_event FROM old.transactions WHERE client_transaction_id = ?"
     (number,) = db.execute(query, (identity,)).fetchone()

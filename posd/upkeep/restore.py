@@ -20,7 +20,7 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import StartedPayment
-from posd.storage import backup, changes, connection, database_files, database_id, marks
+from posd.storage import backup, changes, connection, database_files, database_id, integrity, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_file, schema_version
 from posd.storage.errors import StoreError
@@ -158,7 +158,7 @@ class Restore:
                 marks.add(db, mark.at, marks.RESTORED, mark)
                 database_id.renew(db, mark.at, taken.first_seq, database_id.IdentityCause.RESTORED)
             look("checking the new database", 0, 0)
-            backup.check(self._fresh)
+            integrity.check(self._fresh)
             files.sync(self._fresh)
         except (OSError, sqlite3.Error) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -222,7 +222,7 @@ class Restore:
         contents = backup.read(plain, file)
         look("checking the backup", 0, 0)
         try:
-            backup.check(plain)
+            integrity.check(plain)
         except sqlite3.Error as error:
             raise NotABackup(f"{file} is damaged ({error}); nothing was changed. Take another backup") from error
         return contents
@@ -279,7 +279,7 @@ class Restore:
             return None  # SQLite would delete the WAL of an empty file, and the WAL may have all data
         self._database.open("rb").close()
         try:
-            backup.check(self._database)
+            integrity.check(self._database)
             schema = backup.read(self._database).schema
         except (NotABackup, sqlite3.Error):
             return None

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import structlog
+from msgspec import Meta
 
+from posd.base.json_types import Moment, Uuid
 from posd.base.problems import Problem
 from posd.base.times import in_utc, iso, parse_iso
 from posd.payments.record import Recorded, TransactionChanged
@@ -35,23 +38,14 @@ SEEN = "posd restore --seen --operator NAME"
 log = structlog.get_logger("posd.unseen")
 
 
-class UnknownTransaction(msgspec.Struct, frozen=True):
-    """Present state of a payment that was transferred without a record in the database."""
+class UnknownPayment(msgspec.Struct, frozen=True):
+    """The current state of a payment that was taken over."""
 
-    client_transaction_id: str
-    terminal: str
-    created_at: str
-    phase: Phase
-    result: str | None
-
-
-class _Found(msgspec.Struct, frozen=True):
-    """Findings of a start: the identity in force, the last number, and unconfirmed steps back in time."""
-
-    identity: DatabaseIdentity
-    seq: int
-    gone_back: GoneBack | None
-    witnessed: bool
+    client_transaction_id: Annotated[Uuid, Meta(description="its id")]
+    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty if not known")]
+    created_at: Annotated[Moment, Meta(description="when it was started, as far as that is known")]
+    phase: Annotated[Phase, Meta(description="its phase")]
+    result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
 
 
 class RestoreGuard:
@@ -87,16 +81,18 @@ class RestoreGuard:
     async def begin(self) -> None:
         """Compare the database with its witness, and record what it has forgotten. Raise StorageUnavailable."""
         left, self.mention = self._read()
-        found = await self._store.write(partial(_compare, left=left or WitnessContents(), at=self._now()))
-        if left is None and self.mention is None and found.witnessed:
+        compare = partial(_compare, left=left or WitnessContents(), at=self._now())
+        identity, self._seq, gone_back, witnessed = await self._store.write(compare)
+        if left is None and self.mention is None and witnessed:
             self.mention = "it is gone: nothing tells whether the database has gone back in time"
         if self.mention is not None:
             log.warning("witness.unusable", detail=self.mention)
-        if found.gone_back is not None:
-            log.error("store.gone_back", count=found.gone_back.taken_over, detail=found.gone_back.words)
-        self._seq = found.seq
-        stale = left is None or self._is_stale(left, found)
-        await self._file.open(self._content if stale else None)
+        if gone_back is not None:
+            log.error("store.gone_back", count=gone_back.taken_over, detail=gone_back.words)
+        # The file is rewritten if it is incomplete, or if the database went on without it.
+        stale = left is None or left.torn or left.unreadable > 0 or gone_back is not None
+        behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
+        await self._file.open(self._content if stale or behind else None)
         await self._look()
         self._store.hub.listen(self._changed, RecordedChange)
 
@@ -124,11 +120,6 @@ class RestoreGuard:
             lines = "1 line of it is" if left.unreadable == 1 else f"{left.unreadable} lines of it are"
             return left, f"{lines} damaged; of payments that are in these alone nothing tells"
         return left, None
-
-    def _is_stale(self, left: WitnessContents, found: _Found) -> bool:
-        """Return whether the file must be rewritten: it is incomplete, or the database has changes without it."""
-        behind = (left.database_id, left.seq) != (found.identity.database_id, found.seq)
-        return behind or left.torn or left.unreadable > 0 or found.gone_back is not None
 
     async def _look(self) -> None:
         """Read the unconfirmed restores, and refuse new payments if they require it."""
@@ -211,8 +202,13 @@ class RestoreGuard:
             self._file.add(witness.seq_line(self._seq))
 
 
-def _compare(unit: WriteTransaction, left: WitnessContents, at: datetime) -> _Found:
-    """Return whether the database has gone back in time; if so, record the forgotten payments under a new identity."""
+def _compare(
+    unit: WriteTransaction, left: WitnessContents, at: datetime
+) -> tuple[DatabaseIdentity, int, GoneBack | None, bool]:
+    """Return the identity that counts, the last number, a step back in time, and whether there was a witness before.
+
+    If the database has gone back in time, record the forgotten payments under a new identity.
+    """
     db = unit.db
     known, seq = database_id.all_of(db), database_id.last_seq(db)
     unknown = not_in(db, left.started)
@@ -232,7 +228,7 @@ def _compare(unit: WriteTransaction, left: WitnessContents, at: datetime) -> _Fo
     witnessed = marks.newest(db, marks.WITNESSED) is not None
     if not witnessed:
         marks.add(db, iso(at), marks.WITNESSED, None)
-    return _Found(known[-1], database_id.last_seq(db), gone_back, witnessed)
+    return known[-1], database_id.last_seq(db), gone_back, witnessed
 
 
 def not_in(db: sqlite3.Connection, started: Mapping[str, StartedPayment]) -> dict[str, StartedPayment]:
@@ -257,7 +253,7 @@ def _write(db: sqlite3.Connection, path: Path) -> None:
         file.writelines(witness.whole(database_id.present(db).database_id, database_id.last_seq(db), newest))
 
 
-def taken_over(db: sqlite3.Connection) -> list[UnknownTransaction]:
+def taken_over(db: sqlite3.Connection) -> list[UnknownPayment]:
     """Return the payments recorded from only an id since the last confirmation, the oldest first."""
     from posd.upkeep.takeover import REASON  # as in `_compare`
 
@@ -269,8 +265,7 @@ def taken_over(db: sqlite3.Connection) -> list[UnknownTransaction]:
     first = _first_unseen(db)
     rows = db.execute(query, (first, REASON)) if first is not None else ()
     return [
-        UnknownTransaction(identity, terminal, at, Phase(phase), result)
-        for identity, terminal, at, phase, result in rows
+        UnknownPayment(identity, terminal, at, Phase(phase), result) for identity, terminal, at, phase, result in rows
     ]
 
 

@@ -279,7 +279,7 @@ class _Run:
         """Return the free space, and empty the log, so that removed data is in no file."""
         self._of.progress = ("returning the space", 0)
         if await self._store.read(connection.can_shrink):
-            left = await self._store.read(backup.free_pages)
+            left = await self._store.read(_free_pages)
             while left:
                 began = monotonic()
                 cuts = (self._store.write(_cut) for _ in range(CUTS_A_COMMIT))
@@ -311,4 +311,12 @@ def _each(
 
 
 def _cut(unit: WriteTransaction) -> int:
-    return backup.give_back(unit, PAGES_A_FUNCTION)
+    """Cut off free pages; return the number of those left."""
+    unit.moved_pages = True
+    unit.db.execute(f"PRAGMA incremental_vacuum({PAGES_A_FUNCTION})").fetchall()
+    return _free_pages(unit.db)
+
+
+def _free_pages(db: sqlite3.Connection) -> int:
+    count: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    return count

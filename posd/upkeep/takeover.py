@@ -40,7 +40,7 @@ from posd.storage.connection import connect_reader
 from posd.storage.errors import StoreError
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
-from posd.upkeep.merge import EVENTS, UNREADABLE, AppendResult, MergedKind, Row
+from posd.upkeep.merge import EVENTS, UNREADABLE, MergedKind, Numbers, Row
 
 #: Most lines of a list: weeks of a busy lane. posd queries the terminals for each payment.
 MOST_LINES = 10_000
@@ -189,9 +189,10 @@ def take_over(
         first_seq = database_id.last_seq(db) + 1
         for kind in (merge.PAYMENTS, merge.PRINT_JOBS):
             merge.keep_removed(db, kind)
-        payments = _Payments(db, reader, now, sound).run(ids)
+        payments, prints = _Payments(db, reader, now, sound), _PrintJobs(db, reader, now, sound)
+        payments.run(ids)
         merge.copy_the_rest(db)
-        prints = _PrintJobs(db, reader, now, sound).run(print_ids)
+        prints.run(print_ids)
         return TakeoverResult(payments.count, payments.by_id, prints.count, prints.by_id, first_seq)
 
 
@@ -217,22 +218,19 @@ def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], n
         record(unit, found, TakenOver(reason), now, CallsInFlight())
 
 
-class _Done(msgspec.Struct, frozen=True):
-    """Result for one kind: ids with a row, their number, and the number of records with only an id."""
-
-    ids: list[str]
-    count: int
-    by_id: int
-
-
 @dataclass(eq=False, slots=True)
 class _TakeOver(ABC, Generic[Stored, Derived]):
-    """Transfer of one kind. `old` is for functions without an attached database."""
+    """Transfer of one kind. `old` is for functions without an attached database.
+
+    `count` and `by_id`: number of transferred records, and of those of only an id, after `run`.
+    """
 
     db: sqlite3.Connection
     old: sqlite3.Connection
     now: datetime
     sound: bool
+    count: int = 0
+    by_id: int = 0
 
     kind: ClassVar[MergedKind]
 
@@ -240,8 +238,8 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
     def unit(self) -> WriteTransaction:
         return WriteTransaction(self.db)
 
-    def run(self, ids: Collection[str]) -> _Done:
-        """Copy the rows and named ids of `old`, and these ids without a row in it."""
+    def run(self, ids: Collection[str]) -> Sequence[str]:
+        """Copy what `old` has or names, and these ids without a row in it; return the ids with a row."""
         newer = merge.newer(self.db, self.kind)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self.sound:
@@ -253,7 +251,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
         known = {identity for identity in newer if self._place(identity) is not None}
 
-        told = merge.append(self.db, self.kind.changes, (*newer, *doubtful)).grown
+        told = merge.append(self.db, self.kind.changes, (*newer, *doubtful))[1]
         copied = [identity for identity in newer if not self.stands(identity)]
         for identity in copied:
             self.copy(identity)
@@ -262,12 +260,12 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
             self._insert_by_id(identity, histories.get(identity, []))
         appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
         for identity in copied:
-            self.link(identity, appended)
+            self.link(identity, {table: numbers for table, (numbers, _) in appended.items()})
         incomplete_up_to = self.kind.last_incomplete_rowid(self.old)
         for identity, place in newer.items():
             if place <= incomplete_up_to or not (self.sound or self._follows(identity)):
                 merge.number_below(self.db, self.kind, identity)
-        grown = {identity for item in appended.values() for identity in item.grown}
+        grown = {identity for _, ids_with_more in appended.values() for identity in ids_with_more}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
         for identity in sorted(known & grown):
             # Each file may have a part of the record. For a transferred row, the replaced file may have only the rest.
@@ -278,7 +276,8 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.note(self._stored(identity))
-        return _Done(list(newer), len(newer) + len(derived | missing), len(missing - derived))
+        self.count, self.by_id = len(newer) + len(derived | missing), len(missing - derived)
+        return list(newer)
 
     def _readable(self, identity: str) -> bool:
         try:
@@ -335,8 +334,8 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         """Return whether the row here stays. The record of `old` is added in any case."""
         return merge.stands(self.db, self.kind, identity)
 
-    def link(self, identity: str, appended: Mapping[str, AppendResult]) -> None:
-        """Set the references of a copied row to their new numbers."""
+    def link(self, identity: str, numbers: Mapping[str, Numbers]) -> None:
+        """Set the references of a copied row to their new numbers; `numbers`: by table."""
 
     @abstractmethod
     def copy(self, identity: str) -> None:
@@ -366,10 +365,10 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     kind = merge.PAYMENTS
 
-    def run(self, ids: Collection[str]) -> _Done:
-        done = super().run(ids)
-        merge.take_leases(self.db, list(self._holding(done.ids)), sound=self.sound)
-        return done
+    def run(self, ids: Collection[str]) -> Sequence[str]:
+        copied = super().run(ids)
+        merge.take_leases(self.db, list(self._holding(copied)), sound=self.sound)
+        return copied
 
     def stands(self, identity: str) -> bool:
         return merge.has_more_of_request(self.db, identity) or super().stands(identity)
@@ -377,8 +376,8 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     def copy(self, identity: str) -> None:
         merge.copy_payment(self.db, identity)
 
-    def link(self, identity: str, appended: Mapping[str, AppendResult]) -> None:
-        merge.set_final(self.db, identity, appended[EVENTS.table].numbers)
+    def link(self, identity: str, numbers: Mapping[str, Numbers]) -> None:
+        merge.set_final(self.db, identity, numbers[EVENTS.table])
 
     def derive(self, stored: Transaction) -> reprocess.Derived:
         return reprocess.derive(self.db, stored)

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,10 +19,11 @@ from posd.printing.entries import Called
 from posd.printing.model import FINALS, NOT_ACCEPTED
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import database_files
-from posd.storage.backup import OPERATIONS_AT_A_TIME, unpacked
-from posd.storage.connection import KEY_TABLE, connect_reader, is_damage, schema_version
+from posd.storage import database_files, integrity
+from posd.storage.backup import unpacked
+from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, schema_version
 from posd.storage.errors import StoreError
+from posd.storage.integrity import OPERATIONS_AT_A_TIME, FileFault
 from posd.upkeep.merge import (
     EVENTS,
     JOURNAL,
@@ -36,8 +38,6 @@ from posd.upkeep.merge import (
 
 #: Most listed findings of one kind; the rest is counted.
 MAX_SHOWN = 20
-#: Most faults that SQLite lists for one file.
-MAX_FAULTS = 100
 #: Transactions between two reports of the progress.
 CHUNK = 500
 
@@ -141,8 +141,8 @@ def verify(path: Path, look: Look) -> VerifyReport:
 
 
 def _schema(db: sqlite3.Connection, path: Path) -> int:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'transactions'").fetchone()[0]:
+    version, _ = identify(db)
+    if not version:
         raise NothingToVerify(f"{path} is no database of posd")
     if version > schema_version():
         raise NothingToVerify(
@@ -156,13 +156,16 @@ class _Check:
         self._db = db
         self._path = path
         self._look = look
-        self._backup = bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone())
+        self._backup = identify(db)[1]
         self._findings: list[DatabaseFinding] = []
         self._counts: dict[str, int] = {}
 
     def run(self, schema: int) -> VerifyReport:
         self._look("checking the file", 0, 0)
-        parts = {"the file": self._pages, "references": self._references, "the key": self._key}
+        parts: dict[str, Callable[[], None]] = {
+            name: partial(self._whole_file, test) for name, test in integrity.TESTS.items()
+        }
+        parts["the key"] = self._key
         if schema == schema_version():
             parts |= {
                 "payments": self._payments,
@@ -203,14 +206,9 @@ class _Check:
             return 0
         return count
 
-    def _pages(self) -> None:
-        for (fault,) in self._db.execute(f"PRAGMA integrity_check({MAX_FAULTS})"):
-            if fault != "ok":
-                self._found("damaged", self._path.name, fault.replace("\n", "; "))
-
-    def _references(self) -> None:
-        for table, rowid, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
-            self._found("dangling", f"{table} {rowid}", f"there is no such row in {parent}")
+    def _whole_file(self, test: Callable[[sqlite3.Connection], Iterator[FileFault]]) -> None:
+        for kind, subject, fault in test(self._db):
+            self._found(kind, subject or self._path.name, fault)
 
     def _payments(self) -> None:
         self._each("checking payments", PAYMENTS, _payment_faults)
@@ -226,8 +224,6 @@ class _Check:
 
     def _events(self) -> None:
         self._rows("checking events", EVENTS, "event")
-        for seq, identity in self._db.execute("SELECT seq, client_transaction_id FROM lost_events"):
-            self._found("dangling", f"events {seq}", f"there is no payment {identity} that names it")
 
     def _journal(self) -> None:
         self._rows("checking the journal", JOURNAL, "journal entry")

@@ -14,7 +14,7 @@ from typing import Literal
 import httpx2
 
 from posd.records.callback_urls import make_key
-from posd.storage import backup
+from posd.storage import backup, integrity
 from tests.crash import wires
 from tests.crash.printing import prints
 from tests.crash.wires import Wire, events_are, start_is
@@ -191,7 +191,7 @@ async def is_backed_up_again(world: World) -> None:
     kept = sorted(path.name for path in directory.iterdir())
     assert kept == [newest.name], f"kept is {kept}, and not {newest.name} alone"
     with backup.unpacked(newest) as plain:
-        count = backup.check(plain)
+        count = integrity.check(plain)
     assert count == 1, f"the backup has {count} payments"
 
 

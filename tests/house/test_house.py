@@ -32,7 +32,6 @@ MAY = {
     "posd.base.clocks": "the clocks themselves",
     "posd.daemon.reload": "the service manager compares it with the machine's clock",
     "posd.daemon.surroundings": "the real things",
-    "posd.storage.open_files": "it is compared with the time of a folder, which is the kernel's",
     "posd.terminals.interfaces": "the network itself",
     "posd.tls.authority": "the command line's alone",
     "posd.tls.check": "the network itself",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import backup
+from posd.storage import backup, integrity
 from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, NotABackup, Written
 from posd.storage.connection import PAGE_BYTES, open_database
 from posd.storage.errors import StorageUnavailable
@@ -96,7 +96,7 @@ def test_the_one_before_is_replaced_once_the_new_one_is_whole(
         raise sqlite3.DatabaseError("not sound")
 
     with monkeypatch.context() as patch:
-        patch.setattr(backup, "check", not_sound)
+        patch.setattr(integrity, "check", not_sound)
         with pytest.raises(StorageUnavailable):
             write(database, tmp_path / "b.db")
     assert (tmp_path / "b.db").read_bytes() == before
@@ -124,7 +124,7 @@ def test_told_to_stop_while_the_copy_is_checked_it_stops(
         asked.append(1)
         return len(asked) > 2
 
-    monkeypatch.setattr(backup, "OPERATIONS_AT_A_TIME", 100)
+    monkeypatch.setattr(integrity, "OPERATIONS_AT_A_TIME", 100)
     with pytest.raises(BackupStopped):
         backup.write(database, tmp_path / "b.db", KEYS, AT, stop)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}

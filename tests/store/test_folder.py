@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage.open_files import watch_folder
+from posd.storage.database_files import watch_folder
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "a file comes": lambda folder: (folder / "new").write_bytes(b""),

@@ -91,8 +91,7 @@ def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
         yield shop.tell("certificate.chain", "chain")
     else:
         yield shop.tell("certificate.another_ca", "chain", remedy=_renewal(shop))
-    remedies = {"valid": "", "next_ca": "", "future": "set_clock_of_ca", "expired": "new_ca"}
-    remedy = remedies.get(code, "following_ca")
+    remedy = {"valid": "", "next_ca": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
     given = {"remedy": remedy, "from_day": times.day(ca.next_ca_from), **_dates(ca, "CA")}
     yield shop.tell(f"certificate.{code}", made.ca_certificate, **given)
 

@@ -4,8 +4,6 @@ import asyncio
 import time
 from typing import Any
 
-import httpx2
-
 from tests.chaos.ledgers import Tail
 from tests.chaos.street import Away, Street, TerminalProcess
 
@@ -53,7 +51,7 @@ class Person:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self._look(await self._street.list("open=true&"))
-            except (httpx2.TransportError, Away):
+            except (OSError, Away):
                 continue  # the daemon is away
 
     async def _look(self, found: list[dict[str, Any]]) -> None:

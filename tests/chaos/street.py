@@ -12,8 +12,9 @@ from posd.tls import issue
 from tests.chaos.plan import Plan
 from tests.chaos.processes import Happenings, Line, Process
 from tests.support.certificates import issued
-from tests.support.daemon import Daemon, Reply
+from tests.support.daemon import Daemon
 from tests.support.proxy import Lan, Proxy
+from tests.support.streams import Reply
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.

@@ -13,16 +13,15 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import httpx2
-
 from posd.simulator import Simulator
 from tests.crash import printing
 from tests.crash.printing import Job
 from tests.crash.relay import Relay
 from tests.support import forks
-from tests.support.daemon import Daemon, Reply
+from tests.support.daemon import Daemon
 from tests.support.leftovers import OWNER, owner
 from tests.support.shop import AMOUNT
+from tests.support.streams import Reply
 
 if TYPE_CHECKING:
     from tests.crash.scenarios import Scenario
@@ -181,7 +180,7 @@ class World:
             gone = self._gone
             try:
                 return await self.daemon.call(method, path, body, socket=self.daemon.admin_socket if admin else None)
-            except httpx2.TransportError:
+            except OSError:
                 await gone.wait()
 
     # What the till does

@@ -14,12 +14,13 @@ from posd.base.times import iso, parse_iso
 from tests.e2e.test_backup import approve
 from tests.e2e.test_certificates import shown
 from tests.support.certificates import LATER
-from tests.support.daemon import Daemon, Reply, running
+from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.faketime import FakeTime
 from tests.support.https import deliver
 from tests.support.needs import needs
 from tests.support.shop import AMOUNT, Payment, Shop, open_shop
+from tests.support.streams import Reply
 from tests.support.tables import there
 from tests.support.terminal import scripted_terminal
 
@@ -53,8 +54,7 @@ async def health(posd: Daemon) -> Any:
 
 
 async def metric(posd: Daemon) -> str:
-    reply = await posd.call("GET", "/../metrics")
-    (line,) = (line for line in reply.body.decode().splitlines() if line.startswith("posd_clock_unsure "))
+    (line,) = (line for line in (await posd.metrics()).splitlines() if line.startswith("posd_clock_unsure "))
     return line.split()[1]
 
 

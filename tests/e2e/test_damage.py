@@ -10,11 +10,9 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import pytest
 
 from tests.e2e.conftest import some
-from tests.support.daemon import NO_TLS
 from tests.support.events import APPROVED, body, event
 from tests.support.prints import SILENT, Printer
 from tests.support.shop import Payment, Shop, knowing
@@ -222,10 +220,7 @@ BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
 
 async def count(shop: Shop, kind: str) -> int:
     """Return how many of a kind the listener has turned away."""
-    transport = httpx2.AsyncHTTPTransport(uds=str(shop.daemon.till_socket), verify=NO_TLS)
-    async with httpx2.AsyncClient(transport=transport) as client:
-        figures = (await client.get("http://posd/metrics")).text
-    found = re.search(rf'^posd_listener_noise_total{{kind="{kind}"}} (\d+)', figures, re.MULTILINE)
+    found = re.search(rf'^posd_listener_noise_total{{kind="{kind}"}} (\d+)', await shop.daemon.metrics(), re.MULTILINE)
     return int(found[1]) if found else 0
 
 

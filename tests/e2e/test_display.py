@@ -86,7 +86,7 @@ async def test_every_document_of_a_payment_says_what_to_show(shop: Shop) -> None
 async def test_the_language_that_a_call_asks_for(shop: Shop, asked: str, language: str) -> None:
     payment = await shop.started()
     text = {"en": "Present the card", "es": "Presente la tarjeta"}[language]
-    headers: Any = {"accept-language": asked.encode("latin-1")}
+    headers = asking(asked)
     for path in ("", "/outcome?timeout=0"):
         assert await shown(payment, path, headers) == ({"code": "present_card", "text": text}, language)
     listed = await shop.daemon.call("GET", f"/transactions?terminal={payment.serial}", headers=headers)

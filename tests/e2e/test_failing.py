@@ -64,7 +64,7 @@ async def test_a_socket_that_clients_do_not_find(
                 health = (await posd.call("GET", "/health", socket=other)).json
             check = health["checks"]["local_api"]
             assert (health["status"], check["status"], str(path) in check["detail"]) == (status, status, True)
-            found = read((await posd.call("GET", "http://posd/metrics", socket=other)).body.decode())
+            found = read(await posd.metrics(other))
             assert value(found, "posd_health", check="local_api") == ("ok", "degraded", "failing").index(status)
             put_back(path)
             assert (await posd.call("GET", "/health", socket=other)).json["checks"]["local_api"]["status"] == "ok"

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from posd.api import webhooks
-from posd.httpd import bodies, server
+from posd.httpd import bodies, connection, server
 from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate
 from tests.bench.processes import resident_bytes
 from tests.support import events
@@ -31,7 +31,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time-outs that are constants of the code."""
     monkeypatch.setattr(webhooks, "BODY_SECONDS", SHORT)
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
-    monkeypatch.setattr(server, "TLS_HANDSHAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "TLS_HANDSHAKE_SECONDS", SHORT)
 
 
 @pytest.fixture

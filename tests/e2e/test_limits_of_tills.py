@@ -25,8 +25,8 @@ MOST = CONNECTIONS_OF_PROCESS.value
 
 async def metric(posd: Daemon, name: str) -> int:
     """Return how often a limit was reached."""
-    reply = await posd.call("GET", "/../metrics", socket=posd.admin_socket)
-    found = re.search(rf'^posd_limit_reached_total{{limit="{name}"}} (\d+)$', reply.body.decode(), re.MULTILINE)
+    text = await posd.metrics(posd.admin_socket)
+    found = re.search(rf'^posd_limit_reached_total{{limit="{name}"}} (\d+)$', text, re.MULTILINE)
     assert found is not None, name
     return int(found[1])
 

@@ -148,7 +148,7 @@ async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal
 async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, terminal: ScriptedTerminal) -> None:
     async def shown() -> tuple[dict[str, str], bool]:
         health = (await posd.call("GET", "/health")).json["checks"]["configuration"]
-        metrics = (await posd.call("GET", "/../metrics")).body.decode()
+        metrics = await posd.metrics()
         return health, "\nposd_config_refused 1\n" in metrics
 
     assert (await shown())[0]["status"] == "ok"

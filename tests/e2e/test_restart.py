@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-import httpx2
 import pytest
 import pytest_asyncio
 
@@ -58,7 +57,7 @@ async def counter() -> AsyncIterator[Shop]:
 async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
     """Wait for the outcome as a till does that is cut off: it asks again when posd is there again."""
     path = f"/transactions/{identity}/outcome"
-    with suppress(httpx2.TransportError):
+    with suppress(OSError):
         return (await posd.call("GET", path)).json
     await again.wait()
     return (await posd.call("GET", path)).json

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_backup import approve, back_up, posd_command
-from tests.support.daemon import Daemon, Reply
+from tests.support.daemon import Daemon
 from tests.support.shop import Payment, Shop
+from tests.support.streams import Reply
 
 UTC = ("--timezone", "UTC")
 PAID = Decimal("11.20")

@@ -25,12 +25,13 @@ from posd.cli.explain.catalogue import events
 from posd.cli.operate.database import MARGIN
 from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.test_metrics import scrape
-from tests.support.daemon import Daemon, Reply, running
+from tests.support.daemon import Daemon, running
 from tests.support.events import event
 from tests.support.exposition import read
 from tests.support.https import deliver
 from tests.support.shop import AMOUNT, QUIET, acknowledging, answering, entry, hanging_up
 from tests.support.strange import ALL, FORGED, assert_csv, assert_html, assert_lines, assert_screen
+from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
 from tests.terminals.announcing import DISCOVERY, service
 

@@ -20,7 +20,7 @@ from posd.base.redaction import REDACTED
 from tests.cli.processes import posd as command
 from tests.cli.test_support import members
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import NO_TLS, Daemon
+from tests.support.daemon import Daemon
 from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.secrets import ECHOES, undone
@@ -170,7 +170,7 @@ async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
     assert all(known.values())
     described = (await posd.call("GET", "/openapi.json")).json
     answers = {}
-    transport = httpx2.AsyncHTTPTransport(uds=str(socket), verify=NO_TLS)
+    transport = httpx2.AsyncHTTPTransport(uds=str(socket), verify=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://posd", timeout=90) as client:
         for path, methods in described["paths"].items():
             if "get" not in methods:

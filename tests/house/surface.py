@@ -18,9 +18,10 @@ from uuid import UUID
 
 from posd.cli.main import main
 from tests.support import shop
-from tests.support.daemon import Daemon, Reply, running
+from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
+from tests.support.streams import Reply
 from tests.support.terminal import ScriptedTerminal, http, nowhere, scripted_terminal, taking_abort
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}

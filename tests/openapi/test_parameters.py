@@ -49,9 +49,9 @@ async def test_the_query_parameters_that_the_daemon_takes_are_described_and_no_o
     """It names them where it refuses another."""
     taken = {}
     for route in routes.ALL:
-        url = f"http://posd{route.path.format_map(PATH)}?nowhere=x"
+        path, body = f"{route.path.format_map(PATH)}?nowhere=x", {} if route.method != "GET" else None
         socket = daemon.admin_socket if route.admin else daemon.till_socket
-        reply = await daemon.call(route.method, url, {} if route.method != "GET" else None, socket=socket)
+        reply = await daemon.call(route.method, path, body, base="", socket=socket)
         assert [item["path"] for item in reply.json["errors"]] == ["nowhere"], route.name
         taken[route.name] = set(reply.json["detail"].rpartition(": ")[2].split(", "))
 

@@ -19,10 +19,9 @@ from posd.api import routes
 from posd.api.openapi import Examples
 from posd.calls.parameters import Route
 from tests.openapi.texts import fits
-from tests.support.daemon import Reply
 from tests.support.described import described
 from tests.support.shop import Shop, open_shop
-from tests.support.streams import collect, stream
+from tests.support.streams import Reply, collect, stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

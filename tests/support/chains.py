@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tests.support.daemon import Reply
 from tests.support.events import event
 from tests.support.shop import AMOUNT, Payment, Shop
+from tests.support.streams import Reply
 from tests.support.terminal import Request, http
 from tests.support.webhooks import disk
 

@@ -5,16 +5,12 @@ import fcntl
 import json
 import os
 import signal
-import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
-
-import httpx2
 
 from posd.tls import issue
 from tests.support import forks
@@ -22,32 +18,18 @@ from tests.support.described import described
 from tests.support.faketime import remove_shared_memory
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
+from tests.support.streams import Reply, ask, stream
 
 #: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
 ANY_PORT = "127.0.0.1:0"
 
-#: No TLS is spoken on a Unix socket; to make a context for each call takes longer than the call.
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
 #: Longest that a daemon may take to say that it started, in seconds; it takes about half a second.
 START_SECONDS = 60.0
-
+#: Longest that a call may take, in seconds.
+CALL_SECONDS = 90.0
 
 #: What no line of a log may be.
 FAULTS = ("posd.internal_error", "not json", "not printable")
-
-
-@dataclass
-class Reply:
-    """An answer of the local API; `json` has exact decimals."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body, parse_float=Decimal)
 
 
 @dataclass
@@ -197,20 +179,33 @@ class Daemon:
         return code, "\n".join(line.get("error") or line.get("text") or "" for line in self.lines)
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, socket: Path | None = None, headers: Any = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        base: str = "/v1",
+        socket: Path | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Call the local API (`path` below /v1); a body that is not bytes is sent as JSON.
+        """Call the local API (`path` below `base`); a body that is not bytes is sent as JSON.
 
         Raise AssertionError where the answer is not as the description of the API has it.
         """
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        transport = httpx2.AsyncHTTPTransport(uds=str(socket or self.till_socket), verify=NO_TLS)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client:
-            sent = {"content-type": "application/json", **(headers or {})} if content is not None else headers
-            response = await client.request(method, path, content=content, headers=sent)
-        media = response.headers.get("content-type", "")
-        described().hold(method, f"/v1{path}", response.status_code, media, response.content)
-        return Reply(response.status_code, response.headers, response.content)
+        sent = ({"content-type": "application/json"} if content is not None else {}) | (headers or {})
+        fields = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        connection = await ask(socket or self.till_socket, path, fields, base=base, method=method, content=content)
+        try:
+            reply = await connection.answer(CALL_SECONDS)
+        finally:
+            connection.hang_up()
+        described().hold(method, f"{base}{path}", reply.status, reply.headers.get("content-type", ""), reply.body)
+        return reply
+
+    async def metrics(self, socket: Path | None = None) -> str:
+        """Return its metrics, as a socket serves them."""
+        return (await self.call("GET", "/metrics", base="", socket=socket)).body.decode()
 
     async def transaction(self, identity: str) -> Any:
         """Return a transaction as the local API shows it."""
@@ -233,13 +228,9 @@ class Daemon:
     async def changes(self) -> AsyncIterator[Any]:
         """Yield once at the beginning, and then at each change of anything (the feed as a stream)."""
         yield None
-        transport = httpx2.AsyncHTTPTransport(uds=str(self.till_socket), verify=NO_TLS)
-        async with (
-            httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client,
-            client.stream("GET", "/feed", headers={"accept": "text/event-stream"}) as response,
-        ):
-            async for line in response.aiter_lines():
-                if line.startswith("data:") and "seq" in (document := json.loads(line[5:])):  # else how it ends
+        async with stream(self.till_socket, "/feed") as messages:
+            async for message in messages:
+                if "seq" in (document := json.loads(message.data)):  # else how it ends
                     yield document
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema_rs import Draft202012, Draft202012Validator, Registry
 
 from posd.api.openapi import document
 
@@ -17,15 +17,19 @@ Schema = dict[str, Any]
 
 #: Where the description says that there may be more words one day.
 OPEN_WORDS = "x-extensible-enum"
+#: What a reference within the description begins with here.
+BASE = "urn:posd"
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema that takes nothing but what it names: no further fields, no further words."""
+    """Return a schema that takes nothing but what it names, no further fields, no further words; it refers to BASE."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     found = {("enum" if name == OPEN_WORDS else name): strict(value) for name, value in schema.items()}
+    if isinstance(found.get("$ref"), str):
+        found["$ref"] = f"{BASE}{found['$ref']}"
     if found.get("type") == "object" and "properties" in found:
         found.setdefault("additionalProperties", False)
     if "enum" in found and isinstance(found.get("type"), list):
@@ -38,7 +42,8 @@ class Described:
 
     def __init__(self, document: Schema) -> None:
         self.document = document
-        self._components = strict(document["components"])
+        components = {"components": strict(document["components"])}
+        self._registry = Registry([(BASE, components)], draft=Draft202012)
         self._paths = [
             (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), methods) for path, methods in document["paths"].items()
         ]
@@ -58,9 +63,8 @@ class Described:
 
     def errors(self, schema: Schema, value: Any) -> list[str]:
         """Return what is wrong with a value, looked at strictly."""
-        whole = strict(schema) | {"components": self._components}
-        validator = Draft202012Validator(whole, format_checker=FormatChecker())
-        return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
+        validator = Draft202012Validator(strict(schema), registry=self._registry, validate_formats=True)
+        return [f"{error.instance_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
 
     def hold(self, method: str, path: str, status: int, media: str, body: bytes) -> None:
         """Hold an answer against the description. Raise AssertionError.

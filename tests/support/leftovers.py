@@ -28,6 +28,8 @@ ENDING_SECONDS = 5.0
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
 
 
+_DESCRIPTORS = "/proc/self/fd"
+
 #: Whose the processes are that are started here. It is not the environment alone that says so: a task that a shared
 #: fixture has begun goes on while a test runs, and starts processes of the fixture.
 _owner: ContextVar[str] = ContextVar("owner", default="")
@@ -140,13 +142,17 @@ class Held:
     def __init__(self) -> None:
         self._before: set[str] = set()
         self._first_seen: dict[str, str] = {}
+        self._numbers: list[object] = []
 
     def begin(self) -> None:
         """What is there now is of no test."""
         self._before = _held()
 
     def look(self, test: str) -> None:
-        """Note what is new after this test, to name it if it stays."""
+        """Note what is new after this test, to name it if it stays; nothing is where all have the numbers of before."""
+        before, self._numbers = self._numbers, _numbers()
+        if before == self._numbers:
+            return
         for item in _held() - self._before:
             self._first_seen.setdefault(item, test)
 
@@ -177,12 +183,17 @@ def _name(thread: threading.Thread) -> str:
     return f"thread {thread.name} ({thread.ident})"
 
 
+def _numbers() -> list[object]:
+    """Return what tells soon that threads, files or descriptors have come: to name these takes milliseconds."""
+    return [{thread.ident for thread in threading.enumerate()}, *map(os.listdir, (tempfile.gettempdir(), _DESCRIPTORS))]
+
+
 def _held() -> set[str]:
     threads = {_name(thread) for thread in threading.enumerate() if not thread.daemon}
     files = {f"file {path}" for path in Path(tempfile.gettempdir()).iterdir()}
     ours = forks.descriptors() | ports.descriptors()
     descriptors = set()
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in Path(_DESCRIPTORS).iterdir():
         with suppress(OSError):  # the one by which the directory is listed
             target = str(entry.readlink())
             if not target.startswith("/dev/") and int(entry.name) not in ours:

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 from posd.base import ids
 from posd.base.ids import Channel
-from tests.support.daemon import Daemon, Reply, running
+from tests.support.daemon import Daemon, running
 from tests.support.shop import PATIENCE_SECONDS
+from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print
 from tests.support.webhooks import Answer, deliver, disk, key_file
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.support.daemon import Daemon, Reply, running
+from tests.support.daemon import Daemon, running
 from tests.support.events import body
 from tests.support.https import deliver
+from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
 
 #: Terminals of a shop; each test takes fresh ones.

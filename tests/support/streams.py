@@ -1,16 +1,32 @@
-"""Waiting on the local API at the level of connections: many of them, hung up at will, and event streams."""
+"""The local API at the level of connections: one for each call, hung up at will, and event streams."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 #: Longest that anything of this may take, in seconds.
 PATIENCE_SECONDS = 30.0
+#: What stays as it is in a path and its query.
+IN_PATH = "!$&'()*+,;=:/?@%[]~"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer; header names are in lower case, `json` has exact decimals."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body, parse_float=Decimal)
 
 
 @dataclass
@@ -19,25 +35,41 @@ class Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    #: Whether the answer has a body.
+    body: bool = True
 
     async def reply(self) -> tuple[int, Any]:
         """Wait for the answer: status and JSON."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            head = await self.reader.readuntil(b"\r\n\r\n")
-            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            content = await self.reader.readexactly(int(length.split(b":")[1]))
-        return int(head.split(b" ", 2)[1]), json.loads(content, parse_float=Decimal)
+        answer = await self.answer()
+        return answer.status, answer.json
+
+    async def answer(self, seconds: float = PATIENCE_SECONDS) -> Reply:
+        """Wait for the whole answer. Raise OSError where none comes."""
+        try:
+            async with asyncio.timeout(seconds):
+                line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+                pairs = (field.partition(":") for field in fields if field)
+                headers = {name.lower(): value.strip() for name, _, value in pairs}
+                length = int(headers["content-length"]) if self.body else 0
+                body = await self.reader.readexactly(length)
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionResetError(f"no whole answer came: {error.partial!r}") from error
+        return Reply(int(line.split(" ", 2)[1]), headers, body)
 
     def hang_up(self) -> None:
         """Close without a word."""
         self.writer.transport.abort()
 
 
-async def ask(socket: Path, path: str, headers: str = "") -> Connection:
-    """Send a GET on a new connection, and do not wait for the answer."""
+async def ask(
+    socket: Path, path: str, headers: str = "", *, base: str = "/v1", method: str = "GET", content: bytes | None = None
+) -> Connection:
+    """Send a request for what is below `base` on a new connection, and do not wait for the answer."""
     reader, writer = await asyncio.open_unix_connection(str(socket))
-    writer.write(f"GET /v1{path} HTTP/1.1\r\nhost: posd\r\n{headers}\r\n".encode())
-    return Connection(reader, writer)
+    length = "" if content is None else f"content-length: {len(content)}\r\n"
+    head = f"{method} {base}{quote(path, IN_PATH)} HTTP/1.1\r\nhost: posd\r\n{headers}{length}\r\n"
+    writer.write(head.encode("latin-1") + (content or b""))
+    return Connection(reader, writer, method != "HEAD")
 
 
 @dataclass

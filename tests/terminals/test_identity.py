@@ -14,10 +14,11 @@ import trustme
 from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
-from tests.support.daemon import Daemon, Reply, running
+from tests.support.daemon import Daemon, running
 from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.shop import AMOUNT, acknowledging
+from tests.support.streams import Reply
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 from tests.support.webhooks import attention
 from tests.terminals import announcing
@@ -294,7 +295,7 @@ async def test_of_two_that_are_there_before_the_first_payment_none_is_chosen(
         await until(posd, serial, reachable=False)
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
         assert other.requests == []
-        text = (await posd.call("GET", "/../metrics")).body.decode()
+        text = await posd.metrics()
         assert f'posd_terminal_identity_conflict{{terminal="{serial}"}} 1' in text
 
 

@@ -49,8 +49,8 @@ MAX_SOCKET_PATH_BYTES = 107
 #: Folder for the directory if the usual one has too long a path for sockets.
 SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
 
-#: posd's default waits in seconds, by section. A quick sandbox divides them like the terminal's, so that late or
-#: missing events have their default effect.
+#: posd's default waits in seconds, by section. A fast sandbox divides them by the terminal's speed, so that late or
+#: missing events have their usual effect.
 WAITS: Mapping[str, Mapping[str, float]] = {
     "reconcile": {
         "first_event_grace_seconds": 10,
@@ -61,9 +61,9 @@ WAITS: Mapping[str, Mapping[str, float]] = {
     "print": {"poll_first_seconds": 2, "poll_max_seconds": 30, "stuck_seconds": 300},
     "terminal_defaults": {"reply_timeout_seconds": 20},
 }
-#: Least wait in seconds: the machine and its network do not run faster.
+#: Least wait in seconds, because the machine and its network do not run faster.
 LEAST_WAIT_SECONDS = 1.0
-#: With posd's own waits: by then a receipt of the demo is printed and reported.
+#: Seconds with posd's own waits, within which a receipt of the demo is printed and reported.
 POLL_FIRST_SECONDS = 10
 
 CONFIG = """\
@@ -103,11 +103,11 @@ T = TypeVar("T")
 
 
 class SandboxFailed(Exception):
-    """Failure of the sandbox, or an impossible action; the message has the reason."""
+    """Failure of the sandbox, or an impossible action. The message has the reason."""
 
 
 class OutputSignal:
-    """Notice to waiting threads that a process has output, or has ended."""
+    """Notice to waiting threads that a process has written output, or has ended."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -137,7 +137,7 @@ class OutputSignal:
 
 
 class Program:
-    """A command of posd as a process. A file has its output, and `lines` its JSON lines."""
+    """A command of posd as a process. Its output goes to a file, and its JSON lines to `lines`."""
 
     def __init__(self, name: str, arguments: list[str], log_path: Path, news: OutputSignal) -> None:
         self.name = name
@@ -145,8 +145,8 @@ class Program:
         self.lines: list[dict[str, Any]] = []
         self._news = news
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
-        # -P: no file of the current directory, which may be a till's, replaces posd. A session of its own: Ctrl-C
-        # reaches only the caller, which then stops its processes in order.
+        # -P: no file of the current directory, which may be a till's, replaces posd. It has a session of its own, so
+        # Ctrl-C reaches only the caller, which then stops its processes in order.
         self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", *arguments],
             stdin=subprocess.DEVNULL,
@@ -231,7 +231,7 @@ class SimulatedTerminal:
         return state
 
     def ledger(self, kind: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """Return the true events, oldest first: all of them, or those of that kind with these fields."""
+        """Return the ledger's entries, oldest first: all, or those of a kind with these fields."""
         wanted = ({} if kind is None else {"kind": kind}) | fields
         return [entry for entry in self._call("GET", "/ledger") if wanted.items() <= entry.items()]
 
@@ -268,9 +268,9 @@ class SimulatedTerminal:
 class Sandbox:
     """The daemon and a simulated terminal, as a context manager that removes all at the end.
 
-    `speed`: of the terminal against people. posd's own waits are shorter by the same factor, but at least
+    `speed`: of the terminal, relative to people. posd's own waits are shorter by the same factor, but at least
     `LEAST_WAIT_SECONDS`; `patient` keeps their defaults. The configuration has the terminal's address, unless
-    `address_known` is False; `announce` announces it over mDNS, on loopback.
+    `address_known` is False. `announce` announces it over mDNS, on loopback.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ class Sandbox:
         self._wait_until_started()
 
     def renew(self) -> None:
-        """Reset in half a second, at the same addresses: an empty database, and a terminal without a past."""
+        """Reset in half a second, at the same addresses: an empty database, and a reset terminal."""
         for program in self._programs.values():
             program.kill()
             program.log_path.unlink()
@@ -426,7 +426,7 @@ class Sandbox:
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
         """Return the first result of `look` that is not None. It is called again after each output of a process.
 
-        Raise TimeoutError; raise SandboxFailed if a process ends. Their notes are the ends of the logs.
+        Raise TimeoutError, or SandboxFailed if a process ends. Their notes have the ends of the logs.
         """
 
         def look_and_check() -> T | None:
@@ -448,7 +448,7 @@ class Sandbox:
             program.check()
 
     def wait_for_end_of_daemon(self) -> int:
-        """Return the exit code of the daemon after another cause has ended it; a signal is negative.
+        """Wait for the end of the daemon by another cause. Return its exit code; a signal is negative.
 
         Raise SandboxFailed if the terminal has ended.
         """

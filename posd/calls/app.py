@@ -30,23 +30,23 @@ from posd.records.quotas import SenderQuotas
 
 #: Most bytes of a body: a start request has at most 16 KiB of free form and a few small fields.
 MAX_BODY_BYTES = 256 * 1024
-#: Bytes that pass with a used budget: a start of a few fields; all responses but long pages.
+#: Bytes that pass even with a used budget: a start with a few fields, and all responses except long pages.
 SMALL_BODY_BYTES = 4 * 1024
 SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
-#: Bytes after which memory is returned to the system, after a delay in seconds: it takes milliseconds.
+#: Bytes after which freed memory is returned to the system, after a delay in seconds, because that takes milliseconds.
 TRIM_BYTES = 8 * 1024 * 1024
-#: Calls that are worked on at a time, beside those that wait for a terminal or a change.
+#: Calls that run at a time, not counting those that wait for a terminal or a change.
 CALLS_AT_ONCE = 8
-#: Seconds after which the next call starts, even if this one still waits, for example for the disk.
+#: Seconds after which the next call starts, even if this one still runs, for example because it waits for the disk.
 TURN_SECONDS = 0.1
-#: Long pages that are read and encoded at a time. While a reader that is far behind gives way, another goes on.
+#: Long pages that are read and encoded at a time. While a reader that is far behind pauses, another one goes on.
 PAGES_AT_ONCE = 2
-#: Bytes reserved for a page until its size is known: 500 small payments have three quarters of it.
+#: Bytes reserved for a page until its size is known. 500 small payments have three quarters of that.
 PAGE_BYTES = 1024 * 1024
 #: Bytes of a response that are written at a time.
 PIECE_BYTES = 64 * 1024
-#: The method of the calls that start something, and of no other.
+#: Method of all calls that start something, and only of those.
 STARTS = "PUT"
 #: Longest reception of a body: a till on the same machine sends it at once. Seconds.
 BODY_SECONDS = 10.0
@@ -56,8 +56,8 @@ log = structlog.get_logger("posd.local")
 
 # Encoding of a response: without callback tokens, amounts as JSON numbers, or as texts (`amounts=text`).
 #
-# Each call is a task with its own choice, also on the thread that reads the database for it. Stored bytes, such as
-# metadata and the events of a terminal, stay unchanged except for tokens.
+# Each call is a task with its own encoding, also on the thread that reads the database for it. Stored bytes, such as
+# metadata and events, stay unchanged except for tokens.
 
 _TEXTS = msgspec.json.Encoder(decimal_format="string")
 
@@ -81,18 +81,18 @@ def redacted(body: bytes, *subjects: str) -> bytes:
 
 
 def _encode_whole(document: Any) -> bytes:
-    """Encode a document with possible tokens in it: `_finished` removes them."""
+    """Encode a document that may have tokens: `_finished` removes them."""
     return _chosen.get()[0].encode(document)
 
 
 # Responses.
 
-#: Held while a long response is encoded on a thread: several at a time would starve the loop.
+#: Held while a long response is encoded on a thread. Several at a time would block the loop too long.
 _ENCODING = threading.Lock()
 
 
 def json_response(document: Any, status: int = 200, language: Language | None = None) -> Response:
-    """Return a JSON response, which is redacted when it is sent; `language`: that of its texts for cashiers."""
+    """Return a JSON response, which is redacted when it is sent. `language`: the language of its texts for cashiers."""
     return _json(_encode_whole(document), status, language)
 
 
@@ -116,7 +116,7 @@ class ClientGone(Exception):
 
 
 class NotAllowed(Problem):
-    """Method that a path does not have; `allowed` are those that it has."""
+    """Method that a path does not have. `allowed`: the methods that it has."""
 
     def __init__(self, method: str, allowed: str) -> None:
         super().__init__("method_not_allowed", f"{method} is not possible here; possible: {allowed}")
@@ -124,7 +124,7 @@ class NotAllowed(Problem):
 
 
 def problem_response(problem: Problem, *, starts: bool = False) -> Response:
-    """Return a problem response (RFC 9457); `starts`: of a call that starts something."""
+    """Return a problem response (RFC 9457). `starts`: the call starts something."""
     headers = {"retry-after": "1"} if problem.status == 503 else {}
     if (seconds := problem.extra.get("retry_after_seconds")) is not None:
         headers["retry-after"] = str(seconds)
@@ -138,7 +138,7 @@ def problem_response(problem: Problem, *, starts: bool = False) -> Response:
 def connection_refused(problem: Problem) -> bytes:
     """Return a problem response in wire format, for a connection that is closed after it.
 
-    Its call was not read: it may be one that starts something.
+    The call was not read, so it may be one that starts something.
     """
     response = problem_response(problem, starts=True)
     head = b"".join(b"%s: %s\r\n" % pair for pair in (*response.raw_headers, (b"connection", b"close")))
@@ -146,7 +146,8 @@ def connection_refused(problem: Problem) -> bytes:
 
 
 class InFlight:
-    """Share of one request in its sender's budget, returned at its end: its body, and its unread response.
+    """Share of one request in its sender's budget: its body and its unread response. It is returned at the end of the
+    request.
 
     A small body and a small response pass even with a used budget.
     """
@@ -164,7 +165,7 @@ class InFlight:
         self._budget.give_back(self._sender, self.count)
 
     def take_body(self, count: int) -> None:
-        """Reserve room for a piece of the body. Raise Problem."""
+        """Reserve budget for a piece of the body. Raise Problem."""
         free = min(count, self._free)
         self._free -= free
         if count > free:
@@ -173,7 +174,7 @@ class InFlight:
 
     @contextmanager
     def page(self) -> Iterator[None]:
-        """Reserve room for a page while it is made. Raise Problem if the process has none left."""
+        """Reserve budget for a page while it is built. Raise Problem if the process has none left."""
         self._budget.require(self._sender, PAGE_BYTES, CANNOT_ANSWER, process_alone=True)
         self._budget.take(self._sender, PAGE_BYTES, process_alone=True)
         try:
@@ -182,7 +183,7 @@ class InFlight:
             self._budget.give_back(self._sender, PAGE_BYTES, process_alone=True)
 
     def take_answer(self, count: int) -> None:
-        """Reserve room for a response. Raise Problem."""
+        """Reserve budget for a response. Raise Problem."""
         if count > SMALL_ANSWER_BYTES:
             self._budget.require(self._sender, count, CANNOT_ANSWER)
         self._take(count)
@@ -195,8 +196,8 @@ class InFlight:
 class LocalApp:
     """ASGI app of the local API.
 
-    It finds the call of a request by Starlette's path patterns, without further layers. A till waits for minutes inside
-    all layers between the connection and the call, and there may be a thousand tills.
+    It finds the call by Starlette's path patterns, without further middleware, because a thousand tills may wait for
+    minutes inside all layers.
     """
 
     def __init__(
@@ -205,10 +206,10 @@ class LocalApp:
         in_flight: SenderQuotas,
         others: str = "the calls are listed in the documentation",
     ) -> None:
-        """`others`: where the other calls are served, in words."""
+        """`others`: where the other calls are served, for the detail of a problem."""
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
-        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # a page is in memory as long as it is made
+        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # a page stays in memory while it is built
         self._passed = 0  # bytes of bodies and responses since memory was returned
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
@@ -242,7 +243,7 @@ class LocalApp:
         except bodies.BodyTooLarge:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
             refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
-        # With a used budget the rest is not even read: a till that sends half bodies would keep the loop busy.
+        # With a used budget the rest is not read, because a till that sends half bodies would keep the loop busy.
         early = refusal is not None and refusal.code != "limit_reached"
         scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
         try:
@@ -250,7 +251,7 @@ class LocalApp:
             crash_point("till.before_answer")
         except ClientGone:
             return
-        # The traceback of a refusal is dropped: a client may read the response late, or never.
+        # The traceback of a refusal is dropped, because a client may read the response late, or never.
         except Problem as problem:
             response = _refused(problem.with_traceback(None), scope)
         except Exception:  # noqa: BLE001 - the till needs an answer
@@ -261,7 +262,7 @@ class LocalApp:
     async def _call(self, scope: Any, held: InFlight) -> Response:
         """Run the call of a request. Raise Problem.
 
-        Processes take turns. A process has no page read and encoded while it has too many unread bytes.
+        Processes take turns. A process with too many unread bytes gets no page read and encoded.
         """
         call, request = self._find(scope)
         queue = self._turns_of_pages if call.route.pages else self._turns
@@ -305,13 +306,16 @@ class LocalApp:
 
 
 def _refused(problem: Problem, scope: Any) -> Response:
-    """Return the problem response to a request. A wrong method in place of PUT was meant to start something too."""
+    """Return the problem response to a request.
+
+    A request with a wrong method may have been meant to start something.
+    """
     wrong_method = isinstance(problem, NotAllowed) and STARTS in problem.allowed.split(", ")
     return problem_response(problem, starts=scope["method"] == STARTS or wrong_method)
 
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:
-    """Return the problem of a body with a type other than JSON; one without a type is accepted."""
+    """Return the problem of a body with a content type other than JSON. A body without a type is accepted."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
         return Problem("unsupported_media_type", "the body must not be compressed; leave content-encoding out")
@@ -333,7 +337,7 @@ def _fault(scope: Any) -> Problem:
 
 
 async def _finished(response: Response, held: InFlight) -> Response:
-    """Return a response without callback tokens, counted as in flight. A streamed one has none, or is a backup."""
+    """Return a response without callback tokens, counted as unread. A streamed one has no tokens, or is a backup."""
     if type(response) is Response:
         held.take_answer(len(response.body))
         response.body = await REDACTOR.body_in_steps(bytes(response.body), *_chosen.get()[1])
@@ -342,7 +346,7 @@ async def _finished(response: Response, held: InFlight) -> Response:
 
 
 async def _write(response: Response, scope: Any, receive: Any, send: Any) -> None:
-    """Send a response in pieces: each when the client has read most of the earlier ones."""
+    """Send a response in pieces, each when the client has read most of the earlier ones."""
     if type(response) is not Response:  # streamed
         await response(scope, receive, send)
         return
@@ -356,7 +360,7 @@ async def _write(response: Response, scope: Any, receive: Any, send: Any) -> Non
 
 
 async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
-    """Send a response, and report its delivery to `handed_over`; `early`: before the body was read."""
+    """Send a response, and report its delivery to `handed_over`. `early`: before the body was read."""
     if early:
         headers = tuple(pair for pair in response.raw_headers if pair[0] != b"content-length")
         await bodies.answer_early(receive, send, response.status_code, bytes(response.body), headers)

@@ -62,7 +62,8 @@ def invalid(path: str, message: str) -> Problem:
 def path(request: Request, parameter: Parameter) -> Any:
     """Return a parsed parameter of the path. Raise Problem.
 
-    An operator can read and settle a payment that an earlier version started under an id which no till may choose.
+    An operator can read and settle a payment that an earlier version started under an id that tills may no longer
+    choose.
     """
     text = request.path_params[parameter.name]
     if parameter is TRANSACTION_ID and request.state.admin and request.method != "PUT":
@@ -76,9 +77,9 @@ def path(request: Request, parameter: Parameter) -> Any:
 
 
 def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Return the parsed query parameters by name, or their defaults; `metadata.` is a mapping, key -> text.
+    """Return the parsed query parameters by name, or their defaults. `metadata.` is a mapping key -> text.
 
-    Raise Problem with all unknown, repeated or invalid ones at once.
+    Raise Problem with all unknown, repeated or invalid parameters at once.
     """
     values = {parameter.name: parameter.default for parameter in known}
     if not request.scope["query_string"]:
@@ -122,7 +123,7 @@ def headers(request: Request, known: tuple[Parameter, ...]) -> dict[str, list[st
 
 
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
-    """Raise Problem for a prefix of ids together with other filters than `limit`: the order would differ."""
+    """Raise Problem for a prefix of ids with other filters than `limit`, because the order would differ."""
     if page.id is not None and (summed or not page.by_id):
         raise invalid("id", "goes with `limit` alone: leave the other filters, `cursor` and `totals` out")
 
@@ -177,7 +178,7 @@ def one_of(words: type[StrEnum]) -> ParameterKind:
 
 
 def _flag(text: str) -> bool:
-    if text not in ("true", "false", "1", "0"):  # generated clients for PHP write numbers
+    if text not in ("true", "false", "1", "0"):  # clients generated for PHP write numbers
         raise ValueError("must be true or false")
     return text in ("true", "1")
 
@@ -189,7 +190,7 @@ def _amounts(text: str) -> bool:
 
 
 def _moment(text: str) -> str:
-    """Return a moment in its stored format."""
+    """Return a time in its stored format."""
     return iso(read_moment(text))
 
 
@@ -206,7 +207,7 @@ def _print_job_id(text: str) -> str:
 
 
 class FeedWith(StrEnum):
-    """Additions of the feed to its changes."""
+    """Optional members of the feed's changes."""
 
     OUTCOME = "outcome"
     METADATA = "outcome,metadata"
@@ -345,8 +346,7 @@ class StreamMessage(msgspec.Struct, frozen=True):
 class AnswerSpec(msgspec.Struct, frozen=True):
     """A response: its meaning, the type of its document, and its media type.
 
-    `also`: another media type, of bytes. `stream`: messages of a stream, if the call offers one for
-    `text/event-stream`.
+    `also`: another media type, of bytes. `stream`: messages of a stream, if the call offers one as `text/event-stream`.
     """
 
     words: str
@@ -357,11 +357,11 @@ class AnswerSpec(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True, dict=True):
-    """One call: method and path, name (that of the handler's method), purpose, and responses.
+    """One call: method and path, name of the handler's method, purpose, and responses.
 
-    `codes`: its problems besides `ALWAYS`. A call for admins is served only on the admin socket, one marked `feed` on
-    the feed socket too. A call that starts something `judges_refusal` itself: a known id gets its reply before any
-    other check.
+    `codes`: its problems besides `ALWAYS`. An admin call is served only on the admin socket; one marked `feed` also on
+    the feed socket. A call that starts something `judges_refusal` itself: a known id gets its reply before any other
+    check.
     """
 
     method: str

@@ -1,9 +1,10 @@
-"""What handlers share, above all responses that wait for changes: server-sent events, stored ones, then live ones.
+"""Shared parts of handlers, above all responses that wait for changes: server-sent events, first stored ones, then live
+ones.
 
-Streams are resumable by id, and bounded. A stream reads a batch from the database, writes it, and reads the next once
-the client has read it. So the database is the buffer, and memory holds one batch for a client besides the transport's
-buffer. A client that reads nothing for `TAKE_SECONDS` is disconnected (see `posd.httpd.connection`). Every end by posd
-is announced by a last event.
+Streams are resumable by id, and bounded. A stream reads a batch from the database, writes it, and reads the next one
+when the client has read it. So memory holds one batch for each client besides the transport's buffer. A client that
+reads nothing for `TAKE_SECONDS` is disconnected (see `posd.httpd.connection`). posd announces its own end of a stream
+by a last event.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ DOCUMENT = "application/json"
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Why a reader may have missed something."""
+    """Notice that a reader may have missed changes."""
 
     code: Annotated[
         Literal["changes_removed", "place_unknown"],
@@ -68,14 +69,14 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """The stream was cut off because nothing of it was taken."""
+    """Notice that posd disconnects a client that reads nothing."""
 
     code: Annotated[Literal["cut_off"], Meta(description="always this")]
     detail: Annotated[str, Meta(description="for how long, and how to resume; for people")]
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The problem that ended the stream (RFC 9457), as in a refusal."""
+    """Problem that ended the stream (RFC 9457), as in a refusal."""
 
     type: Annotated[str, Meta(description="`urn:posd:problem:CODE`")]
     title: Annotated[str, Meta(description="the same for every problem of the code")]
@@ -95,13 +96,13 @@ ENDS = (
 HEARTBEAT_SECONDS = 15.0
 #: Milliseconds before a client should reconnect: a daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
-#: Bytes after which a batch ends. Large enough to serve a till at disk speed after a week, small enough for a thousand
+#: Bytes after which a batch ends: large enough for a till that reads a week of changes, small enough for a thousand
 #: slow readers in memory.
 BATCH_BYTES = 32 * 1024
 #: Rows of the database that are read for a batch.
 BATCH_ROWS = 100
 
-#: Names of posd's own events, never those of a status: four that may end a stream, and two more.
+#: Names of posd's own events, which are never those of a status: four that may end a stream, and two others.
 OUTCOME = "outcome"
 CUT_OFF = "cut_off"
 STOPPING = "draining"
@@ -110,8 +111,8 @@ NOTICE = "notice"
 STATE = "state"
 OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE, STATE})
 
-#: Kinds of streams, and reasons of their end: the client disconnected, was cut off, or learned that posd stops; the
-#: payment had its outcome; the database was unreadable.
+#: Kinds of streams, and reasons of their end: the client disconnected, was cut off, or got the notice that posd stops;
+#: the payment had its outcome; the database was unreadable.
 KINDS = ("events", "feed")
 REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
 
@@ -136,10 +137,10 @@ _STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}"
 
 
 class MessageBatch(msgspec.Struct, frozen=True):
-    """Messages as bytes; whether more can be read at once, and whether they end the stream.
+    """Messages as bytes, whether more can be read at once, and whether they end the stream.
 
-    `again`: seconds after which there may be more without a change, or None. `approvals`: ids of the payments with an
-    approval in it.
+    `again`: seconds after which there may be more without a change, or None. `approvals`: ids of the payments whose
+    approval is in the batch.
     """
 
     data: bytes = b""
@@ -161,10 +162,10 @@ def resume_after(request: Request, parameter: Parameter) -> Any:
 
 
 def wants_stream(request: Request) -> bool:
-    """Return whether a client requests a stream: it names it, and prefers no document to it. Equal weights give a
-    stream.
+    """Return whether a client requests a stream: its Accept header names it and prefers no document. Equal weights mean
+    a stream.
 
-    A wildcard requests nothing specific, and gives the document.
+    A wildcard names no type, and gets the document.
     """
     asked = negotiation.weights(request.headers.getlist("accept"))
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
@@ -333,7 +334,7 @@ class EventStream(Response):
         return True
 
     def _cut_off(self) -> bytes:
-        """Count and log the cut-off; return the event for a client that reads on."""
+        """Count and log the disconnection. Return the event for a client that reads on."""
         self._streams.ended[self._kind, CUT_OFF] += 1
         log.warning(
             "stream.cut_off",
@@ -372,10 +373,10 @@ async def _end(send: Any, data: bytes) -> None:
 async def wait_until(
     pieces: BodyChannel, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
 ) -> T | None:
-    """Return the first result of `look` that is not None; None when the time-out (seconds) is over.
+    """Return the first result of `look` that is not None; None after the time-out (seconds).
 
-    `look` is called at once and each time that `woken` is set, a waiter of the hub for the relevant changes. `pieces`:
-    those of the request, which report a disconnect. Raise ClientGone, or Problem draining.
+    `look` is called at once and each time that `woken` is set, which is a waiter of the hub for the relevant changes.
+    `pieces`: the pieces of the request, which report a disconnect. Raise ClientGone, or Problem draining.
     """
     with woken:
         over = False
@@ -405,7 +406,7 @@ async def wait_until(
                 timer.cancel()
 
 
-# What all handlers share: the reads of the store, the streams, the clock.
+# Shared by all handlers: reads of the store, streams, the clock.
 
 
 class CallContext:
@@ -419,7 +420,7 @@ class CallContext:
         missing: Missing,
         on_read: Callable[[Sequence[str]], None],
     ) -> None:
-        """`on_read`: called with the approvals that a client received."""
+        """`on_read`: called with the approvals that a client has received."""
         self._store = store
         self._missing = missing
         self.now = now
@@ -428,12 +429,12 @@ class CallContext:
         self.streams = Streams(store.hub, quotas.reached, on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
-        """Mark these approvals as read once the client has received the response."""
+        """Mark these approvals as read when the client has received the response."""
         if approvals:
             request.state.handed_over = partial(self._on_read, approvals)
 
     def not_here(self, problem: Problem) -> Problem:
-        """Return the problem of an id that is not here; for an unknown one it states whether it was never sent."""
+        """Return the problem of an id without a record. It states whether the id was never sent."""
         return not_here(problem, self._missing())
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -444,7 +445,7 @@ class CallContext:
     async def read_in_steps(
         self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], pieces: BodyChannel
     ) -> T:
-        """Read much for a client (see Store.read_in_steps).
+        """Read many rows for a client (see Store.read_in_steps).
 
         Raise Problem storage_unavailable; raise ClientGone if it disconnects.
         """

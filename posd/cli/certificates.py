@@ -1,4 +1,4 @@
-"""The certificate that posd serves, as commands need it: its files, how it is written, and the daemon that shows it."""
+"""Certificate of the webhook listener for commands: its files, its display, and the daemon that shows it."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from posd.config import Config
 from posd.tls.certificate import digest
 from posd.tls.files import CertificateNotShown, shown_certificate
 
-#: bytes of a fingerprint in one line, when people compare it with another screen.
+#: Bytes of a fingerprint on one line, for comparison with another screen.
 BYTES_A_LINE = 16
 
 
@@ -37,7 +37,7 @@ def pair(config: Config) -> tuple[Path, Path]:
 
 
 def wanted(config: Config) -> tls.Subjects:
-    """Return by what terminals call this machine now."""
+    """Return the names by which terminals call this machine now."""
     return tls.called_as(config.webhooks.host, config.webhooks.advertise_host)
 
 
@@ -66,7 +66,7 @@ def grouped(fingerprint: str) -> tuple[str, ...]:
 
 
 def folded(label: str, fingerprint: str) -> list[Pair]:
-    """Return the rows of a fingerprint: its label stands before the first of its lines."""
+    """Return the rows of a fingerprint, with its label before the first line."""
     first, *rest = grouped(fingerprint)
     return [(label, first), *(("", line) for line in rest)]
 
@@ -76,19 +76,19 @@ def tell(output: Output, text: str) -> None:
     output.verbatim(*text.split("\n"))
 
 
-# The daemon that runs with this configuration: told of a new certificate, and asked what its listener shows.
+# The running daemon with this configuration: notify it of a new certificate, and read what its listener shows.
 
-#: Longest for the listener's answer, in seconds; it is on this machine.
+#: Longest wait for the listener's response, in seconds; it is on this machine.
 ASK_SECONDS = 5.0
-#: Longest until the daemon has taken a new certificate up, in seconds: without a signal it looks once a minute.
+#: Longest wait for the daemon to load a new certificate, in seconds. Without a signal it checks once a minute.
 TAKE_UP_SECONDS = 70.0
-#: Between two looks, in seconds.
+#: Seconds between two checks.
 LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon: `clock` is what its health says of the clock, `port` that of its webhook listener."""
+    """Daemon: `clock` is its health check of the clock, `port` the port of its webhook listener."""
 
     socket: Path
     host: str
@@ -97,7 +97,7 @@ class RunningDaemon:
 
     @property
     def clock_doubt(self) -> str:
-        """Why no certificate is to be made now, and what to do: posd does not trust the clock. Empty if it does."""
+        """Why no certificate may be made now, and what to do: posd does not trust the clock. Empty if it does."""
         if self.clock.get("status", "ok") == "ok":
             return ""
         detail, todo = self.clock.get("detail"), self.clock.get("todo")
@@ -105,13 +105,13 @@ class RunningDaemon:
 
     @property
     def address(self) -> str:
-        """The address of the listener as people write it."""
+        """Address of the listener for display."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def reload(self) -> bool:
-        """Order it to load the files now (SIGHUP); return whether this user may. Else it looks by itself."""
+        """Send SIGHUP, so that it loads the files now. Return whether this user may; otherwise it checks by itself."""
         try:
-            # The process that listens: no file with a number in it can be out of date. 0: it is in a container.
+            # The process that listens, which is never out of date as a pid file can be. 0: it is in a container.
             if (pid := probe(str(self.socket))) <= 1:
                 return False
             os.kill(pid, signal.SIGHUP)
@@ -123,7 +123,7 @@ class RunningDaemon:
         """Wait until the listener shows that certificate; False if it does not within a reasonable time."""
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
-            with suppress(CertificateNotShown):  # a busy machine; it may be there the next time
+            with suppress(CertificateNotShown):  # a busy machine; the next check may succeed
                 shown = shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
                 if digest(shown, "certificate") == fingerprint:
                     return True
@@ -133,7 +133,7 @@ class RunningDaemon:
 
 
 def find(ctx: click.Context, config: Config) -> RunningDaemon | None:
-    """Return the daemon that runs; None if none answers this user."""
+    """Return the running daemon; None if none replies to this user."""
     try:
         with connect(ctx) as api:
             checks = api.get("/health", also={503}).body["checks"]

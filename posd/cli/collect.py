@@ -1,4 +1,4 @@
-"""`posd collect`: at head office, reads the stream of all lanes into PostgreSQL, and answers what is asked of it."""
+"""`posd collect`: read the stream of all lanes into PostgreSQL at head office, and query it."""
 
 import asyncio
 import csv
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What `posd collect` needs beyond posd itself: module -> package.
+#: Packages for `posd collect` besides posd: module -> package.
 PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 
 
@@ -172,7 +172,7 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
         output.json(msgspec.json.encode({"ids": [dict(zip(names, row, strict=True)) for row in rows]}))
         return
     for row in rows:
-        if row[0].isprintable():  # a lane that sends nonsense must not spoil the list
+        if row[0].isprintable():  # a lane with faulty data must not damage the list
             click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
 
 
@@ -208,7 +208,7 @@ def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) 
 
 
 def how_to_get() -> str:
-    """Return how to install what is missing, empty if nothing is."""
+    """Return how to install missing packages, empty if none is missing."""
     if find_spec("posd.collect") is None:
         return "it is in the package posd-fleet: sudo apt-get install ./posd-fleet_VERSION_all.deb"
     absent = [package for module, package in PACKAGES.items() if find_spec(module) is None]
@@ -222,7 +222,7 @@ def _config(ctx: click.Context) -> Config:
 
 
 def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
-    """Do it; what is away or refused becomes a message and an exit code."""
+    """Run it. A missing or refusing server becomes a message and an exit code."""
     import psycopg
 
     from posd.collect.collector import words_of
@@ -249,7 +249,7 @@ def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _asked(config: Config, output: Output, ask: "Callable[[AsyncConnection[Any]], Coroutine[Any, Any, T]]") -> T:
-    """Ask the tables."""
+    """Query the tables."""
     import psycopg
 
     from posd.collect.store import CollectorStore
@@ -291,7 +291,7 @@ def _check(config: Config, output: Output, *, counted: bool) -> "CompletenessChe
 
 
 def _how(lane: Any) -> str:
-    """Return the state of a lane in a word or two."""
+    """Return the state of a lane in one or two words."""
     if lane.retired_at is not None:
         return "closed"
     if lane.silent:
@@ -311,7 +311,7 @@ def _show_counts(output: Output, counts: Any) -> None:
 
 
 def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
-    """Show how the lanes are; return the exit code."""
+    """Show the state of all lanes. Return the exit code."""
     lanes, gaps, unreadable, counted_rows = found
     well = found.well
     if not lanes and not output.as_json:

@@ -1,7 +1,7 @@
-"""Where the `posd` command begins.
+"""Entry point of the `posd` command.
 
-The daemon must start quickly and small, and what reads command lines is neither. So a plain `posd run` is recognised
-here, and everything else, the help and mistakes of `posd run` among it, is left to `posd.cli.main`.
+The daemon must start quickly and use little memory; the command line parser does neither. So a plain `posd run` is
+recognised here. Everything else, including its help and usage errors, goes to `posd.cli.main`.
 """
 
 import os
@@ -12,14 +12,14 @@ from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 
 
 def main() -> None:
-    """Run the command that the command line names; this does not return."""
+    """Run the command of the command line. Does not return."""
     config_path = daemon_config(sys.argv[1:])
     if config_path is not None:
         try:
             from posd.cli.run import run
 
             run(config_path)
-        except KeyboardInterrupt:  # before there was anything that could stop in order
+        except KeyboardInterrupt:  # a signal before the orderly stop was installed
             sys.exit(1)
     from posd.cli.app.context import open_streams
     from posd.cli.main import main as command
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def daemon_config(words: Sequence[str]) -> str | None:
-    """Return which configuration file `posd run` is to use, None if the words are not plainly that."""
+    """Return the configuration file of a plain `posd run`; None for other command lines."""
     match list(words):
         case ["run"]:
             return os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE

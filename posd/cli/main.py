@@ -1,6 +1,6 @@
-"""The `posd` command: one file a command group, imported only when its command is called.
+"""The `posd` command: one file for each command group, imported when a command is called.
 
-The table below says where each command lives. A plain `posd run` does not come here: see `posd.cli.entry`.
+The table below has the module of each command. A plain `posd run` is handled by `posd.cli.entry`.
 """
 
 import os
@@ -14,7 +14,7 @@ from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, ExitCode, OutputLost, context
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
 
-#: command -> "module:attribute" of its click command. `posd --help` shows them as `groups.toml` has them.
+#: command -> "module:attribute" of its click command. `groups.toml` has the order in `posd --help`.
 COMMANDS: Mapping[str, str] = {
     "run": "posd.cli.main:run",
     "demo": "posd.cli.demo.command:demo",
@@ -62,26 +62,26 @@ COMMANDS: Mapping[str, str] = {
 
 
 class Commands(LazyGroup):
-    """The group of all commands: its help has them in groups; an error of any of them becomes one message."""
+    """Group of all commands. Its help shows them in groups; an error of any command becomes one message."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """Write the commands in their groups; none of them is imported for that."""
+        """Write the commands in their groups, without importing them."""
         most = max(map(len, COMMANDS))
         for title, commands in groups().items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(most), does) for name, does in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error becomes one message and an exit code: no traceback reaches a user."""
+        """Run the command. An error becomes one message and an exit code, never a traceback."""
         try:
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort):
             raise
         except click.ClickException as error:
-            from posd.base.text import shown  # completing a word needs neither
+            from posd.base.text import shown  # completion needs neither
             from posd.cli.app.errors import Failure
 
-            if not isinstance(error, Failure):  # that one has lines, and writes each as text
+            if not isinstance(error, Failure):  # it writes its lines as text
                 output = context(ctx).output
                 if output is not None and output.as_json:
                     raise Failure(error.format_message(), ExitCode(error.exit_code), output) from error
@@ -90,7 +90,7 @@ class Commands(LazyGroup):
         except Exception as error:
             if isinstance(error, OutputLost) and error.nobody_reads:  # posd list | head
                 raise click.exceptions.Exit(1) from error
-            if os.environ.get("POSD_DEBUG"):  # shows the traceback to a developer
+            if os.environ.get("POSD_DEBUG"):  # a traceback for a developer
                 raise
             from posd.cli.app.errors import explain
 
@@ -133,6 +133,6 @@ def run(given: Context) -> None:
     Logs go to stdout, one JSON line a fact. Exit code 2: the configuration or the certificate is wrong;
     1: something else is in the way, such as another daemon or a port in use.
     """
-    from posd.cli.run import run as run_daemon  # no other command needs it
+    from posd.cli.run import run as run_daemon  # imported here, because no other command needs it
 
     run_daemon(given.config_path)

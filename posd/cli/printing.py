@@ -1,4 +1,4 @@
-"""`posd print` and `posd print-jobs`: a print job as commands show it, and how one is made of a text or a document."""
+"""`posd print` and `posd print-jobs`: display of print jobs, and building one from a text or a document."""
 
 import sys
 import uuid
@@ -39,7 +39,7 @@ from posd.printing.request import MAX_DOCUMENT_BYTES
 
 
 def hint(job: Mapping[str, Any]) -> str:
-    """Return what happens now with an open print job, in one line."""
+    """Return the present step of an open print job, in one line."""
     hints, status = chosen("hint"), job["status"]
     if job["phase"] == "in_doubt" or status is None:
         return str(hints["print_in_doubt" if job["phase"] == "in_doubt" else "asking"])
@@ -47,7 +47,7 @@ def hint(job: Mapping[str, Any]) -> str:
 
 
 def state(job: Mapping[str, Any]) -> str:
-    """Return in a few words where a print job stands."""
+    """Return the state of a print job in a few words."""
     if job["phase"] == "final":
         return _end(job)["short"]
     if job["phase"] != "active":
@@ -56,40 +56,40 @@ def state(job: Mapping[str, Any]) -> str:
 
 
 def meaning(job: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a final print job's style and what its end means."""
+    """Return a final print job's style and its meaning."""
     end = _end(job)
     known = end is not chosen("printed")["unknown"]
     return "green" if job["status"] == "COMPLETED" else "red" if known else "yellow", end["means"]
 
 
 def next_step(job: Mapping[str, Any]) -> Advice:
-    """Return what is to be done about a print job now."""
+    """Return the advice on a print job now."""
     if job["phase"] != "final":
         return known_advice("printing")
     return known_advice("printed" if job["status"] == "COMPLETED" else "print_again")
 
 
 def attention_advice(code: str) -> Advice:
-    """Return what to do about an attention of a print job."""
+    """Return the advice on an attention of a print job."""
     return advice("print", code) or known_advice("unknown")._replace(commands=("posd print-jobs {id}",))
 
 
 def _end(job: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the words of how a print job ended, by its status and by what decided it."""
+    """Return the words for the end of a print job, by its status and its source."""
     ends, status, by = chosen("printed"), job["status"], job["decided_by"]
     found: Mapping[str, str] = ends.get(f"{status} {by}") or ends.get(status or by) or ends["unknown"]
     return found
 
 
 class PrintProgress(Progress):
-    """Writes the updates of one print job."""
+    """Writer of the updates of one print job."""
 
     def __init__(self, output: Output, job: Mapping[str, Any]) -> None:
         super().__init__(output, PRINT_JOB, job)
         self._status: str | None = None
 
     def show(self, update: Update) -> None:
-        """Write what one update of `waiting.follow_print_job` says."""
+        """Write the text of one update of `waiting.follow_print_job`."""
         if isinstance(update, Disconnected):
             self.away(update.reason)
         elif isinstance(update, CurrentState):
@@ -105,7 +105,7 @@ class PrintProgress(Progress):
 
 
 def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
-    """Return what to show of a print job, label and value, empty fields left out."""
+    """Return the fields of a print job, label and value, without empty ones."""
     fields = {
         "terminal": job["terminal"] or "not known here",
         "reference": job["external_reference"],
@@ -122,13 +122,13 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
 
 
 def error_text(job: Mapping[str, Any]) -> str:
-    """Write why a print job failed: the printer's message and its code; empty if nothing was said."""
+    """Write why a print job failed: the printer's message and its code; empty without both."""
     code, message = job["error_code"], job["error_message"]
     return f"{message} ({code})" if message and code else str(message or code or "")
 
 
 def show_end(output: Output, job: Mapping[str, Any]) -> None:
-    """Write how a print job ended, in a frame on a terminal and as lines in a pipe."""
+    """Write the end of a print job, in a frame on a terminal and as lines in a pipe."""
     style, words = meaning(job)
     following = next_step(job)
     identity = job["print_job_id"]
@@ -142,7 +142,7 @@ def show_end(output: Output, job: Mapping[str, Any]) -> None:
 
 
 def _updates(api: Api, reply: Reply, deadline: float | None) -> Iterator[Update]:
-    """Yield how it stands now, and then each change."""
+    """Yield the present state, and then each change."""
     yield CurrentState(reply)
     yield from follow_print_job(api, PRINT_JOB.path(reply.body["print_job_id"]), deadline=deadline)
 
@@ -168,22 +168,23 @@ PRINT_JOB = Subject(
 )
 
 
-# `posd print` and `posd print-jobs`: a text or a document on a terminal's printer, once, and how it ended.
+# `posd print` and `posd print-jobs`: print a text or a document on a terminal's printer, once, and show its end.
 
-# What `posd print` reads: a file or standard input, as text or as the document of a terminal.
+# Input of `posd print`: a file or standard input, as text or as a terminal's document.
 
-#: the member of the document that holds a text, where no configuration can be read that names it.
+#: Member of the document with a text, if no readable configuration names it.
 TEXT_MEMBER = "text"
-#: the member that holds a list of commands, which terminals of the newer edition print.
+#: Member with a list of commands, for terminals of the newer edition.
 COMMANDS_MEMBER = "commands"
-#: control characters that a text has; any other is for a printer or a sign that the file is no text.
+#: Control characters that a text may have. Any other one is for a printer, or shows that the file is not text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
 
 
 def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_text: bool) -> Any:
-    """Return the document that a file (`-`: standard input) makes, to be encoded: a text under its member, or as it is.
+    """Return the document of a file (`-`: standard input), to be encoded: a text under its member, or a document
+    unchanged.
 
-    Raise BadParameter where it can be neither, and ConfigError.
+    Raise BadParameter if it is neither, and ConfigError.
     """
     text = _text(_content(file), file)
     if not as_text and text.lstrip().startswith("{"):
@@ -195,7 +196,7 @@ def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_tex
 
 
 def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[str, Any]:
-    """Return the document of a text: under its member by the configuration, or as commands if it is a list of them.
+    """Return the document of a text: under its configured member, or as commands if the configuration requires a list.
 
     Raise ConfigError.
     """
@@ -206,7 +207,7 @@ def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[s
 
 
 def _show_paper(output: Output, document: Any, file: str) -> None:
-    """Write what a simulated terminal prints of a document. Raise BadParameter where it is nested too deeply."""
+    """Write what a simulated terminal prints of a document. Raise BadParameter if it is nested too deeply."""
     from posd.simulator import printer, wire
 
     try:
@@ -278,18 +279,18 @@ def _json(text: str, file: str) -> Verbatim:
 
 
 def text_member(ctx: click.Context, terminal: str | None) -> str:
-    """Return the member of a document that holds a text, by the configuration. Raise ConfigError.
+    """Return the member of a document with a text, by the configuration. Raise ConfigError.
 
-    `terminal`: the serial of the one that prints, None if any of the configuration may.
+    `terminal`: the serial of the printing one, None for any of the configuration.
     """
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
-        raise ConfigError(problems)  # else the terminal gets the text under a name that is not meant
+        raise ConfigError(problems)  # otherwise the terminal gets the text under a wrong name
     if config is None:
         return TEXT_MEMBER
     editions = {item.edition for item in config.terminals if terminal in (None, item.serial)}
     if editions == {"2026"} and config.sources["print.text_member"] == "default":
-        return COMMANDS_MEMBER  # these print nothing but commands
+        return COMMANDS_MEMBER  # these print only commands
     return config.print_.text_member
 
 
@@ -354,7 +355,7 @@ def print_(
     run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, fresh=given_id is None)
 
 
-# `posd print-jobs`: print jobs, the newest first, or one with all that happened to it.
+# `posd print-jobs`: print jobs, newest first, or one with its history.
 
 
 @click.command("print-jobs")
@@ -399,7 +400,7 @@ def print_jobs(
 
 
 def show_all(output: Output, api: Api, path: str) -> None:
-    """Write everything about the print job of that path. Raise Problem or Unreachable."""
+    """Write the print job at that path. Raise Problem or Unreachable."""
     job, happened = api.get(path).body, api.get(f"{path}/history").body["history"]
     output.panel(f"print job {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
     if job["phase"] == "final":
@@ -407,6 +408,6 @@ def show_all(output: Output, api: Api, path: str) -> None:
     else:
         output.line(f"now: {hint(job)}")
     show_attention(output, PRINT_JOB, job)
-    # A webhook's body says no more than the fields beside it, at length.
+    # A webhook's body only repeats the fields beside it.
     told = [{name: value for name, value in entry.items() if name != "body"} for entry in happened]
     output.table(("time", "what", "details"), words.rows(told, {}))

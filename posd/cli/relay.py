@@ -31,7 +31,7 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     Logs go to stdout, one JSON line a fact. Exit code 2: the configuration is wrong; 1: a person has to look at the
     lane's subject first; 3, with --once: posd or the servers cannot be reached.
     """
-    config = load(Path(given.config_path), check_files=False)  # most of it is of files of the daemon's user
+    config = load(Path(given.config_path), check_files=False)  # imported here: most of it is for the daemon's user
     _check(config)
     try:
         with _without_rich():
@@ -52,12 +52,12 @@ _ALLOWED = 'a part of a subject is 1 to 64 of the letters A to Z in both cases, 
 
 
 def lane_of(config: Config) -> str:
-    """Return what head office calls this lane."""
+    """Return head office's name of this lane."""
     return config.relay.lane or socket.gethostname().split(".")[0]
 
 
 def _check(config: Config) -> None:
-    """End with a message where the configuration is not enough for a relay."""
+    """Exit with a message if the configuration lacks something for a relay."""
     if not config.relay.servers:
         _unusable('relay.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
     if not config.merchant.id:
@@ -73,7 +73,7 @@ def _check(config: Config) -> None:
 
 @contextmanager
 def _without_rich() -> Iterator[None]:
-    """Hide rich from libraries that import it where they find it: megabytes that a relay has no use for."""
+    """Hide rich from libraries that import it if present: a relay does not need its megabytes."""
     if "rich" in sys.modules:
         yield
         return

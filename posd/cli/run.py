@@ -1,4 +1,4 @@
-"""What `posd run` does, without anything that reads command lines: it stays in memory for as long as the daemon."""
+"""Code of `posd run`, without the command line parser, because it stays in memory with the daemon."""
 
 import gc
 import sys
@@ -8,17 +8,17 @@ from typing import NoReturn
 
 from posd.cli.app.context import ExitCode
 
-#: What is imported where it is found, and a daemon has no use for: structlog imports rich (megabytes), `shutil` what
-#: compresses archives.
+#: Modules that libraries import if present and the daemon does not need: structlog imports rich (megabytes), `shutil`
+#: compression.
 UNUSED = ("rich", "bz2", "lzma")
 
 
 def run(config_path: str) -> NoReturn:
-    """Run the daemon until a signal stops it, and exit with its code; see `posd run --help`."""
+    """Run the daemon until a signal stops it, and exit with its code. See `posd run --help`."""
     for name in UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
-    # What is made until the daemon is ready stays for good: to look for garbage in it, again and again, only takes
-    # time. The daemon sets this right when it is ready.
+    # Objects made until the daemon is ready stay for good, so collecting garbage among them only costs time. The daemon
+    # enables it again when it is ready.
     gc.disable()
 
     from posd.config import Config, ConfigError, ConfigProblem, load

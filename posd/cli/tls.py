@@ -1,4 +1,4 @@
-"""`posd tls`: the certificate with which terminals recognise this machine, and the CA that vouches for it."""
+"""`posd tls`: certificate of the webhook listener, and the CA that signs it."""
 
 import sqlite3
 import sys
@@ -66,7 +66,7 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
 
 
 def _readable_ca(made: tls.TlsFiles, sockets: Path) -> Path:
-    """Return the CA certificate for terminals, or its copy beside the sockets if that is closed. Raise TlsError."""
+    """Return the CA certificate for terminals, or its copy beside the sockets if that is unreadable. Raise TlsError."""
     try:
         return tls.ca_for_terminals(made)
     except tls.TlsError:
@@ -97,7 +97,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             return
         if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
             fail(output, f"no CA was made: {words}. What to do: {REMEDY}")
-        # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
+        # Skipped while the service starts: systemd holds its socket already, and the call would wait.
         daemon = None if if_missing else certificates.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
             fail(output, daemon.clock_doubt)
@@ -144,7 +144,7 @@ def _described(info: tls.CertificateInfo) -> dict[str, str]:
 
 
 def _present(config: Config, made: tls.TlsFiles) -> str | None:
-    """Return which certificate there is already; None if there is none."""
+    """Return the present certificate; None if there is none."""
     if config.webhooks.certificate is not None:
         return f"{config.file} names the certificate {config.webhooks.certificate}"
     return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None
@@ -193,7 +193,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := tls.renewal_reasons(info, wanted(config), now):
-        # It ends with its CA, or terminals call it by a name that was not given at init.
+        # It ends with its CA, or terminals call it by a name that init did not get.
         ends, future = info.days_left(now) < tls.RENEWAL_DAYS, ca.not_before > now
         cure = say(
             "tls",
@@ -216,7 +216,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
 
 
 def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
-    """End: the pair of the shop's own PKI is not posd's to renew. For the timer that is no fault."""
+    """Exit: posd does not renew the pair of the shop's own PKI. For the timer that is no failure."""
     certificate, private_key = pair(config)
     words = (
         f"the certificate is that of the shop's own PKI ({config.file}, [webhooks]); put a new pair into {certificate} "
@@ -231,9 +231,9 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
 def _wait_for_the_clock(
     ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
 ) -> None:
-    """End if the running posd does not trust the clock; for the timer that is no fault.
+    """Exit if the running posd does not trust the clock. For the timer that is no failure.
 
-    The daemon itself has asked its clock before, and would not answer while it starts.
+    The daemon itself has checked its clock before, and would not reply while it starts.
     """
     daemon = None if by_daemon else certificates.find(ctx, config)
     if daemon is None or not daemon.clock_doubt:
@@ -245,7 +245,9 @@ def _wait_for_the_clock(
 
 
 def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ...]:
-    """Return why the certificate has to be replaced: unusable, ending soon, without an address; or the CA."""
+    """Return why the certificate has to be replaced: unusable, ending soon, without an address; or
+    because of the CA.
+    """
     try:
         info = tls.load(made.certificate, made.private_key, now).info
     except tls.TlsError as error:
@@ -254,7 +256,7 @@ def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ..
 
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
-    """Notify the running daemon; return whether it serves the certificate now, None if none runs."""
+    """Notify the running daemon. Return whether it serves the certificate now, None if none runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
         tell(output, "No posd answers here; one that runs takes it up within a minute.")
@@ -271,7 +273,7 @@ def _end(output: Output, result: dict[str, object]) -> NoReturn:
     sys.exit(ExitCode.DONE)
 
 
-# `posd tls status`: the certificate that terminals see, and what posd's doctor says of it.
+# `posd tls status`: the certificate that terminals see, and the findings of posd doctor.
 
 
 @click.command()
@@ -283,7 +285,7 @@ def status(ctx: click.Context, output: Output) -> None:
     The findings are those of posd doctor; the listener itself is asked too, where posd runs. Exit code 0: all is well;
     1: there is something to do.
     """
-    from posd.cli.doctor.command import CHECKS, examine, show_group  # with all that a doctor needs
+    from posd.cli.doctor.command import CHECKS, examine, show_group  # imported here: it needs all of posd doctor
     from posd.cli.doctor.context import CheckStatus, DoctorContext
     from posd.cli.doctor.files import certificate_files
 

@@ -1,1 +1,1 @@
-"""What all commands share: options, output, errors, exit codes, the call to the daemon, waiting."""
+"""Shared parts of all commands: options, output, errors, exit codes, the connection to the daemon, waiting."""

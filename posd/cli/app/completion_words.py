@@ -1,7 +1,7 @@
-"""What a shell offers for a word that is being typed: ids, serials, attention codes, files.
+"""Shell completion of words: ids, serials, attention codes, files.
 
-The daemon is asked for them, with a short time-out: a person has pressed a key and waits. After an error nothing is
-offered and nothing is written: the shell would put the message into the line.
+posd is asked for them with a short time-out, because a person waits. After an error nothing is offered and nothing is
+written, because the shell would put the message into the command line.
 """
 
 import os
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 SHELLS = ("bash", "zsh", "fish")
 
-#: payments that are asked for: more would not fit on a screen.
+#: Payments that are requested. More would not fit on a screen.
 LIMIT = 50
 
-#: seconds for each step of a call to the daemon, by the standard library alone: one that is well takes milliseconds.
+#: Seconds for each step of a call to the daemon, which usually takes milliseconds. Only the standard library is used.
 PATIENCE = 0.5
-#: what a shell is given: a click callback of an argument or an option.
+#: Completion function: a click callback of an argument or an option.
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-#: what yields (word, help) for a command line.
+#: Function that yields (word, help) for a command line.
 Words = Callable[[click.Context], Iterable[tuple[str, str]]]
 
 
 def offer(words: Words) -> Complete:
-    """Return what offers these words, with their help; those that begin as what is typed."""
+    """Return a completion function for the words that begin with the typed text."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
             found = dict(words(ctx))
         except Exception:  # noqa: BLE001 - see the top of this file
             return []
-        from posd.base.text import shown  # every command imports this file, and few complete anything
+        from posd.base.text import shown  # imported here, because every command imports this file and few complete
 
         typed = incomplete.lower()
-        # A shell reads lines: what could end one is not offered, and not in the words beside it.
+        # A shell reads lines, so words with a line end are left out.
         return [
             CompletionItem(word, help=shown(about or ""))
             for word, about in found.items()
@@ -53,7 +53,7 @@ def offer(words: Words) -> Complete:
 
 
 def payments(query: str, *types: str, approved: bool = False, jobs: str | None = None) -> Complete:
-    """Offer the ids of the newest payments that match; with `jobs`, those of print jobs that match that, too."""
+    """Offer the ids of the newest payments that match; with `jobs` also the ids of print jobs that match that."""
 
     def words(ctx: click.Context) -> Iterator[tuple[str, str]]:
         for item in _ask(ctx, f"/v1/transactions?limit={LIMIT}&{query}")["transactions"]:
@@ -96,13 +96,13 @@ attention_codes = offer(_attention)
 
 
 def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Leave it to the shell to offer files."""
+    """Leave the completion of files to the shell."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def _ask(ctx: click.Context, path: str) -> Any:
-    """Return what the daemon answers. Raise OSError if it does not, ValueError if it is not JSON."""
-    import http.client  # every command imports this file, and few complete anything
+    """Return the daemon's response. Raise OSError without one, ValueError if it is not JSON."""
+    import http.client  # imported here, because every command imports this file and few complete
     import json
 
     for candidate in sockets(ctx.find_root().params):
@@ -110,7 +110,7 @@ def _ask(ctx: click.Context, path: str) -> Any:
         try:
             connection.sock = _connected(candidate)
             connection.request("GET", path)
-        except OSError:  # not there, or not for this user: the other one may be
+        except OSError:  # missing, or not for this user: try the other socket
             connection.close()
             continue
         try:
@@ -130,17 +130,17 @@ def _connected(path: Path) -> "socket.socket":
 
 
 def sockets(options: Mapping[str, Any]) -> list[Path]:
-    """Return the sockets to try, by the options of `posd`. The configuration is not checked: others do that."""
+    """Return the sockets to try, by the options of `posd`. The configuration is not checked here."""
     import tomllib
 
-    # A shell that completes has evaluated no option that was not typed.
+    # In a completing shell, options that were not typed have no value.
     given = options.get("socket_path") or os.environ.get("POSD_SOCKET")
     if given:
         return [Path(given)]
     config = Path(options.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
     directory = Path("/run/posd")
     for file in (config, *sorted((config.parent / "config.d").glob("[!.]*.toml"))):
-        with suppress(OSError, ValueError, LookupError, TypeError):  # a file that is broken: as if it were not there
+        with suppress(OSError, ValueError, LookupError, TypeError):  # a broken file counts as missing
             local = tomllib.loads(file.read_text(encoding="utf-8"))["local_api"]
             directory = config.parent / local["directory"]
     return [directory / "admin.sock", directory / "till.sock"]

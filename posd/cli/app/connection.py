@@ -1,4 +1,4 @@
-"""Which of the daemon's sockets a command talks to, and what most commands take."""
+"""Selection of the daemon's socket, and options that most commands have."""
 
 import os
 import time
@@ -19,14 +19,13 @@ from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import RETRY_SECONDS
 
-# The local API for the commands: `posd.client`'s connection, called by method and path.
+# Local API for the commands: `posd.client`'s connection, called by method and path.
 #
-# A command shows what posd said word for word, of a newer posd too: so it works on documents and bytes, not on
-# types.
+# Commands show posd's words unchanged, also those of a newer posd, so they use documents and bytes instead of types.
 
 __all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "StreamItem", "Unreachable", "decode"]
 
-#: How long a command waits for posd to start where the service manager holds its socket, in seconds.
+#: Longest wait for the start of posd while the service manager holds its socket, in seconds.
 START_SECONDS = 4.0
 NOT_RUNNING = "the service manager holds it, and posd is not running (posd status)"
 
@@ -37,9 +36,9 @@ class Api(Connection):
     """The local API behind one Unix socket. Threads may share it."""
 
     def reach(self) -> None:
-        """Raise Unreachable also where the service manager holds the socket, and posd does not come for START_SECONDS.
+        """Raise Unreachable also if the service manager holds the socket and posd does not start within START_SECONDS.
 
-        What is sent there would be read at the next start, hours later.
+        A request sent to that socket would be read at the next start, hours later.
         """
         end = time.monotonic() + START_SECONDS
         while not _serves(probe(self.socket)):
@@ -61,9 +60,9 @@ class Api(Connection):
         also: Collection[int] = (),
         seconds: float = REPLY_SECONDS,
     ) -> Reply:
-        """GET `path` (below /v1). `also` names 4xx and 5xx that are answers here, where they do not bear a problem.
+        """GET `path` (below /v1). `also`: statuses 4xx and 5xx that are results here, unless they have a problem.
 
-        Wait `seconds` for the answer. Raise Problem or Unreachable.
+        Wait `seconds` for the response. Raise Problem or Unreachable.
         """
         return self.call(Call("GET", path, params or {}, seconds=seconds, also=also))
 
@@ -72,20 +71,22 @@ class Api(Connection):
         return self.call(Call("PUT", path, body=encode(body)))
 
     def post(self, path: str, body: object | None = None, *, seconds: float = REPLY_SECONDS) -> Reply:
-        """POST `body` as JSON, or nothing; wait `seconds` for the answer. Raise Problem or Unreachable."""
+        """POST `body` as JSON, or nothing. Wait `seconds` for the response. Raise Problem or Unreachable."""
         return self.call(Call("POST", path, body=None if body is None else encode(body), seconds=seconds))
 
     def receive(self, path: str, body: object, *, seconds: float) -> Iterator[bytes]:
-        """POST `body` and yield the bytes of the answer as they come. Raise Problem or Unreachable: they end early."""
+        """POST `body` and yield the bytes of the response as they arrive. Raise Problem or Unreachable if they end
+        early.
+        """
         return self.pieces(Call("POST", path, body=encode(body), seconds=seconds))
 
     def metrics(self) -> str:
-        """Get the metrics as Prometheus reads them; they stand outside of the versioned API."""
+        """Get the metrics in Prometheus' format, which is not part of the versioned API."""
         return self.text(Call("GET", METRICS_URL))
 
 
 def _serves(process: int) -> bool:
-    """Return whether the process that listened last can be posd: it lives, and is not systemd."""
+    """Return whether the process that listened last can be posd: it runs, and is not systemd."""
     if process == 1:
         return not Path("/run/systemd/system").exists()
     with suppress(PermissionError):
@@ -97,7 +98,7 @@ def _serves(process: int) -> bool:
 
 
 def merchant_zone(api: Api) -> ZoneInfo:
-    """Return the time zone of the merchant's days. Raise UsageError where the daemon does not say it."""
+    """Return the time zone of the merchant's days. Raise UsageError if the daemon does not report it."""
     name = api.get("/version").body.get("timezone")
     if not name:
         raise click.UsageError(
@@ -109,22 +110,22 @@ def merchant_zone(api: Api) -> ZoneInfo:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: An id, or the beginning of one: see `posd.cli.app.subject.find`.
+#: Id, or its first characters: see `posd.cli.app.subject.find`.
 id_argument = click.argument("given_id", metavar="ID", shell_complete=payments("open=true"))
-#: of a command that takes any payment, not only an open one.
+#: for a command that accepts any payment, not only open ones
 any_id_argument = click.argument("given_id", metavar="ID", shell_complete=payments(""))
 
 
 def json_option(command: Command) -> Command:
-    """Add --json and --utc; the command receives an Output as its parameter `output`."""
+    """Add --json and --utc. The command receives an Output as its parameter `output`."""
 
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
-        context(ctx).output = output  # errors are written the same way
+        context(ctx).output = output  # errors use the same format
         return output
 
     def in_utc(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-        context(ctx).utc |= value  # of the group, or of its command
+        context(ctx).utc |= value  # option of the group, or of its command
         times.use(utc=context(ctx).utc)
 
     for option in (
@@ -141,7 +142,7 @@ def json_option(command: Command) -> Command:
 def connect(ctx: click.Context) -> Iterator[Api]:
     """Open the local API: --socket or POSD_SOCKET, else the configuration's admin socket, else its till socket.
 
-    Where the configuration cannot be read, its default path is used.
+    If the configuration cannot be read, use its default path.
     """
     given = context(ctx)
     with Api(Path(given.socket_path) if given.socket_path else found_socket(given)) as api:
@@ -149,16 +150,15 @@ def connect(ctx: click.Context) -> Iterator[Api]:
 
 
 def found_socket(given: Context) -> Path:
-    """Return the admin socket of the configuration where this user can open it, else the till socket.
+    """Return the admin socket of the configuration if this user can open it, else the till socket.
 
-    What is wrong elsewhere in the configuration does not matter. If it does not name a directory, the default is
-    used, and a line on stderr says why. If it is missing or unreadable, `given.unread` says so, in case the daemon does
-    not run either.
+    Other faults of the configuration do not matter. If it does not name a directory, use the default and write why to
+    stderr. If it is missing or unreadable, `given.unread` says so, in case the daemon does not run either.
     """
     from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
 
     file = Path(given.config_path)
-    # Not the files that it names: the daemon's private key is not for a till's user to read.
+    # Without the files that it names, because a till's user may not read the daemon's private key.
     config, problems = examine(file, check_files=False)
     why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
     local = (config or parse("", file=file)).local_api
@@ -174,7 +174,7 @@ def found_socket(given: Context) -> Path:
 
 
 def can_open(path: Path) -> bool:
-    """Whether a daemon listens on the socket and lets this user in."""
+    """Whether a daemon listens on the socket and accepts this user."""
     try:
         probe(str(path))
     except Unreachable:

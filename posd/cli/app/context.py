@@ -1,4 +1,4 @@
-"""What a command was called with, its standard streams, and its exit codes: a deed outlives what cannot be written."""
+"""Arguments of a command, its standard streams, and its exit codes. A lost output does not stop an action."""
 
 import errno
 import io
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class OutputLost(Exception):
-    """Standard output cannot be written; no OSError, which a command may take for one of its own files."""
+    """Standard output that cannot be written.
+
+    Not an OSError, which a command could mistake for an error of its files.
+    """
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause.strerror)
@@ -25,9 +28,9 @@ class OutputLost(Exception):
 
 
 class _Stream(io.BufferedWriter):
-    """A standard stream. `drops`: what cannot be written is dropped; else OutputLost is raised, once.
+    """Standard stream. `drops`: unwritable text is dropped; otherwise OutputLost is raised, once.
 
-    What is below it is no code of ours: a signal that comes there after a write would have it written once more.
+    Below this class only library code runs. A signal between a write and its return would cause a second write.
     """
 
     def __init__(self, descriptor: int, *, drops: bool) -> None:
@@ -57,7 +60,7 @@ _stdout: _Stream | None = None
 
 
 def open_streams() -> None:
-    """Replace `sys.stdout` and `sys.stderr` by streams of this kind. A descriptor that is closed takes nothing."""
+    """Replace `sys.stdout` and `sys.stderr` by such streams. A closed descriptor discards the text."""
     global _stdout
     while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:  # else a socket or a database would become stdout
         pass
@@ -68,7 +71,7 @@ def open_streams() -> None:
 
 
 def drop_lost_output() -> None:
-    """Drop from now on what cannot be written: something is being changed."""
+    """Drop unwritable text from now on, because something is being changed."""
     if _stdout is not None:
         _stdout.drops = True
 
@@ -77,19 +80,19 @@ def _text(stream: _Stream, encoding: str | None) -> io.TextIOWrapper:
     return io.TextIOWrapper(stream, encoding, errors="replace", line_buffering=True)
 
 
-# What a command was called with, and what it is about: one object in click's `ctx.obj`.
+# Options and purpose of a command, in one object in click's `ctx.obj`.
 
-#: The configuration file, where neither the command line nor the environment names one.
+#: Default of the configuration file without an option or a variable.
 CONFIG_FILE = "/etc/posd/config.toml"
 CONFIG_VARIABLE = "POSD_CONFIG"
 
 
 @dataclass(slots=True)
 class Context:
-    """The options of `posd`, and what a command says of itself for the message of an error.
+    """Options of `posd`, and facts of the command for an error message.
 
-    `starts`: it starts something or waits for it, so that an error may leave it open. `utc`: it writes times in
-    UTC. `unread`: why the configuration did not name the socket.
+    `starts`: the command starts something or waits for it, so an error may leave it open. `utc`: times in UTC.
+    `unread`: why the configuration did not name the socket.
     """
 
     config_path: str = CONFIG_FILE
@@ -100,27 +103,27 @@ class Context:
     unread: str = ""
 
     def set_starts(self) -> None:
-        """Set `starts`. The exit code says how it ended, whether or not the output can be written."""
+        """Set `starts`. The exit code reports the end, whether or not the output can be written."""
         self.starts = True
         drop_lost_output()
 
 
 def context(ctx: "click.Context") -> Context:
-    """Return the one of this call."""
+    """Return the object of this call."""
     return ctx.ensure_object(Context)
 
 
-# What a command's exit code says ("Command line" in the local API's contract), as tables.
+# Meaning of exit codes ("Command line" in the local API's contract), as tables.
 
 
 class ExitCode(IntEnum):
     """The five exit codes of every posd command."""
 
     DONE = 0  #: done; for a payment: approved
-    NOT_DONE = 1  #: declined, rejected, canceled, not started, or refused by posd
+    NOT_DONE = 1  # : declined, rejected, canceled, not started, or refused by posd
     USAGE = 2  #: wrong usage, an invalid request or a wrong configuration
     UNREACHABLE = 3  #: the daemon cannot be reached
-    OPEN = 4  #: still open: a wait was cut short and the payment goes on; or how it ended is not known
+    OPEN = 4  # : still open: a wait ended early and the payment goes on; or the end is unknown
 
 
 #: outcome's `result` -> exit code.
@@ -132,14 +135,14 @@ RESULT_CODES: Mapping[str, ExitCode] = {
     "not_started": ExitCode.NOT_DONE,
 }
 
-#: HTTP statuses of a call that is wrong: repeated as it is, it never succeeds.
+#: HTTP statuses of a wrong call, which never succeeds if repeated.
 WRONG_CALL = frozenset({400, 403, 405, 408, 413, 415, 422, 501})
 
 
 def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for a transaction as the local API shows it: by its outcome, OPEN without one.
+    """Return the exit code for a transaction of the local API: by its outcome, OPEN without one.
 
-    A result that this version does not know is OPEN too: it may be a payment.
+    A result that this version does not know is OPEN, because it may mean paid.
     """
     outcome = transaction.get("outcome")
     if outcome is None:
@@ -148,25 +151,25 @@ def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
 
 
 def for_print_job(job: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for a print job as the local API shows it: DONE only where it is printed."""
+    """Return the exit code for a print job of the local API: DONE only if it is printed."""
     if job["phase"] != "final":
         return ExitCode.OPEN
     return ExitCode.DONE if job["status"] == "COMPLETED" else ExitCode.NOT_DONE
 
 
 def for_pruned(left: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for what is left of a removed payment or print job: the fields of the problem `pruned`."""
+    """Return the exit code for a removed payment or print job: the fields of the problem `pruned`."""
     if "print_status" in left:
         return ExitCode.DONE if left["print_status"] == "COMPLETED" else ExitCode.NOT_DONE
     return RESULT_CODES.get(left.get("result", ""), ExitCode.OPEN)
 
 
 def for_problem(problem: "Problem", *, starts: bool = False) -> ExitCode:
-    """Return the exit code for a problem; `starts`: of a command that starts something, or waits for it.
+    """Return the exit code for a problem. `starts`: the command starts something, or waits for it.
 
-    Then only what was never started is NOT_DONE or USAGE: all else may have been started.
+    In that case only something never started is NOT_DONE or USAGE. Everything else may have been started.
     """
-    if problem.away:  # about to stop: to the caller the same as not being there
+    if problem.away:  # for the caller, a stopping daemon is a missing one
         return ExitCode.UNREACHABLE
     if starts and not problem.never_started:
         return ExitCode.OPEN

@@ -1,4 +1,4 @@
-"""How an error is shown: one message that says what is wrong and what to do, and the right exit code."""
+"""Display of errors: one message with the fault and the cure, and the exit code."""
 
 import os
 import sys
@@ -20,9 +20,9 @@ from posd.client.connection import SOCKET_VARIABLE
 
 
 class Failure(click.ClickException):
-    """An error as click shows it: an exit code, and the message on stderr; with --json JSON on stdout.
+    """Error as click shows it: an exit code, and the message on stderr; with --json JSON on stdout.
 
-    `raw`: the problem of the API as received. Any other error has its message in `detail`, and is on stderr too.
+    `raw`: the problem of the API as received. Another error has its message in `detail`, and on stderr too.
     """
 
     def __init__(self, message: Lines, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
@@ -41,13 +41,13 @@ class Failure(click.ClickException):
 
 
 def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
-    """End the command with what cannot be done. Raise Failure."""
+    """End the command with a message. Raise Failure."""
     raise Failure(str(error), code, output)
 
 
 @contextmanager
 def interruptible(output: Output, words: str = "Stopped waiting; posd may go on with it.") -> Iterator[None]:
-    """Leave the program with OPEN on Ctrl-C: what the block waits for goes on."""
+    """Exit with OPEN on Ctrl-C, because the payment or print job goes on."""
     try:
         yield
     except KeyboardInterrupt:
@@ -56,8 +56,8 @@ def interruptible(output: Output, words: str = "Stopped waiting; posd may go on 
 
 
 def explain(error: Exception, context: Context) -> Failure:
-    """Turn an exception that ended a command into what its user reads."""
-    from posd.config import ConfigError  # of the little that a command needs where all goes well, it would be most
+    """Turn an exception that ended a command into a message."""
+    from posd.config import ConfigError  # imported here, because a successful command does not need it
 
     output = context.output or Output(as_json=False)
     match error:
@@ -70,7 +70,7 @@ def explain(error: Exception, context: Context) -> Failure:
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
             lines = [*problem_lines(error), *_directed(error, context)]
-            if error.code in PROBLEMS:  # a newer posd may have others
+            if error.code in PROBLEMS:  # a newer posd may have other codes
                 lines.append(f"  {explained_by([error.code])}")
             return Failure(lines, for_problem(error, starts=context.starts), output, error.raw)
         case ConfigError():
@@ -90,7 +90,7 @@ def explain(error: Exception, context: Context) -> Failure:
 
 
 def _directed(problem: Problem, context: Context) -> Iterator[str]:
-    """Print that a variable of the shell sent an operator's command to the till's socket, if it did."""
+    """Print that a shell variable sent an operator's command to the till's socket, if it did."""
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code == "forbidden" and path and context.socket_path == path:
         yield (
@@ -100,7 +100,9 @@ def _directed(problem: Problem, context: Context) -> Iterator[str]:
 
 
 def problem_lines(problem: Problem) -> list[str]:
-    """Write a problem for people: the daemon's own words, the field errors of an invalid request, what to type."""
+    """Write a problem for people: the daemon's words, the field errors of an invalid request, and the
+    commands to type.
+    """
     detail = problem.detail or problem.code
     for sent, typed in SPELLINGS.items():
         detail = detail.replace(sent, typed)

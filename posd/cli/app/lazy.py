@@ -1,6 +1,6 @@
-"""Groups of commands that are imported only when they are called, and what their help says beside their own texts.
+"""Groups of commands that are imported when they are called, and additions to their help.
 
-A command must not wait for the others, nor for the TOML files of the help.
+A command must not load other commands, or the TOML files of the help.
 """
 
 import importlib
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-#: Columns that help and other prose take at most, on a terminal however wide: longer lines are hard to read.
+#: Widest help text, in columns, even on a wider terminal: longer lines are hard to read.
 READABLE_COLUMNS = 100
 
-#: command -> "module:attribute" of its click command, in the order in which the help shows them.
+#: command -> "module:attribute" of its click command, in the order of the help.
 Targets = Mapping[str, str]
 
 
@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
         return list(self._targets)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the names of the commands, and the group's own options; no command is imported for that."""
+        """Offer the names of the commands and the group's own options, without importing a command."""
         names = [CompletionItem(name) for name in self._targets if name.startswith(incomplete)]
         return names + super(click.Group, self).shell_complete(ctx, incomplete)
 
@@ -63,7 +63,7 @@ def _add_examples(command: click.Command) -> None:
 
 
 class Example(NamedTuple):
-    """What is typed, and what it does."""
+    """Example: the command, and what it does."""
 
     line: str
     does: str
@@ -71,7 +71,7 @@ class Example(NamedTuple):
 
 @cache
 def groups() -> Mapping[str, Mapping[str, str]]:
-    """Return group -> its commands, each with what it does."""
+    """Return group -> its commands, each with its purpose."""
     return _read("groups.toml")
 
 
@@ -83,6 +83,6 @@ def examples() -> Mapping[str, Sequence[Example]]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    import tomllib  # no command needs it that runs
+    import tomllib  # imported here, because only the help needs it
 
     return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))

@@ -1,7 +1,7 @@
 """Starting a payment or a print job and waiting for its outcome, over restarts of the daemon.
 
-Both go on without their till, so nothing here gives up by itself: a daemon that is away is asked again, with the
-same id, until it answers. Only the caller's own deadline or Ctrl-C ends a wait.
+Both go on without their till, so a wait does not end by itself. If the daemon is unreachable, the call is repeated with
+the same id until it replies. Only the caller's deadline or Ctrl-C ends a wait.
 """
 
 import queue
@@ -16,11 +16,11 @@ from posd.client import calls, plans
 from posd.client.documents import FromDocument, PosdError, encode
 from posd.client.plans import Place
 
-#: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.
+#: Seconds between two attempts to reach an unreachable daemon: short for a person, and no load.
 RETRY_SECONDS = 0.5
-#: seconds: how often an idle wait reads the transaction again; attention (a silent terminal) is no event of its own.
+#: Seconds between two reads of the transaction in an idle wait, because attention (a silent terminal) is no event.
 REFRESH_SECONDS = 5.0
-#: seconds: how often the wait for a print job looks at its state (queued, printing), which ends no wait by itself.
+#: Seconds between two reads of a print job's state (queued, printing) during a wait.
 LOOK_SECONDS = 1.0
 
 
@@ -42,14 +42,17 @@ class CurrentState:
 
 @dataclass(frozen=True, slots=True)
 class Arrived(FromDocument):
-    """An event of the terminal, an item of the event stream: `{seq, received_at, verdict, event}`."""
+    """Event of the terminal, an item of the event stream: `{seq, received_at, verdict, event}`."""
 
     document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The daemon is gone or cannot look just now; it is tried again. Any other update says that it is back."""
+    """The daemon is unreachable or cannot read its database.
+
+    It is tried again. Any other update means that it is back.
+    """
 
     reason: str
 
@@ -58,7 +61,7 @@ Update = CurrentState | Arrived | Disconnected
 
 
 class TimedOut(Exception):
-    """The caller's own deadline passed; what was started goes on."""
+    """The caller's deadline passed. The payment or print job goes on."""
 
 
 def start(
@@ -70,12 +73,12 @@ def start(
     away: Callable[[str], None],
     fresh: bool = True,
 ) -> Reply:
-    """PUT a transaction or a print job until the daemon answers for it, and return the answer.
+    """PUT a transaction or a print job until the daemon replies, and return the response.
 
-    Where the first call provably did not reach posd, nothing was started and Unreachable is raised. Once a call may
-    have been read, the same call is repeated: that is always safe, and only the daemon knows the result.
-    `deadline` is a time of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, whose
-    `never_started` is True also where the first call with a fresh id was refused; Unreachable or TimedOut.
+    If the first call provably did not reach posd, nothing was started and Unreachable is raised. If a call may have
+    been read, the same call is repeated, which is always safe; only the daemon knows the result. `deadline` is a time
+    of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, whose `never_started` is also True if
+    the first call with a fresh id was refused; Unreachable or TimedOut.
     """
     first = True
 
@@ -83,7 +86,7 @@ def start(
         nonlocal first
         first = False
         if isinstance(error, Problem) and error.lasting:
-            raise error  # a person sees it at once, and asks again
+            raise error  # the caller can repeat the command at once
         away(error.reason if isinstance(error, Unreachable) else str(error))
 
     patience = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -103,16 +106,16 @@ def start(
 
 
 def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
-    """Yield what happens to a transaction, until a Snapshot that is final.
+    """Yield the updates of a transaction, until a Snapshot that is final.
 
-    Events from before the call are among the updates.
-    Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
+    Earlier events are among the updates. Raise Problem or ForeignAnswer if waiting makes no sense, TimedOut when
+    `deadline` (of `time.monotonic()`) passes.
     """
     updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
     stop = threading.Event()
     path = f"/transactions/{transaction_id}"
-    # A thread, because a blocked read can neither keep a deadline nor redraw; a daemon thread, because a blocked
-    # read must not hold the exit.
+    # A thread, because a blocked read can neither keep a deadline nor redraw. A daemon thread, so that a blocked read
+    # does not delay the exit.
     threading.Thread(target=_read, args=(api.socket, path, updates, stop), daemon=True).start()
     try:
         while True:
@@ -133,10 +136,10 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
 
 
 def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator[CurrentState | Disconnected]:
-    """Yield how a print job stands, at least once a `LOOK_SECONDS`, until a Snapshot that is final.
+    """Yield the state of a print job, at least every `LOOK_SECONDS`, until a Snapshot that is final.
 
-    A print job has no events to follow, only states.
-    Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
+    A print job has states but no events. Raise Problem or ForeignAnswer if waiting makes no sense, TimedOut when
+    `deadline` (of `time.monotonic()`) passes.
     """
     passing = plans.Away(None, passing=plans.passes)
     while True:
@@ -159,7 +162,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
 
 
 def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
-    """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
+    """Feed the queue from the event stream until the outcome arrives. A broken stream is resumed."""
 
     def told(error: PosdError) -> None:
         if stop.is_set():
@@ -168,11 +171,11 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 
     def look() -> None:
         snapshot = CurrentState(api.get(path))
-        # The final transaction comes last, behind the events from while the daemon was away.
+        # The final transaction comes last, after the events from the time when the daemon was unreachable.
         if not snapshot.final:
             updates.put(snapshot)
 
-    # A client of its own: the caller may close its client while this thread still reads.
+    # A separate client, because the caller may close its client while this thread still reads.
     with Api(socket) as api:
         place = Place(socket, f"{path}/events", Arrived, 0, told)
         try:
@@ -188,7 +191,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 
 
 def _glance(api: Api, path: str) -> Update:
-    """Read the transaction again; the reading thread tells what becomes of a daemon that is away."""
+    """Read the transaction again. The reading thread reports whether the daemon is reachable."""
     try:
         return CurrentState(api.get(path))
     except PosdError as error:
@@ -199,7 +202,7 @@ def _glance(api: Api, path: str) -> Update:
 
 
 def as_away(error: PosdError, passing: Callable[[PosdError], bool] = plans.is_away) -> Disconnected | None:
-    """Return what passes as an update, None for anything else: by default a daemon that is away (gone, or stopping)."""
+    """Return an exception as an update, or None; by default only an unreachable or stopping daemon is one."""
     if not passing(error):
         return None
     return Disconnected(error.reason if isinstance(error, Unreachable) else str(error))

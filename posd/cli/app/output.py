@@ -1,4 +1,4 @@
-"""Where a command's words go: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json."""
+"""Output of commands: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json."""
 
 import re
 import sys
@@ -26,12 +26,12 @@ from posd.cli.app.times import TimeCell
 from posd.cli.app.times import moment as moment
 from posd.client.calls import Reply
 
-#: A word, with what is quoted in it.
+#: Shell word, with quoted parts.
 _WORD = re.compile(r"(?:'[^']*'|\S)+")
 
 
 def pasted(command: str, indent: int, width: int) -> list[str]:
-    """Return the lines of a command, for a screen of so many columns: it goes on after a backslash."""
+    """Return the lines of a command for a screen of that width; a backslash continues a line."""
     lines = [" " * indent]
     for word in _WORD.findall(command):
         if len(lines[-1]) + len(word) + 2 > width and lines[-1].strip():
@@ -41,27 +41,26 @@ def pasted(command: str, indent: int, width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-# Where a command's words go: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json.
+# Output of commands: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json.
 
-#: decimal places that people expect of an amount, even where the API's number has fewer.
+#: Least decimal places of an amount for people, even if the API's number has fewer.
 MONEY_PLACES = 2
 
-#: columns of a screen that has room for a table with two ids in a row.
+#: Columns of a screen that fits a table with two ids in a row.
 WIDE_COLUMNS = 120
 
-#: Column of `Output.progress`: what is under way.
+#: Column of `Output.progress` with the present step.
 DESCRIPTION = TextColumn("{task.description}", markup=False)
 
 Pair = tuple[str, str]
 
 
 class Output:
-    """What a command writes to. Text may come from a terminal or a till: it is never markup, and each is one line.
+    """Output of a command. Text may come from a terminal or a till, so it is never markup, and each text is one line.
 
-    All that is written goes through `posd.base.text`, here and nowhere else: what a text holds starts no line of its
-    own and steers no screen.
+    All text is written through `posd.base.text`, only here. So no text starts another line or controls the screen.
 
-    `stream` is where its lines go: stdout, or stderr for what is said around a question.
+    `stream`: the stream of its lines: stdout, or stderr for the text around a question.
     """
 
     def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
@@ -71,20 +70,20 @@ class Output:
 
     @property
     def rich(self) -> bool:
-        """Whether a person looks at a terminal."""
+        """Whether the output goes to a terminal."""
         return self.stdout.is_terminal and not self.as_json
 
     @property
     def narrow(self) -> bool:
-        """Whether a person looks at a terminal that has no room for wide tables."""
+        """Whether the output goes to a terminal that is too narrow for wide tables."""
         return self.rich and self.stdout.width < WIDE_COLUMNS
 
     def moment(self, at: str) -> str:
-        """Write a time before a line: 14:03:12 UTC-05 for people, ISO 8601 in a pipe, where it stays one word."""
+        """Write a time before a line: 14:03:12 UTC-05 on a terminal, ISO 8601 (one word) in a pipe."""
         return times.moment(at) if self.rich else times.for_programs(at)
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
-        """Write a text for people; nothing with --json. It is never wrapped or coloured in a pipe."""
+        """Write a text for people; nothing with --json. In a pipe it is not wrapped or coloured."""
         if self.rich and not text:
             self.stdout.print()
         elif self.rich:
@@ -93,7 +92,7 @@ class Output:
             click.echo(" " * indent + shown(text), file=self.stdout.file)
 
     def verbatim(self, *lines: str, style: str = "") -> None:
-        """Write lines that people copy, as what goes into a file: a narrow terminal gets no line breaks of ours."""
+        """Write lines to copy, such as the content of a file, without added line breaks."""
         for text in () if self.as_json else lines:
             if self.rich:
                 self.stdout.print(_text(text, style), soft_wrap=True)
@@ -106,7 +105,7 @@ class Output:
             click.echo("\t".join(" ".join(_shown(cell)) for cell in row), file=self.stdout.file)
 
     def note(self, text: Lines, style: str = "") -> None:
-        """Write lines beside the result: to stderr."""
+        """Write lines to stderr, beside the result."""
         if self.stderr.is_terminal:
             self.stderr.print(_text(text, style))
         else:
@@ -118,20 +117,20 @@ class Output:
             click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
 
     def reply(self, reply: Reply, show: Callable[["Output", Any], None]) -> None:
-        """With --json, write an answer of posd as received, else have `show` write what is in it."""
+        """With --json, write a response of posd as received; otherwise call `show` to write its content."""
         if self.as_json:
             self.json(reply.raw)
         else:
             show(self, reply.body)
 
     def json_line(self, document: str) -> None:
-        """With --json, write a document as received, in a line; on a terminal escaped."""
+        """With --json, write a document as received, on one line; on a terminal escaped."""
         if self.as_json:
             click.echo(escaped(document) if self.stdout.is_terminal else document.encode())
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Show on a terminal that something is under way, and for how long, until the block ends."""
+        """Show on a terminal the running step and its time, until the block ends."""
         with self.progress(what, self.spinner(), DESCRIPTION):
             yield
 
@@ -139,16 +138,16 @@ class Output:
     def progress(
         self, what: str, *columns: ProgressColumn, total: float | None = None
     ) -> Iterator[Callable[..., None]]:
-        """Show on a terminal how far something is, in these columns, and for how long, until the block ends.
+        """Show on a terminal the progress in these columns and its time, until the block ends.
 
-        Yield what is called with `completed`, `total` or `description` where one of them changes.
+        Yield a function to call with changes of `completed`, `total` or `description`.
         """
         drawn = (*columns, TimeElapsedColumn())
         with Progress(*drawn, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
             yield partial(progress.update, progress.add_task(what, total=total))
 
     def spinner(self) -> SpinnerColumn:
-        """Return the column of `progress` that shows that something is under way."""
+        """Return the column of `progress` with an animation."""
         return SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
 
     def table(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> None:
@@ -163,7 +162,7 @@ class Output:
             self.cells(row)
 
     def drawn(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> Text:
-        """Return a table as it is drawn on a terminal."""
+        """Return a table for a terminal."""
         table = laid_out(
             columns,
             rows,
@@ -191,12 +190,12 @@ class Output:
 
 
 def aside() -> Output:
-    """Return the output of what is said around a question and beside a result: stderr."""
+    """Return the output for text around a question and beside a result: stderr."""
     return Output(as_json=False, stream=sys.stderr)
 
 
 def _shown(text: Lines) -> list[str]:
-    """Return the lines of a text as they are shown."""
+    """Return the lines of a text for display."""
     return [times.for_programs(text)] if isinstance(text, TimeCell) else [shown(line) for line in lines_of(text)]
 
 
@@ -225,7 +224,7 @@ def total(amount: Mapping[str, Any]) -> Decimal:
 
 
 def asked(amount: Mapping[str, Any] | None) -> str:
-    """Write what a request's amount adds up to; empty if it has none, as a void and what a database lost."""
+    """Write the sum of a request's amount; empty if it has none, as for a void or a lost record."""
     return money(total(amount)) if amount else ""
 
 
@@ -235,7 +234,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def size(count: int) -> str:
-    """Write a number of bytes for people: 4.0 MiB."""
+    """Write a number of bytes for display: 4.0 MiB."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if value < 1024:
@@ -245,7 +244,7 @@ def size(count: int) -> str:
 
 
 def inline(value: object) -> str:
-    """Write a JSON value in a line for people; empty for null, {} and []."""
+    """Write a JSON value on one line for display; empty for null, {} and []."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {inline(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What people type (amounts, times, ids, KEY=VALUE), read exactly or refused, and which user types it."""
+"""Arguments of commands (amounts, times, ids, KEY=VALUE), parsed exactly or refused, and the calling user."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from posd.cli.app.tables import SHORT_ID
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
 
-#: What can be written where a time is asked for.
+#: Formats of a time.
 TIMES = "write 2026-11-20, 2026-11-20T14:30, 10:42, today, yesterday or -1h"
 _DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
 _AGO = re.compile(r"-([0-9]{1,5})(min|m|h|d)")
@@ -44,7 +44,7 @@ def amount(text: str) -> Decimal:
 def moment(text: str) -> str | date:
     """Click type: a day, a time, or how long ago; in this machine's time zone where it names none. Raise BadParameter.
 
-    Return a time as the API wants it, UTC with milliseconds and Z; the daemon knows when a day begins.
+    Return a time in the API's format, UTC with milliseconds and Z. Only the daemon knows when a day begins.
     """
     now = datetime.now().astimezone()
     if text in _DAYS:
@@ -69,7 +69,7 @@ def job_id(text: str) -> str:
 
 
 def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Click callback: read repeated KEY=VALUE into a dict. Raise BadParameter where one has no '='."""
+    """Click callback: parse repeated KEY=VALUE into a dict. Raise BadParameter without '='."""
     result = {}
     for value in values:
         key, separator, text = value.partition("=")
@@ -80,7 +80,7 @@ def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 
 
 def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """Click callback: read repeated KEY=JSON into a dict, numbers exact. Raise BadParameter if it is not JSON."""
+    """Click callback: parse repeated KEY=JSON into a dict, numbers exact. Raise BadParameter if it is not JSON."""
     result = {}
     for key, text in pairs(ctx, parameter, values).items():
         try:
@@ -94,7 +94,7 @@ def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str
 def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
     """Return the request's `amount`: the positional amount is the total of a sale without tax, `subtotal_iva0`.
 
-    Raise UsageError where there is no amount at all, or the same part twice.
+    Raise UsageError without an amount, or if a part is given twice.
     """
     given = {name: value for name, value in parts.items() if value is not None}
     if without_tax is not None:
@@ -109,13 +109,13 @@ def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) ->
 
 
 def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[str | None, Decimal | None]:
-    """Read the arguments [ORIGINAL] [AMOUNT], where --reference may stand for ORIGINAL: exactly one of the two.
+    """Parse the arguments [ORIGINAL] [AMOUNT]; --reference may replace ORIGINAL. Exactly one of the two is needed.
 
-    ORIGINAL may be the beginning of an id, which is not looked for here. Raise UsageError where it is none or both,
-    and BadParameter where a word is no amount.
+    ORIGINAL may be the first characters of an id, which are not resolved here. Raise UsageError for none or both,
+    BadParameter for a word that is no amount.
     """
     first = words[0] if words else ""
-    # What can be an amount is none of the shorter beginnings: a refund without ORIGINAL must not find one by chance.
+    # A word that can be an amount is not taken as a short id, so that a refund without ORIGINAL finds none by chance.
     named = bool(first) and (_is_uuid(first) or (reference is None and not _is_sum(first)))
     if named == (reference is not None):
         given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
@@ -142,17 +142,17 @@ def _is_uuid(text: str) -> bool:
 
 
 def asks() -> bool:
-    """Whether a person can be asked: what is said around a question goes to stderr, so that --json stays JSON."""
+    """Whether a person can be asked. The text around a question goes to stderr, so that --json stays JSON."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(output: Output, question: str, refused: str = "Nothing was changed.") -> None:
-    """Ask a person; leave the program with NOT_DONE where the answer is no."""
+    """Ask a person. Exit with NOT_DONE if the answer is no."""
     if not click.confirm(question, err=True):
         output.line(refused)
         sys.exit(ExitCode.NOT_DONE)
 
 
 def caller() -> str:
-    """Return the user who calls: the one behind sudo, else that of this process."""
+    """Return the calling user: the user behind sudo, else that of this process."""
     return os.environ.get("SUDO_USER") or user_name(os.getuid())

@@ -1,4 +1,4 @@
-"""The one way in which a command writes a file for a person: readable for its owner alone."""
+"""Writing of files for a person, readable only for their owner."""
 
 import os
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:
 
 @contextmanager
 def private_file(path: Path, *, replaces: bool) -> Iterator[Path]:
-    """Yield an empty file with mode 0600 that is put in place at the end, whole or not at all.
+    """Yield an empty file with mode 0600 that is put in place at the end, completely or not at all.
 
-    A pipe or a device is yielded itself. Root acts as the owner of the directory. Raise FileExistsError unless it
+    A pipe or a device is yielded itself. Root acts as the owner of the directory. Raise FileExistsError unless
     `replaces`, or another OSError.
     """
     drop_lost_output()
@@ -39,7 +39,7 @@ def private_file(path: Path, *, replaces: bool) -> Iterator[Path]:
                 _add(fresh, place)
         finally:
             fresh.unlink(missing_ok=True)
-        with suppress(OSError):  # it is there
+        with suppress(OSError):  # the file exists
             files.sync_folder(place.parent)
 
 
@@ -48,7 +48,7 @@ def _add(fresh: Path, path: Path) -> None:
         os.link(fresh, path)
     except FileExistsError:
         raise
-    except OSError:  # a stick has no hard links
+    except OSError:  # the file system of a stick has no hard links
         if os.path.lexists(path):
             raise FileExistsError from None
         fresh.rename(path)

@@ -1,4 +1,4 @@
-"""What commands start, wait for, list and show: a payment or a print job. A `Subject` is the row of what differs."""
+"""Shared commands on a payment or a print job: start, wait, list and show. A `Subject` has the differences."""
 
 import re
 import sys
@@ -34,17 +34,17 @@ from posd.cli.payments.words import explained_by, is_known, refused_step
 
 Document: TypeAlias = Mapping[str, Any]
 
-#: Phases in which posd cannot tell whether the terminal took the request.
+#: Phases in which posd cannot tell whether the terminal accepted the request.
 DOUBTFUL = frozenset({"starting", "in_doubt"})
 MORE = "there are more: --all shows them, --limit more of them"
 
-#: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
+#: Newest payments for which the commands of one attention are written; the commands of the others are the same.
 COMMANDS_FOR = 5
 
-#: The sums of totals.
+#: Keys of the totals.
 SUMS = ("amount", "tips", "authorized_amount")
 
-#: redraws a second: enough for a spinner and a seconds counter.
+#: Redraws each second: enough for an animation and a seconds counter.
 REDRAWS_PER_SECOND = 8
 
 
@@ -52,30 +52,30 @@ REDRAWS_PER_SECOND = 8
 class Subject:
     """A payment or a print job, by the documents of the local API.
 
-    What is said of it is in [subject] of the catalogue.
+    [subject] of the catalogue has its texts.
     """
 
-    #: Its list in the API, and the command that shows that.
+    #: Its list in the API, and the command that shows the list.
     plural: str
     list: str
-    #: Whether its ids are UUIDs; else the till chose them freely.
+    #: Whether its ids are UUIDs; otherwise the till chose them freely.
     uuids: bool
     #: The field of its id.
     key: str
-    #: What it is called, in sentences and before its id.
+    #: Its name in sentences and before its id.
     word: str
     title: str
     noun: Callable[[Document], str]
-    #: Where it stands in a few words, and what happens now.
+    #: Its state in a few words, and the present step.
     state: Callable[[Document], str]
     hint: Callable[[Document], str]
-    #: What to do about one attention, by its code.
+    #: Advice on one attention, by its code.
     advice: Callable[[str, Document], Advice]
     #: Its fields, before a decision about it is made.
     summary: Callable[[Document], Sequence[Pair]]
-    #: Columns of its list beside those that each list has.
+    #: Columns of its list besides the common ones.
     columns: Mapping[str, Callable[[Document], str]]
-    #: Further ones, where the screen has room; not in a pipe.
+    #: Further columns on a wide screen; not in a pipe.
     extra: Mapping[str, Callable[[Document], str]]
     show_end: Callable[[Output, Document], None]
     exit_code: Callable[[Document], ExitCode]
@@ -84,12 +84,12 @@ class Subject:
     progress: "Callable[[Output, Document], Progress]"
 
     def id(self, document: Document) -> str:
-        """Return the id of one."""
+        """Return the id in a document."""
         return str(document[self.key])
 
     @property
     def path_name(self) -> str:
-        """What its list is called in paths of the API."""
+        """Name of its list in paths of the API."""
         return self.plural.replace("_", "-")
 
     def path(self, identity: object) -> str:
@@ -97,22 +97,22 @@ class Subject:
         return f"/{self.path_name}/{identity}"
 
     def say(self, name: str, document: Document, **more: str) -> str:
-        """Return what the catalogue says of one; its braces hold {id}, {noun} and `more`."""
+        """Return a text of the catalogue, with {id}, {noun} and `more` filled in."""
         template: str = chosen("subject")[self.word.replace(" ", "_")][name]
         return template.format(id=self.id(document), noun=self.noun(document), **more)
 
 
 class Progress(ABC):
-    """Writes the updates of one payment or print job until its end. `document` is what is known at the beginning.
+    """Writer of the updates of one payment or print job until its end. `document`: its state at the beginning.
 
-    On a terminal the last line says what happens now and for how long. With --json nothing is written but that the
-    daemon is away (to stderr).
+    On a terminal the last line shows the present step and its time. With --json only an unreachable daemon is reported,
+    on stderr.
     """
 
     def __init__(self, output: Output, subject: Subject, document: Document) -> None:
         self.subject = subject
         self.output = output
-        #: What is known of it while posd is away.
+        #: Shown while posd is unreachable.
         self.while_away = f"the {subject.noun(document)} may have started"
         self._started = time.monotonic()
         self._now = Text("starting")
@@ -125,10 +125,10 @@ class Progress(ABC):
 
     @abstractmethod
     def show(self, update: Update) -> None:
-        """Write what one update says."""
+        """Write the text of one update."""
 
     def show_open(self, document: Document) -> None:
-        """Write what happens now, and what a person should look at since the last update."""
+        """Write the present step, and new attentions."""
         self.now(self.subject.hint(document))
         news = [attention for attention in document["attention"] if attention["code"] not in self._attention]
         self._attention |= {attention["code"] for attention in news}
@@ -143,11 +143,11 @@ class Progress(ABC):
         self.close()
 
     def close(self) -> None:
-        """Remove the live line, so that other words can follow."""
+        """Remove the live line, so that other text can follow."""
         self._live.stop()
 
     def now(self, text: str) -> None:
-        """Print what happens now."""
+        """Print the present step."""
         self._now = Text(shown(text))
 
     def away(self, reason: str) -> None:
@@ -159,7 +159,7 @@ class Progress(ABC):
             self._tell(f"{words}: {reason}", "yellow")
 
     def back(self) -> None:
-        """Print that the daemon answers again, where it was away."""
+        """Print that the daemon replies again, if it was unreachable."""
         if self._away:
             self._away = False
             self._tell("posd is back", "green")
@@ -177,7 +177,7 @@ class Progress(ABC):
 
 
 def show_attention(output: Output, subject: Subject, document: Document) -> None:
-    """Write what a person should look at, why, and what to do about it."""
+    """Write the attentions, their reasons, and their advice."""
     advised = [(item, subject.advice(item["code"], document)) for item in document["attention"]]
     for attention, advice in advised:
         detail = attention.get("detail")
@@ -187,16 +187,16 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
 
 
 def show_missing_proof(output: Output, document: Document) -> None:
-    """Write what would have to be seen to know that a payment in doubt never started."""
+    """Write which proof is missing that a payment in doubt never started."""
     for lack in document.get("missing_proof", ()):
         output.line(f"missing proof {lack['code']}", "yellow")
         output.line(str(lack["detail"]), indent=2)
 
 
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
-    """Write for each attention, once for those with the same advice, what to do and to type.
+    """Write the advice and commands of attentions, once for those with the same advice.
 
-    A mark is an attention's code, its advice, and the id of what it is about.
+    A mark is an attention's code, its advice, and the id of its payment or print job.
     """
     concerned: dict[tuple[str, Advice], list[str]] = {}
     for code, advice, identity in marks:
@@ -213,28 +213,28 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
 
 
 def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> None:
-    """Return how to read more of attentions, of those that this version knows."""
+    """Return the command that explains attentions, for the codes that this version knows."""
     known = [code for code, advice in advised if is_known(advice)]
     if known:
         output.line(explained_by(known), "dim", indent=2)
 
 
 def show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
-    """Write what to do in words, and its commands for each id."""
+    """Write advice, and its commands for each id."""
     output.line(advice.words, indent=2)
     for command in dict.fromkeys(command.format(id=each) for each in ids for command in advice.commands):
         output.line(command, indent=4)
 
 
-# Lists, the newest first.
+# Lists, newest first.
 
 
 def show_list(
     ctx: click.Context, output: Output, subject: Subject, filters: Mapping[str, object], *, everything: bool
 ) -> None:
-    """Read and write a page of the list, or all of it, the totals, and what to do about attention, where asked for.
+    """Read and write a page of the list, or all of it; if requested, the totals and the advice on attentions.
 
-    Filters that are None or False are left out.
+    Filters with None or False are left out.
     """
     given = {name: value for name, value in filters.items() if value is not None and value is not False}
     with connect(ctx) as api:
@@ -266,7 +266,7 @@ def show_list(
 
 
 def _as_parameter(api: Api, value: object) -> str:
-    """Write a filter as the API takes it; a day begins where the merchant is."""
+    """Write a filter in the API's format; a day begins in the merchant's time zone."""
     if isinstance(value, date):
         return iso(datetime.combine(value, time_of_day.min, UTC if in_utc() else merchant_zone(api)))
     return "true" if value is True else str(value)
@@ -275,9 +275,9 @@ def _as_parameter(api: Api, value: object) -> str:
 def _read_pages(
     api: Api, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
 ) -> tuple[list[Document], list[Document], bool]:
-    """Return one page of the list or `everything`, the totals of the first, and whether there are more.
+    """Return one page of the list or `everything`, the totals of the first page, and whether there are more.
 
-    With --json each page is written as it comes.
+    With --json each page is written as it arrives.
     """
     documents: list[Document] = []
     totals: list[Document] = []
@@ -291,11 +291,11 @@ def _read_pages(
         if cursor is None or not everything:
             return documents, totals, cursor is not None
         page["cursor"] = cursor
-        page.pop("totals", None)  # they are of all pages
+        page.pop("totals", None)  # the totals cover all pages
 
 
 def _list_row(subject: Subject, document: Document, extra: Mapping[str, Callable[[Document], str]]) -> Cells:
-    """Return a row of the list; attention stands behind the state."""
+    """Return a row of the list, with attentions after the state."""
     marks = " ".join(f"!{attention['code']}" for attention in document["attention"])
     return (
         TimeCell(document["created_at"]),
@@ -313,7 +313,7 @@ def _totals_row(totals: Document) -> Cells:
     return *words, Number(totals["count"]), *sums
 
 
-# Starting one, and waiting for its end: until the outcome, the deadline or Ctrl-C.
+# Start, and wait until the outcome, the deadline or Ctrl-C.
 
 terminal_option = click.option(
     "--terminal",
@@ -330,7 +330,7 @@ timeout_option = click.option(
 
 
 def deadline_in(timeout: float | None) -> float | None:
-    """Return the time of `time.monotonic()` that is so many seconds away."""
+    """Return the time of `time.monotonic()` after that many seconds."""
     return None if timeout is None else time.monotonic() + timeout
 
 
@@ -345,13 +345,13 @@ def run(
     no_wait: bool,
     fresh: bool,
 ) -> NoReturn:
-    """Start one and wait for its end; leave the program with the exit code of that.
+    """Start a payment or print job and wait for its end. Exit with its exit code.
 
-    `draft` is what is known of it before the call. `fresh`: its id was made for this call.
+    `draft`: its known fields before the call. `fresh`: its id was made for this call.
     """
     context(ctx).set_starts()
     with connect(ctx) as api, subject.progress(output, draft) as progress:
-        # Before the call: the id is on the screen, also where the call fails.
+        # Before the call, so that the id is on the screen if the call fails.
         write = output.note if output.as_json else output.line
         write(f"{subject.title} {subject.id(draft)}")
         reply = _begin(api, progress, draft, request, deadline, fresh=fresh)
@@ -371,7 +371,7 @@ def run(
 def await_end(
     ctx: click.Context, output: Output, subject: Subject, draft: Document, deadline: float | None
 ) -> NoReturn:
-    """Wait for the end of one that was started before; leave the program with the exit code of that."""
+    """Wait for the end of an earlier start. Exit with its exit code."""
     context(ctx).set_starts()
     with connect(ctx) as api:
         reply = _look(api, subject.progress(output, draft), draft)
@@ -384,10 +384,9 @@ def await_end(
 def _begin(
     api: Api, progress: Progress, draft: Document, request: Mapping[str, Any], deadline: float | None, *, fresh: bool
 ) -> Reply:
-    """Start it, once the daemon answers for it; its answer may be a final one.
+    """Start it, and return the daemon's response, which may be final.
 
-    Raise Problem, or Unreachable where nothing was started. Leave the program where it may have started and that is
-    all that is known.
+    Raise Problem, or Unreachable if nothing was started. Exit if it may have started and nothing more is known.
     """
     subject = progress.subject
     maybe = subject.say("may_run", draft)
@@ -408,7 +407,7 @@ def _begin(
 
 
 def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, step: str) -> None:
-    """Print what an earlier call may have started before this refused one, and what to do."""
+    """Print what an earlier call may have started before this refused call, and what to do."""
     subject = progress.subject
     progress.close()
     lines = [subject.say("never_started" if never_started else "started_before", draft)]
@@ -416,10 +415,10 @@ def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, s
 
 
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
-    """Read what is to be waited for; leave the program where posd is there and cannot tell how it stands.
+    """Read the state before a wait. Exit if posd is reachable and cannot tell the state.
 
-    Raise Problem if it was never started, Unreachable where posd is not there; where it has ended and only that is
-    left of it, Failure with the exit code of how it ended.
+    Raise Problem if it was never started, Unreachable without posd; Failure with the exit code of its end if only a
+    tombstone is left.
     """
     subject = progress.subject
     try:
@@ -441,9 +440,9 @@ def _not_known(error: Problem | Unreachable) -> Sequence[str]:
 
 
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow it until it is final; leave the program with OPEN if it does not end.
+    """Follow it until it is final. Exit with OPEN if it does not end.
 
-    So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
+    That happens at the deadline, on Ctrl-C, and if posd keeps failing, which is no outcome.
     """
     progress.while_away = goes_on = f"the {progress.subject.noun(reply.body)} goes on"
     try:
@@ -461,7 +460,7 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
 
 def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply | None = None) -> NoReturn:
-    """Print why it is left open and how to go on, and leave the program; `reply` is what --json shows of it."""
+    """Print why it stays open and how to go on, then exit. `reply`: the JSON for --json."""
     progress.close()
     output = progress.output
     if reply is not None:
@@ -474,7 +473,7 @@ def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply
 
 
 def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
-    """Write how it ended, and leave the program by that."""
+    """Write its end, and exit with its exit code."""
     if output.as_json:
         output.json(reply.raw)
     else:
@@ -483,27 +482,26 @@ def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
     sys.exit(subject.exit_code(reply.body))
 
 
-# The id that a person typed: in full, or as much of its beginning as one payment or print job alone has.
+# Resolution of a typed id: in full, or first characters that only one payment or print job has.
 
-#: Least characters of the beginning of a UUID.
+#: Least number of characters of a UUID.
 LEAST = 4
-#: The same where money moves: a slip of the finger must not name another payment.
+#: The same for commands that move money, so that a typing error does not name another payment.
 LEAST_FOR_MONEY = SHORT_ID
-#: So many ids that begin alike are listed.
+#: Most ids that are listed if several begin alike.
 LISTED = 10
 
 _BEGINNING = re.compile("[0-9A-Fa-f-]{,36}", re.ASCII)
 
-#: What was found: a payment or a print job.
+#: Found payment or print job.
 Found = tuple[Subject, Document]
 
 
 def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
-    """Return of what the text is the id or the beginning of the id, and the whole id.
+    """Return the subject of a typed id, and the whole id.
 
-    A UUID in full is not looked for, nor is an id in full found twice. What a beginning was found to be is said on
-    stderr. Raise Failure with USAGE where several begin so, with NOT_DONE where none does; BadParameter where it is no
-    id; Problem or Unreachable.
+    A full UUID is not searched for. If a beginning was resolved, stderr says to which id. Raise Failure with USAGE if
+    several ids begin so, with NOT_DONE if none does; BadParameter for an invalid id; Problem or Unreachable.
     """
     if (whole := _uuid(text)) is not None:
         return subjects[0], whole if subjects[0].uuids else text
@@ -523,7 +521,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
             found += [(subject, document) for document in exact or documents]
     if not found:
         if not asked[0].uuids:
-            return asked[0], text  # it may be whole: the command's own call says that there is none, or was one
+            return asked[0], text  # it may be a whole id: the command's own call reports whether it exists
         words = say(
             "find_id", "none", word=" or ".join(subject.word for subject in asked), text=text, see=asked[0].list
         )
@@ -555,7 +553,7 @@ def _candidates(output: Output, found: Sequence[Found]) -> Iterator[str]:
         for subject, document in found[:LISTED]
     ]
     columns = ("id", "created", "terminal", "what", "state")
-    # In a pipe no line is broken.
+    # In a pipe no line is wrapped.
     room = output.stderr.width - 2 if output.stderr.is_terminal else 1000
     table = laid_out(columns, rows, room, Layout(whole="id", under="terminal", cut="terminal"))
     for line in (*table.head, *table.body):

@@ -1,4 +1,4 @@
-"""Tables on a terminal: as much as its width has room for, and nothing broken within a word that has to be read."""
+"""Tables on a terminal, fitted to its width, without a break inside a word that matters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,28 +12,28 @@ from posd.base.text import shown
 from posd.cli.app import times
 from posd.cli.app.times import TimeCell
 
-#: What is written in a line, or in several: each stays one line.
+#: Content of a cell: one line or several, each kept on one line.
 Lines: TypeAlias = str | Sequence[str]
-#: The cells of a row of a table.
+#: Cells of a row of a table.
 Cells: TypeAlias = Sequence[Lines]
 
 #: Characters of a short id.
 SHORT_ID = 8
-#: Cells between two columns.
+#: Spaces between two columns.
 GAP = 2
-#: Text that is longer than this may be broken between words before ids are shortened, and before columns are left out.
+#: Longer text may be broken between words before ids are shortened and columns left out.
 EASY, EASIER = 24, 48
-#: A word of a column that is cut keeps so many characters at least.
+#: Least characters of a word in a column that may be cut.
 LEAST = 12
 
 
 def width(text: str) -> int:
-    """Return how many cells a text takes."""
+    """Return the number of terminal cells of a text."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def head(text: str, room: int) -> str:
-    """Return as much of the text as takes at most `room` cells."""
+    """Return the longest beginning of a text within `room` cells."""
     if text.isascii():
         return text[: max(0, room)]
     used = 0
@@ -64,7 +64,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def shortened(text: str, room: int, mark: str = "…") -> str:
-    """Return the text in at most `room` cells; where it is longer, its middle is left out: both ends tell it apart."""
+    """Return the text within `room` cells; of a longer text the middle is left out, because its ends identify it."""
     if width(text) <= room:
         return text
     last = head(text[::-1], (room - 1) // 2)[::-1]
@@ -72,19 +72,19 @@ def shortened(text: str, room: int, mark: str = "…") -> str:
 
 
 class Id(str):
-    """An id in a cell: its beginning, where a table has no room for all of it."""
+    """Id in a cell, shortened if the table has too little room."""
 
     __slots__ = ()
 
 
 class Number(str):
-    """A number in a cell: never broken, and set flush right."""
+    """Number in a cell, never broken, right-aligned."""
 
     __slots__ = ()
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """Return the beginning of each UUID, as long as it takes to tell it from the others; what is none stays whole."""
+    """Return the shortest distinct beginning of each UUID; other texts stay whole."""
     short: dict[str, str] = {}
     before = ""
     for whole in sorted(filter(canonical_uuid, set(ids))):
@@ -100,8 +100,8 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 class TableColumn:
     """A column of a table.
 
-    `whole`: its cells are not broken, others are, between words. `cut`: a long word may lose its middle. `extra`: the
-    column may be left out. `floor`: the cells that it has at least.
+    `whole`: its cells are not broken; others are, between words. `cut`: a long word may lose its middle. `extra`: the
+    column may be left out. `floor`: its least width.
     """
 
     name: str
@@ -114,7 +114,7 @@ class TableColumn:
 
     @cached_property
     def least(self) -> int:
-        """The cells that it takes where it is broken and cut as far as may be."""
+        """Its width if it is broken and cut as far as allowed."""
         lines = [line for cell in self.cells for line in lines_of(cell)]
         parts = lines if self.whole else [word for line in lines for word in line.split(" ")]
         longest = max(map(width, parts), default=0)
@@ -122,12 +122,12 @@ class TableColumn:
 
     @cached_property
     def most(self) -> int:
-        """The cells that it takes where it is neither broken nor cut."""
+        """Its width without breaks and cuts."""
         return max([self.least, width(self.name), *(width(line) for cell in self.cells for line in lines_of(cell))])
 
 
 class Table(NamedTuple):
-    """The lines of a table as it is drawn."""
+    """Lines of a table."""
 
     head: list[str]
     rule: str
@@ -135,7 +135,7 @@ class Table(NamedTuple):
 
 
 class TableStyle(NamedTuple):
-    """What tables are drawn with."""
+    """Settings for drawing tables."""
 
     rule: str
     cut: str
@@ -146,11 +146,11 @@ ASCII = TableStyle("-", "~")
 
 
 class Layout(NamedTuple):
-    """The names of columns that have a part of their own where a table has little room.
+    """Names of columns with special rules if a table has little room.
 
-    The cells of `whole` are not broken, and long words in `cut` lose their middle before anything is broken. `under`
-    stands below `whole` where they have no room beside each other, and the others there too where they have none
-    either; `extra` are left out where they have none, or nothing in any row.
+    The cells of `whole` are not broken, and long words in `cut` lose their middle before anything is broken. `under` is
+    put below `whole` if both do not fit beside each other, and so are the others; `extra` columns are left out if they
+    do not fit, or are empty in all rows.
     """
 
     whole: str = ""
@@ -159,7 +159,7 @@ class Layout(NamedTuple):
     extra: tuple[str, ...] = ()
 
 
-#: No column has a part of its own.
+#: No column has a special rule.
 EVEN = Layout()
 
 
@@ -176,7 +176,7 @@ def laid_out(
     *,
     glyphs: TableStyle = UNICODE,
 ) -> Table:
-    """Return a table in at most `room` cells. What a stranger wrote is made harmless here."""
+    """Return a table within `room` cells, with its texts escaped."""
     whole, under, cut, extra = layout
     table = list(zip(*rows, strict=True)) or [()] * len(columns)
     made = [
@@ -212,7 +212,7 @@ def _written(cell: Lines) -> Lines:
 
 
 def _chosen(columns: Sequence[TableColumn], room: int) -> list[TableColumn]:
-    """Return the columns with whole ids and as many of the further ones as have room, else with short ids."""
+    """Return the columns with whole ids and as many further ones as fit, else with short ids."""
     chosen = [column for column in columns if not column.extra]
     if _needed(chosen) > room:
         return _shortened(chosen)
@@ -237,7 +237,7 @@ def _shortened(columns: Sequence[TableColumn]) -> list[TableColumn]:
 
 
 def _stacked(columns: Sequence[TableColumn], top: str, below: Sequence[str]) -> list[TableColumn]:
-    """Put columns below another, in one line."""
+    """Put columns below another one, in one line."""
     upper = next(column for column in columns if column.name.startswith(top))
     lower = [column for column in columns if column.name in below and column is not upper]
     cells = [
@@ -250,13 +250,13 @@ def _stacked(columns: Sequence[TableColumn], top: str, below: Sequence[str]) -> 
 
 
 def _needed(columns: Sequence[TableColumn], easy: int = EASY) -> int:
-    """Return the cells that columns need, where text that is longer than `easy` may be broken."""
+    """Return the width that columns need if text longer than `easy` may be broken."""
     cells = [max(column.least, min(column.most, easy)) for column in columns]
     return sum(cells) + GAP * (len(columns) - 1)
 
 
 def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
-    """Return the cells of each column, together with the gaps at most `room`; the widest gives way on a tiny screen."""
+    """Return the width of each column, together with the gaps at most `room`; on a tiny screen the widest shrinks."""
     widths = [column.least for column in columns]
     left = room - GAP * (len(columns) - 1) - sum(widths)
     while left < 0 and max(widths) > 1:
@@ -284,7 +284,7 @@ def _drawn(columns: Sequence[TableColumn], widths: Sequence[int], glyphs: TableS
 
 
 def _fitted(line: str, column: TableColumn, room: int, mark: str) -> str:
-    """Return a line of a column that may be cut with its words cut to the room that there is."""
+    """Return a line of a column that may be cut, with its words shortened to fit."""
     return " ".join(shortened(word, room, mark) for word in line.split(" ")) if column.cut else line
 
 

@@ -1,7 +1,8 @@
-"""Times as people read them: in the local zone, which is named beside them, or in UTC. Nothing else writes one.
+"""Times for people: in the local zone, which is named beside them, or in UTC. All commands write times with this
+module.
 
-In a table the zone stands once, in the head of the column; a time by itself has it beside it. In a pipe a table has
-ISO 8601 with the offset, which sorts and which programs read.
+In a table the head of the column names the zone; a single time has it beside it. In a pipe a table has ISO 8601 with
+the offset, which programs can sort and read.
 """
 
 import re
@@ -10,12 +11,12 @@ from datetime import UTC, datetime
 
 from posd.cli.explain.catalogue import named
 
-#: A time in a sentence of the daemon.
+#: Time in a sentence of the daemon.
 _OF_DAEMON = re.compile(r"20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d(:\d\d)? UTC)", re.ASCII)
 
-#: Whether times are in UTC: said once a command, by --utc.
+#: Whether times are in UTC, set once for a command by --utc.
 _in_utc = False
-#: The year that is not written; None: this year.
+#: The year that is left out; None: this year.
 _year: int | None = None
 
 
@@ -26,7 +27,7 @@ class TimeCell(str):
 
 
 def use(*, utc: bool, year: int | None = None) -> None:
-    """Set whether times are written in UTC from now on, and which year needs no mention."""
+    """Set whether times are in UTC, and which year is left out."""
     global _in_utc, _year
     _in_utc, _year = utc, year
 
@@ -37,13 +38,13 @@ def in_utc() -> bool:
 
 
 def local(at: datetime | str) -> datetime:
-    """Return a time in the zone in which it is written."""
+    """Return a time in the zone for display."""
     moment = datetime.fromisoformat(at) if isinstance(at, str) else at
     return moment.astimezone(UTC if _in_utc else None)
 
 
 def zone(times: Iterable[datetime]) -> str:
-    """Return the name of the zone of such times: CET, UTC-05; CET/CEST where they are of both."""
+    """Return the name of the zone of these times: CET, UTC-05; CET/CEST for both."""
     return "/".join(dict.fromkeys(map(_zone, times)))
 
 
@@ -58,7 +59,7 @@ def _zone(at: datetime) -> str:
 
 
 def short(at: datetime | str, *, milliseconds: bool = False, year: bool = False) -> str:
-    """Write a time without its zone: 26 Nov 14:03:12; with its year if that is another than this, or asked for."""
+    """Write a time without its zone: 26 Nov 14:03:12; with another year, or if requested, with the year."""
     moment = local(at)
     named = year or moment.year != (_year or datetime.now(moment.tzinfo).year)
     return f"{moment:%d %b}{f' {moment.year}' if named else ''} {clock(moment, milliseconds=milliseconds)}"
@@ -69,12 +70,12 @@ def clock(at: datetime | str, *, milliseconds: bool = False) -> str:
     return local(at).time().isoformat("milliseconds" if milliseconds else "seconds")
 
 
-#: Units of an age: the word of one, of several, and the seconds of one.
+#: Units of an age: singular, plural, and seconds.
 _UNITS = (("day", "days", 86_400), ("hour", "hours", 3600), ("minute", "minutes", 60))
 
 
 def seconds_since(at: str) -> float:
-    """Return how long ago a time was, in seconds; negative where it is still to come."""
+    """Return the age of a time in seconds; negative for the future."""
     return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
 
 
@@ -102,9 +103,9 @@ def day(at: datetime | str) -> str:
 
 
 def moment(at: datetime | str | None, *, date: bool = False, year: bool = False) -> str:
-    """Write a time by itself: 14:03:12 UTC-05, with `date` 26 Nov 14:03:12 UTC-05; a dash where there is none.
+    """Write a single time: 14:03:12 UTC-05, with `date` 26 Nov 14:03:12 UTC-05; a dash without a time.
 
-    With `year` the date always has its year: for a clock whose year may be the wrong one.
+    With `year` the date always has its year, for a clock whose year may be wrong.
     """
     if not at:
         return "-"
@@ -112,12 +113,12 @@ def moment(at: datetime | str | None, *, date: bool = False, year: bool = False)
 
 
 def in_words(text: str, *, year: bool = False) -> str:
-    """Return a sentence of the daemon, which has times in UTC, with them as they are written here."""
+    """Return a sentence of the daemon with its UTC times written as here."""
     return _OF_DAEMON.sub(lambda found: moment(found[0].replace(" UTC", "Z"), date=True, year=year), text)
 
 
 def for_programs(at: datetime | str, *, milliseconds: bool = False) -> str:
-    """Write a time for a pipe: 2026-11-26T14:03:12-05:00, in UTC with a Z; a dash where there is none."""
+    """Write a time for a pipe: 2026-11-26T14:03:12-05:00, in UTC with a Z; a dash without a time."""
     if not at:
         return "-"
     written = local(at).isoformat(timespec="milliseconds" if milliseconds else "seconds")

@@ -1,4 +1,4 @@
-"""`posd demo`: real charges and a receipt on one machine, with nothing to configure."""
+"""`posd demo`: real charges and a receipt on one machine, without configuration."""
 
 import secrets
 import shlex
@@ -27,13 +27,13 @@ from posd.cli.payments.show import event_extra
 from posd.cli.payments.words import STYLES
 from posd.sandbox import Sandbox, SandboxFailed
 
-#: the actors, as the timeline names them.
+#: Actors in the timeline.
 TILL, POSD, TERMINAL = "till", "posd", "terminal"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCharge:
-    """A charge to make: how it should end, how the simulated customer behaves, and the amount."""
+    """Planned charge: its expected end, the behaviour of the simulated customer, and the amount."""
 
     result: str
     scenario: str
@@ -55,7 +55,7 @@ class TimelineStep:
 
 
 class Timeline:
-    """The lines of one thing that is done, told as they come; it begins when this is made."""
+    """Timeline of one action, printed as it happens. It begins when the object is made."""
 
     def __init__(self, show: Callable[[TimelineStep], None]) -> None:
         self.steps: list[TimelineStep] = []
@@ -63,7 +63,7 @@ class Timeline:
         self._began, self._began_at = time.monotonic(), datetime.now(UTC)
 
     def note(self, sender: str, receiver: str, what: str, *, at: datetime | None = None) -> None:
-        """Add a line; `at` is when the daemon says that it was, now where left out."""
+        """Add a line. `at`: the daemon's time of it; now by default."""
         offset = time.monotonic() - self._began if at is None else max(0.0, (at - self._began_at).total_seconds())
         self.steps.append(TimelineStep(offset, sender, receiver, what))
         self._show(self.steps[-1])
@@ -71,7 +71,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class Charge:
-    """A charge that was made."""
+    """Charge that was made."""
 
     plan: PlannedCharge
     transaction: Mapping[str, Any]
@@ -86,7 +86,7 @@ class Charge:
         return self.steps[-1].offset
 
     def fault(self) -> str | None:
-        """Return what is not as planned; None if all is."""
+        """Return the difference from the plan, or None."""
         if self.result != self.plan.result:
             return f"the charge of {money(self.plan.total)} should be {self.plan.result}, and is {self.result}"
         authorized = self.transaction["outcome"]["authorized_amount"]
@@ -106,7 +106,7 @@ def make_charge(
 ) -> Charge:
     """Run one charge as a till would: PUT it, then follow its events until the outcome.
 
-    Each step goes to `show` as it comes. `check` is called again and again meanwhile. `deadline` is a time of
+    Each step goes to `show` when it happens. `check` is called repeatedly meanwhile. `deadline` is a time of
     `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
     """
     timeline = Timeline(show)
@@ -141,17 +141,17 @@ def answered(transaction: Mapping[str, Any]) -> str:
     return "in doubt" if transaction["phase"] == "in_doubt" else "acknowledged"
 
 
-#: characters of a line on paper.
+#: Characters of a line on paper.
 WIDTH = 32
-#: the last line of the timeline where all went well.
+#: Last line of the timeline after success.
 PRINTED = "printed"
-#: members of an amount -> how a receipt calls them.
+#: Members of an amount -> their names on a receipt.
 LABELS = {"subtotal_iva": "subtotal", "subtotal_iva0": "subtotal", "iva": "IVA"}
 
 
 @dataclass(slots=True)
 class PrintedReceipt:
-    """A receipt that was sent to the printer: its text, how it ended, and what was printed."""
+    """Receipt that was sent to the printer: its text, its end, and the printed text."""
 
     text: str
     print_job: Mapping[str, Any]
@@ -159,7 +159,7 @@ class PrintedReceipt:
     paper: str | None = None
 
     def fault(self) -> str | None:
-        """Return what is not as planned; None if all is."""
+        """Return the difference from the plan, or None."""
         if self.print_job["status"] != "COMPLETED":
             return f"the receipt should be COMPLETED, and is {self.print_job['status']}"
         if self.paper != self.text:
@@ -177,9 +177,9 @@ def print_receipt(
     check: Callable[[], None],
     paper: Callable[[str], str | None],
 ) -> PrintedReceipt:
-    """Print the receipt of an approved charge on the terminal that took it: PUT it, then wait for its end.
+    """Print the receipt of an approved charge on its terminal: PUT it, then wait for its end.
 
-    `paper` tells what the terminal has printed under an id. For the rest see `make_charge`.
+    `paper` returns what the terminal has printed under an id. For the rest see `make_charge`.
     """
     timeline = Timeline(show)
     text = receipt_text(charge)
@@ -221,29 +221,29 @@ def receipt_text(charge: Charge) -> str:
     return "\n".join(["POSD DEMO".center(WIDTH).rstrip(), "", *lines, "", "Thank you".center(WIDTH).rstrip()])
 
 
-# `posd demo`: real charges and a receipt on one machine, with nothing to configure.
+# `posd demo`: real charges and a receipt on one machine, without configuration.
 
-#: what the demo charges: one payment for each way in which a payment usually ends.
+#: Charges of the demo: one payment for each usual end.
 PLANS = (
     PlannedCharge("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")}),
     PlannedCharge("declined", "decline", {"subtotal_iva": Decimal("0.2"), "iva": Decimal("0.1")}),
     PlannedCharge("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
 )
 
-#: a payment with a person takes 8 to 33 s (terminal API, Lifecycle); this makes it 1 to 3.
+#: A payment with a person takes 8 to 33 s (terminal API, Lifecycle). This speed makes it 1 to 3 s.
 DEFAULT_SPEED = 10.0
-#: seconds at speed 1: the longest that a simulated payment can take, with a margin; by then something is wrong.
+#: Seconds at speed 1: the longest simulated payment, with a margin. After that something is wrong.
 LONGEST_CHARGE_SECONDS = 60.0
-#: seconds: what the machine itself may need for a charge, however fast the customer is.
+#: Seconds that the machine itself may need for a charge, at any speed of the customer.
 CHARGE_MARGIN_SECONDS = 15.0
 
-#: seconds: announcing and hearing takes about two; by now multicast does not work here.
+#: Seconds: discovery takes about two. After this, multicast does not work here.
 DISCOVERY_SECONDS = 6.0
 
-#: stands before each line on paper.
+#: Prefix of each line on paper.
 PAPER_MARGIN = " " * 33 + "| "
 
-#: what else than Ctrl-C stops the demo: a service manager, a closed window.
+#: Signals besides Ctrl-C that stop the demo: from a service manager, or a closed window.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -293,7 +293,7 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
         with ExitStack() as stack:
             sandbox = _sandbox(speed, keep=keep, announce=not no_mdns, charges=not no_charges)
             stack.callback(sandbox.close)
-            # Stopping takes seconds at most; a second Ctrl-C must not leave processes behind.
+            # Stopping takes a few seconds. A second Ctrl-C must not leave processes behind.
             stack.callback(_ignore_signals)
             try:
                 _play(output, sandbox, () if no_charges else PLANS, keep=keep)
@@ -307,7 +307,7 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
 
 
 def _fleet(output: Output, lanes: int) -> None:
-    from posd.cli.demo.fleet import play  # with what only this needs
+    from posd.cli.demo.fleet import play  # imports that only this command needs
 
     try:
         play(output, lanes)
@@ -381,7 +381,7 @@ def _play(output: Output, sandbox: Sandbox, plans: Sequence[PlannedCharge], *, k
 
 
 def _discover(output: Output, sandbox: Sandbox) -> str:
-    """Wait until posd has found the terminal; where it does not, write the address into the configuration."""
+    """Wait until posd has found the terminal. If it does not, write the address into the configuration."""
     try:
         found = sandbox.wait_for_log("discovery.found", terminal=sandbox.serial, timeout=DISCOVERY_SECONDS)
     except TimeoutError:
@@ -427,7 +427,7 @@ def _receipt(output: Output, sandbox: Sandbox, api: Api, charge: Charge, number:
 
 
 def _deadline(speed: float) -> float:
-    """Return until when a charge or its receipt is waited for, as a time of `time.monotonic()`."""
+    """Return the deadline for a charge or its receipt, as a time of `time.monotonic()`."""
     return time.monotonic() + LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS
 
 

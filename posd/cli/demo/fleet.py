@@ -25,16 +25,16 @@ from posd.cli.collect import how_to_get
 from posd.client import Paid
 from posd.sandbox import LOOPBACK, STOP_SECONDS, OutputSignal, Program, Sandbox, SandboxFailed, temporary_directory
 
-#: Where Debian has the servers, which are in no path of users.
+#: Folders of the servers on Debian, which are not in PATH.
 PLACES = ("/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)))
 INSTALL = "sudo apt-get install nats-server postgresql"
-#: Program -> the Debian package that has it.
+#: Program -> its Debian package.
 PROGRAMS = {"nats-server": "nats-server", "initdb": "postgresql", "postgres": "postgresql"}
 MERCHANT = "demo"
-#: Seconds: a server's start, and until head office has what the lanes have.
+#: Seconds for a server's start, and until head office has the lanes' payments.
 START_SECONDS = 30.0
 COMPLETE_SECONDS = 30.0
-#: Payments of each lane: before a lane is cut off, meanwhile, and afterwards. How they go: amount, scenario.
+#: Payments of each lane: before a lane is cut off, during that, and afterwards, as (amount, scenario).
 ROUNDS = (2, 2, 1)
 WAYS = (
     (Decimal("11.20"), "approve-contactless"),
@@ -52,7 +52,7 @@ def missing() -> list[str]:
 
 
 def play(output: Output, lanes: int) -> None:
-    """Show it. Raise SandboxFailed, with the reason."""
+    """Show it. Raise SandboxFailed with the reason."""
     if absent := missing():
         raise SandboxFailed(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing: {INSTALL}")
     if words := how_to_get():
@@ -66,7 +66,7 @@ def _find(program: str) -> str | None:
 
 
 class _Fleet:
-    """All processes of it; `stack` ends them."""
+    """All processes of the demo. `stack` ends them."""
 
     def __init__(self, output: Output, stack: ExitStack, lanes: int) -> None:
         self._output = output
@@ -191,7 +191,7 @@ class _Fleet:
             self._output.line(f"  {lane}  {money(amount):>6}  {word}")
 
     def _run(self, *arguments: str, config: Path | None = None) -> Any:
-        """Return what a command answers in JSON, None if it failed."""
+        """Return the JSON output of a command, or None if it failed."""
         done = subprocess.run(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", "--config", str(config or self._config), *arguments],
             capture_output=True,
@@ -200,7 +200,7 @@ class _Fleet:
         return json.loads(done.stdout, parse_float=Decimal) if done.returncode in (0, 1) and done.stdout else None
 
     def _complete(self, lanes: Sequence[str] | dict[str, Sandbox]) -> bool:
-        """Whether head office has all that these lanes have."""
+        """Whether head office has everything from these lanes."""
         found = {lane["lane"]: lane["complete_to_seq"] for lane in self._run("collect", "--check", "--json")["lanes"]}
         return all(found.get(lane) == self._newest(lane) for lane in lanes)
 
@@ -210,17 +210,17 @@ class _Fleet:
         return newest
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
-        """Wait until it is so. Raise SandboxFailed."""
+        """Wait until head office has everything. Raise SandboxFailed."""
         began = time.monotonic()
         with self._output.busy(what):
             while not done():
                 if time.monotonic() - began > COMPLETE_SECONDS:
                     raise SandboxFailed(f"it took longer than {COMPLETE_SECONDS:.0f} s until {what}")
-                time.sleep(0.1)  # no program is told of a change in the tables
+                time.sleep(0.1)  # the tables send no notice of a change
         self._output.line(f"  {what}, after {time.monotonic() - began:.1f} s", "green")
 
     def _show(self) -> None:
-        """Show what head office knows of each lane."""
+        """Show head office's state of each lane."""
         found = self._run("collect", "--check", "--json")
         rows = [
             (

@@ -1,1 +1,1 @@
-"""`posd doctor`: looks at everything on which payments depend, changes nothing, and says what to do."""
+"""`posd doctor`: check everything that payments depend on, change nothing, and say what to do."""

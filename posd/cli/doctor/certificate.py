@@ -1,4 +1,4 @@
-"""The certificate of the webhook listener, and the addresses that terminals call: what a terminal will make of them."""
+"""Checks of the webhook listener's certificate and of the callback addresses, from a terminal's view."""
 
 import asyncio
 import hashlib
@@ -36,10 +36,10 @@ def check(shop: DoctorContext) -> Findings:
         if private_key.exists():
             private_key.open("rb").close()
         elif made is None:
-            return  # the check of the configuration tells of it
+            return  # the check of the configuration reports it
         leaf = tls.load(subject, private_key, None).info
     except FileNotFoundError:
-        # Of a lost CA, and of a pair of the shop's own, earlier checks tell.
+        # Earlier checks report a lost CA, and a pair of the shop's own PKI.
         if made is not None and not shop.failed("files", str(made.ca_certificate)):
             code, key = ("later", "") if shop.service.makes_certificate else ("none", CERTIFICATE)
             yield shop.tell(f"certificate.{code}", subject, key=key)
@@ -65,7 +65,7 @@ def check(shop: DoctorContext) -> Findings:
 
 
 def _renewal(shop: DoctorContext) -> str:
-    """Return the remedy that makes a new certificate; by a wrong clock nothing is made."""
+    """Return the remedy for a new certificate. With a wrong clock none is made."""
     if shop.made is None:
         return "own"
     return "clock_first" if shop.health("clock").get("status") == "degraded" else "renew"
@@ -110,7 +110,7 @@ def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
         called[advertised] = []
     for terminal in shop.terminals:
         if terminal.access_mode != "cloud" and terminal.serial in shop.addresses:
-            with suppress(Problem):  # the check of the callback addresses tells of it
+            with suppress(Problem):  # the check of the callback addresses reports it
                 called.setdefault(advertised or _called_at(shop, terminal)[0], []).append(terminal.serial)
     called = called or {host: [] for host in _hosts(shop)}
     for host, callers in called.items():
@@ -120,18 +120,18 @@ def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
 
 
 def _hosts(shop: DoctorContext) -> tuple[str, ...]:
-    """Return by what a terminal can call this machine, where no terminal is known yet."""
+    """Return the addresses by which a terminal can call this machine, if no terminal is known yet."""
     wanted = certificates.wanted(shop.settings)
     return (*wanted.names, *wanted.addresses)
 
 
 def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]:
-    """Return host and port where that terminal calls back, as posd itself makes the URL.
+    """Return host and port of a terminal's callback URL, as posd itself builds it.
 
-    Raise Problem if this machine has no way to the terminal.
+    Raise Problem if this machine has no route to the terminal.
     """
     webhooks = shop.settings.webhooks
-    # An address on which posd cannot listen was told already; what follows from it is not told again.
+    # A check before reported an address on which posd cannot listen. Its consequences are not reported again.
     listen = "::" if shop.failed("port") else webhooks.host
     urls = CallbackUrls((bytes(32),), webhooks.advertise_host, shop.port, webhooks.public_url, listen)
     url = urls.url(Channel.TRANSACTION, "doctor", shop.addresses[terminal.serial], terminal.access_mode)
@@ -139,19 +139,19 @@ def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]
     return parts.hostname or "", parts.port or 443
 
 
-# The callback address, as a terminal calls it.
+# Callback address, called as a terminal would.
 
-#: How long a connection to this machine's own address may take, in seconds.
+#: Longest connect to this machine's own address, in seconds.
 CONNECT_SECONDS = 10.0
 
 
 def check_callbacks(shop: DoctorContext) -> Findings:
-    """Call each callback address as a terminal would, and look at the certificate."""
+    """Call each callback address as a terminal would, and read the certificate."""
     called: dict[tuple[str, int, bool], list[str]] = {}
     for terminal in shop.terminals:
         cloud = terminal.access_mode == "cloud"
         if terminal.serial not in shop.addresses or (cloud and not shop.settings.webhooks.public_url):
-            continue  # the check of the terminal, or of the configuration, tells of it
+            continue  # the check of the terminal, or of the configuration, reports it
         try:
             called.setdefault((*_called_at(shop, terminal), cloud), []).append(terminal.serial)
         except Problem as problem:
@@ -172,7 +172,7 @@ def check_callbacks(shop: DoctorContext) -> Findings:
 
 
 def _distrust(shop: DoctorContext) -> Findings:
-    """Report which devices have refused our certificate, as posd has counted it."""
+    """Report devices that refused the certificate, as counted by posd."""
     at = {urlsplit(base_url).hostname: serial for serial, base_url in shop.addresses.items()}
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])
@@ -202,10 +202,10 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     if found != expected:
         code, status = ("old", "warning" if told_before else "failure") if serving else ("stranger", "failure")
         return shop.tell(f"callback.{code}", subject, status, expected=expected, **given)
-    if told_before:  # posd would record a refusal, as from a terminal
+    if told_before:  # otherwise posd would record a refusal, as from a terminal
         return shop.tell("callback.wrong", subject, **given)
     client = tls_contexts.strict_client(shop.made.ca_certificate if shop.made else None, system=shop.made is None)
-    if shop.made is None:  # a terminal is given the last one of the chain
+    if shop.made is None:  # a terminal gets the last certificate of the chain
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         client.load_verify_locations(cadata="".join(shop.certificate.read_text("ascii").rpartition(_BEGIN)[1:]))
     reason = _refused(host, port, client)
@@ -213,7 +213,7 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
 
 
 def _described(der: bytes, fingerprint: str) -> str:
-    """Describe a certificate that was shown: its subject, issuer, end and fingerprint."""
+    """Describe a shown certificate: its subject, issuer, end and fingerprint."""
     with suppress(ValueError):
         info = read_certificate(der)
         subject, issuer = (name or say("doctor", "empty_name") for name in (info.subject, info.issuer))
@@ -223,7 +223,7 @@ def _described(der: bytes, fingerprint: str) -> str:
 
 
 def _refused(host: str, port: int, client: ssl.SSLContext) -> str:
-    """Connect as that client; return why it refuses, "" where it does not."""
+    """Connect as such a client. Return why it refuses, or ""."""
     try:
         with (
             socket.create_connection((host, port), CONNECT_SECONDS) as connection,

@@ -1,4 +1,4 @@
-"""`posd doctor`: what is wrong here, what does it mean, and what is to be done."""
+"""`posd doctor`: what is wrong, what it means, and what to do."""
 
 import sys
 import threading
@@ -28,9 +28,9 @@ from posd.config.layers import where
 
 
 class DoctorCheck(NamedTuple):
-    """One check: its title for people, how long it may take (seconds), and whether it needs the configuration.
+    """One check: its title, its longest time (seconds), and whether it needs the configuration.
 
-    `refuses`: it finds what posd would refuse, so that `posd config check` makes it too.
+    `refuses`: it finds what posd would refuse at its start, so `posd config check` runs it too.
     """
 
     title: str
@@ -40,7 +40,7 @@ class DoctorCheck(NamedTuple):
     refuses: bool = False
 
 
-#: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
+#: In this order, because later checks use results of earlier ones (the daemon's report, addresses, clocks).
 CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
     {
         "configuration": DoctorCheck("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
@@ -61,9 +61,9 @@ CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
 
 
 def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
-    """Return what posd would refuse at its start with this configuration, and what this user may not look at.
+    """Return what posd would refuse at its start with this configuration, and what this user may not read.
 
-    Only what is needed for that is looked at, so that it is quick.
+    Only the needed checks run, for speed.
     """
     shop.quick = True
     daemon.find(shop)
@@ -72,7 +72,7 @@ def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding
 
 
 def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFinding]:
-    """Make one check and return what it says; it is added to `shop.found` too."""
+    """Run one check and return its findings, which are also added to `shop.found`."""
     said: list[CheckFinding] = []
 
     def work() -> None:
@@ -82,7 +82,7 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
         except Exception as error:  # noqa: BLE001 - one check that fails must not take the others with it
             said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
 
-    # A thread that hangs (a dead network file system, say) must not keep the program from its end.
+    # A thread that hangs (for example on a dead network file system) must not prevent the exit.
     worker = threading.Thread(target=work, name=f"check-{name}", daemon=True)
     worker.start()
     worker.join(check.seconds)
@@ -103,15 +103,15 @@ def _placed(name: str, said: CheckFinding, shop: DoctorContext) -> CheckFinding:
     return msgspec.structs.replace(said, check=name)
 
 
-#: status -> how it is written and coloured on a terminal; the words tell it without colours too.
+#: Status -> its word and colour on a terminal. The words are enough without colours.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
     CheckStatus.OK: ("ok", "green"),
     CheckStatus.WARNING: ("warning", "yellow"),
     CheckStatus.FAILURE: ("FAILURE", "bold red"),
 }
-#: characters of the column of the marks, indented by two.
+#: Width of the column of marks, indented by two.
 MARK_COLUMNS = 9
-#: characters before a command: those of the words that it belongs to.
+#: Indentation of a command: that of the text before it.
 COMMAND_INDENT = MARK_COLUMNS + 1
 
 
@@ -150,12 +150,12 @@ def doctor(ctx: click.Context, output: Output) -> None:
 
 
 def _hidden(one: CheckFinding) -> bool:
-    """Whether nothing is known of it, for this user may not look at it."""
+    """Whether it was not checked, because this user may not read it."""
     return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 
 def show_group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None:
-    """Write what one check has said."""
+    """Write the findings of one check."""
     if not output.rich:
         for one in findings:
             output.cells((one.status, one.check, one.subject, one.meaning, one.todo, "; ".join(one.commands)))
@@ -180,7 +180,7 @@ def show_group(output: Output, title: str, findings: Sequence[CheckFinding]) -> 
 
 
 def _summary(output: Output, found: Sequence[CheckFinding], hidden: int, *, unread: bool) -> None:
-    """Write how many there are of each."""
+    """Write the number of findings of each status."""
     counts = Counter(one.status for one in found)
     failures, warnings = counts[CheckStatus.FAILURE], counts[CheckStatus.WARNING]
     told = {"failures": counted(failures, named("failure")), "warnings": counted(warnings, named("warning"))}

@@ -1,4 +1,4 @@
-"""The configuration: what posd itself says of it as its user, what its unit keeps from it, and who may write it."""
+"""Checks of the configuration: posd's own check as its user, what its unit hides from it, and who may write it."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ def check(shop: DoctorContext) -> Findings:
 def _problems(shop: DoctorContext) -> Findings:
     problems = shop.problems
     if shop.config is not None:
-        with being(shop.user):  # with the files that it names, which posd opens too
+        with being(shop.user):  # includes the named files, which posd opens too
             _, problems = examine(shop.config_file)
     keys = named(shop)
     for problem in problems:
@@ -60,7 +60,7 @@ def _problems(shop: DoctorContext) -> Findings:
 
 
 def _problem(shop: DoctorContext, problem: ConfigProblem, path: Path | None) -> CheckFinding:
-    """Return what posd says; of a file that it may not read, how it may."""
+    """Return posd's problem; for a file that it may not read, also how to allow it."""
     key, subject = problem.key, problem.key or problem.file
     closed = barrier(shop.user, path) if path is not None else None
     at = Path(closed.filename) if closed is not None and closed.errno == errno.EACCES else None
@@ -84,7 +84,7 @@ def _elsewhere(shop: DoctorContext, key: str, path: Path) -> dict[str, Any]:
 
 
 def named(shop: DoctorContext) -> Mapping[str, Path | HeaderValue]:
-    """Return the files and credentials that the configuration names: the first key that does -> it."""
+    """Return the files and credentials that the configuration names: the first key with it -> it."""
     if shop.config is None:
         return {}
     config, found = shop.config, dict[str, object]()
@@ -137,7 +137,7 @@ def _open_to_others(shop: DoctorContext, file: Path) -> Findings:
 
 
 def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
-    """Return a finding whose commands close a file to others and leave it to posd."""
+    """Return a finding whose commands restrict a file to posd."""
     owned = shop.user.uid in (0, path.stat().st_uid)
     group, rights = (None, "o-rwx") if owned else (shop.user.group, "g+r,o-rwx")
     return shop.tell(code, path, to_group=group, rights=rights)

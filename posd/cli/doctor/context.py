@@ -1,4 +1,4 @@
-"""What the checks look at, and the findings. A later check reads what earlier ones have found out."""
+"""Context of the checks, and their findings. A later check reads results of earlier ones."""
 
 import os
 import pwd
@@ -29,23 +29,23 @@ from posd.storage import backup
 
 
 class CheckStatus(StrEnum):
-    """How well it is. A warning does not keep payments from being taken now; a failure does, or soon will."""
+    """Severity. With a warning payments still work now; with a failure they do not, or soon will not."""
 
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
 
 
-#: Status of the health resource -> ours.
+#: Status of the health resource -> severity.
 STATUSES: Mapping[str, str] = {"ok": "ok", "degraded": "warning", "failing": "failure"}
 
 
 class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing).
+    """Finding about a subject: its status, its meaning, and what to do ("" if nothing).
 
-    `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, `file`
-    that file ("" for the main one) and `line` where it stands there, None if it does not. `refused`: posd does not
-    start with it, or cannot use what the key says. `unseen`: this user may not look at it.
+    `commands`: ready to paste into a shell. `key`: the key of the configuration, `file` its file ("" for the main one),
+    `line` its line, None if it is not in a file. `refused`: posd does not start with it, or cannot use the key's value.
+    `unseen`: this user may not read it.
     """
 
     status: CheckStatus
@@ -61,14 +61,15 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     check: str = ""
 
 
-#: What a check returns: it yields what it finds as it finds it, so that a time limit loses only the rest.
+#: Generator of findings, so that a time limit loses only the rest.
 Findings = Iterator[CheckFinding]
 
 
 def texts() -> Mapping[str, Mapping[str, Any]]:
-    """Return the words of the findings: check -> code -> words, or `means`, `do`, `commands` and more.
+    """Return the texts of the findings: check -> code -> text, or `means`, `do`, `commands` and more.
 
-    The file says what a command begins with. One of another language has words alone, which stand above the English.
+    The file describes the prefixes of commands. A file of another language has only texts, which override the English
+    ones.
     """
     return _file("") if language() == "en" else over(_file(""), _file(f".{language()}"))
 
@@ -80,13 +81,12 @@ def _file(language: str) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class DoctorContext:
-    """The set-up under examination. `config` is None if the file cannot be read; `socket` is that of --socket.
+    """The set-up under examination. `config` is None if the file cannot be read; `socket` is the --socket option.
 
-    `found` is all that was said so far. `answers`: the local API does. `pid` and `uid` are those of the daemon's
-    process (None: not known), `checks` and `terminals_of_daemon` what the local API answers. `addresses`: serial ->
-    base URL. `clocks`: serial -> how many seconds its clock is ahead of this machine's. `read_only`: mount points that
-    were told of. `service`: empty if no unit runs this configuration. `quick`: a person waits for what posd would
-    refuse, and for nothing else.
+    `found`: all findings so far. `answers`: the local API replies. `pid` and `uid`: of the daemon's process (None:
+    unknown). `checks` and `terminals_of_daemon`: responses of the local API. `addresses`: serial -> base URL. `clocks`:
+    serial -> seconds by which its clock is ahead of this machine's. `read_only`: mount points that were reported.
+    `service`: empty if no unit runs this configuration. `quick`: only what posd would refuse is checked.
     """
 
     config_file: Path
@@ -112,13 +112,13 @@ class DoctorContext:
 
     @property
     def settings(self) -> Config:
-        """The configuration; only checks that need one ask for it."""
+        """The configuration; only checks that need it ask for it."""
         assert self.config is not None  # noqa: S101 - the table of checks says which of them need it
         return self.config
 
     @property
     def terminals(self) -> tuple[TerminalConfig, ...]:
-        """The terminals with a serial that could be read."""
+        """Terminals with a readable serial."""
         return tuple(terminal for terminal in self.settings.terminals if terminal.serial)
 
     def section(self, serial: str) -> str:
@@ -127,7 +127,7 @@ class DoctorContext:
 
     @property
     def made(self) -> tls.TlsFiles | None:
-        """What `posd tls init` makes; None if the certificate comes from elsewhere."""
+        """Files of `posd tls init`; None if the certificate comes from elsewhere."""
         return certificates.own(self.settings)
 
     @property
@@ -142,23 +142,23 @@ class DoctorContext:
 
     @property
     def port(self) -> int:
-        """The port in the callback addresses: posd's own answer counts; 0 if not known."""
+        """Port in the callback URLs: from the daemon if it replies; 0 if unknown."""
         return int(self.served.get("port") or self.settings.webhooks.port)
 
     @property
     def served(self) -> Mapping[str, Any]:
-        """What posd says of the certificate that it shows: its fingerprint, and the port."""
+        """posd's report of its shown certificate: fingerprint and port."""
         found: Mapping[str, Any] = self.health("certificate").get("served", {})
         return found
 
     @property
     def there(self) -> bool:
-        """Whether a daemon lives, answering or not."""
+        """Whether a daemon runs, replying or not."""
         return self.answers or self.pid is not None
 
     @property
     def user(self) -> User:
-        """The user of posd: of its process, of its unit, else the owner of the state directory, posd, or this user."""
+        """User of posd: of its process, of its unit, else the owner of the state directory, `posd`, or this user."""
         if self.service.settings and (found := service.of_service(self.service)) and self.uid in (None, found.uid):
             return found
         if self.uid is not None:
@@ -172,27 +172,27 @@ class DoctorContext:
 
     @property
     def me(self) -> str:
-        """The user that runs this."""
+        """User that runs this command."""
         return user_name(os.getuid())
 
     @property
     def can_try(self) -> bool:
-        """Whether this process may open files as the user of posd: it is root's, or that user's."""
+        """Whether this process may open files as the user of posd: it runs as root or as that user."""
         return os.getuid() in (0, self.user.uid)
 
     @property
     def backup(self) -> Path | None:
-        """The newest backup of the timer; None if there is none, or this user may not see it."""
+        """Newest backup of the timer; None if there is none, or this user may not read it."""
         found = backup.newest_backup(self.settings.database.backups)
         return found[1] if found else None
 
     def health(self, check: str) -> Mapping[str, Any]:
-        """Return what posd says of one of its own checks; nothing where it does not run."""
+        """Return posd's result of one of its health checks; empty if it does not run."""
         found: Mapping[str, Any] = self.checks.get(check, {})
         return found
 
     def failed(self, check: str, subject: str = "") -> bool:
-        """Return whether an earlier check has failed (about a subject): its consequences are not reported again."""
+        """Return whether an earlier check has failed (for a subject), so that consequences are not reported again."""
         return any(
             one.check == check and one.status is CheckStatus.FAILURE and subject in ("", one.subject)
             for one in self.found
@@ -201,9 +201,9 @@ class DoctorContext:
     def tell(
         self, code: str, subject: object, status: str = "", key: str = "", remedy: str = "", **given: Any
     ) -> CheckFinding:
-        """Return a finding in the words of findings.toml, filled with the arguments, else with what is known here.
+        """Return a finding with the texts of findings.toml, filled with the arguments or values of the context.
 
-        `remedy`: what to do about it, where several findings have the same.
+        `remedy`: shared advice of several findings.
         """
         group, _, name = code.partition(".")
         text = texts()[group][name]
@@ -224,18 +224,18 @@ class DoctorContext:
         )
 
     def unseen(self, subject: object, error: OSError) -> CheckFinding:
-        """Return the finding that this user may not look at something."""
+        """Return the finding that this user may not read something."""
         return self.tell("unseen.file", subject, reason=not_seen(self, error))
 
     def permitted(self, subject: object, findings: Findings) -> Findings:
-        """Yield findings; where the system does not let this user look, a warning about `subject` ends them."""
+        """Yield findings. If the system denies access, a warning about `subject` ends them."""
         try:
             yield from findings
         except PermissionError as error:
             yield self.unseen(subject, error)
 
     def command(self, *words: object) -> str:
-        """Write a command of posd that any user may give."""
+        """Write a command of posd that any user may run."""
         return _joined([*self._posd, *map(str, words)])
 
     @property
@@ -243,7 +243,7 @@ class DoctorContext:
         return ["posd", *([] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)])]
 
     def _commands(self, template: str, words: "_Words") -> Iterator[str]:
-        """Yield the command of a template; of several ways the first that there is here, none where none is."""
+        """Yield the command of a template; of several alternatives the first with known values."""
         posd, sudo = self._posd, [] if by_root() else ["sudo"]
         prefixes = {
             "root": sudo,
@@ -255,7 +255,7 @@ class DoctorContext:
             "sudo-posd": ["sudo", *posd],
         }
         for way in template.split(" || "):
-            with suppress(KeyError):  # a way that needs what is not known
+            with suppress(KeyError):  # an alternative with an unknown value
                 verb, *rest = (word.format_map(words) for word in shlex.split(way))
                 if verb == "edit":
                     file, line = where(self.config_file, rest[0]) if rest else (self.config_file, None)
@@ -266,7 +266,7 @@ class DoctorContext:
 
     @property
     def _switch(self) -> list[str]:
-        """The words before a command for the user of posd: what root would make, that user could not read."""
+        """Words before a command for the user of posd, who could not read files that root makes."""
         user = self.user
         if user.uid == os.getuid():
             return []
@@ -276,11 +276,11 @@ class DoctorContext:
 
 
 def mount_point(path: Path) -> Path:
-    """Return where the file system of a path is mounted."""
+    """Return the mount point of a path."""
     return next(one for one in (path, *path.parents) if one.is_mount())
 
 
-#: Words about the file at `at`, else about the subject.
+#: Texts about the file at `at`, else about the subject.
 OF_FILE: Mapping[str, Callable[[Path], object]] = {
     "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
     "owner": lambda path: user_name(path.stat().st_uid),
@@ -289,19 +289,19 @@ OF_FILE: Mapping[str, Callable[[Path], object]] = {
 }
 
 
-#: What is given in words that have a label in the catalogue.
+#: Values that have a label in the catalogue.
 WORDS = ("who", "what", "consequence", "often", "users", "holder", "reason", "how")
 
 
 class _Words:
-    """Values for the words of a finding: the arguments, else the value of that name in the context."""
+    """Values for the texts of a finding: the arguments, else the attribute of that name in the context."""
 
     def __init__(self, shop: DoctorContext, given: Mapping[str, object]) -> None:
         self._shop = shop
         self._given = given
 
     def __getitem__(self, name: str) -> object:
-        """Return it. Raise KeyError if it is not known: a way of a command that needs it is not there then."""
+        """Return it. Raise KeyError if it is unknown, so that the alternative is left out."""
         if name in self._given:
             found = named(str(self._given[name])) if name in WORDS else self._given[name]
         elif name in OF_FILE:
@@ -314,12 +314,12 @@ class _Words:
 
 
 def by_root() -> bool:
-    """Return whether the person types as root: one who used sudo for this command needs it for the next one too."""
+    """Return whether the person works as root: after sudo for this command, the next one needs it too."""
     return os.getuid() == 0 and not os.environ.get("SUDO_USER")
 
 
 def not_seen(shop: DoctorContext, error: OSError) -> str:
-    """Return why this user may not look at something; without a file the error says it itself."""
+    """Return why this user may not read something; without a file the error has the reason."""
     return f"{shop.me} may not read {error.filename}" if error.filename else str(error.strerror)
 
 

@@ -1,4 +1,4 @@
-"""The daemon: does it run and answer; which program holds its ports. The machine: clock, disk, callbacks."""
+"""Checks of the daemon, its ports, and the machine: clock, disk, callbacks."""
 
 import errno
 import os
@@ -29,19 +29,19 @@ from posd.clock.rules import Kernel
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
-#: Checks of the health resource that no check here looks at by itself; the others would be told twice.
+#: Health checks that no check here covers. The others would be reported twice.
 OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "restore", "identity")
-#: Counters of the status resource that a person has to look at.
+#: Counters of the status resource that an operator has to check.
 OF_STATUS = ("in_doubt", "attention")
 
 
 def find(shop: DoctorContext) -> dict[Path, str]:
-    """Find the process of the daemon, without asking it anything.
+    """Find the process of the daemon, without a request to it.
 
-    Return its sockets that were tried -> why they cannot be connected to, "" where one can. The socket of the tills may
-    be held by systemd, which starts posd for a call: it is left alone while no daemon holds its lock.
+    Return its tried sockets -> why they refuse a connection, "" if they do not. systemd may hold the tills' socket and
+    start posd for a call, so that socket is skipped while no daemon holds its lock.
     """
-    config = shop.config or parse("", file=shop.config_file)  # where it cannot be read: where posd is by default
+    config = shop.config or parse("", file=shop.config_file)  # unreadable configuration: use posd's default
     for lock in (config.local_api.directory / "posd.lock", config.database.lock):
         with suppress(OSError):
             shop.pid = shop.pid or lock_holder(lock)
@@ -61,7 +61,7 @@ def find(shop: DoctorContext) -> dict[Path, str]:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the process that has a file locked (flock), without touching it; None without one. Raise OSError."""
+    """Return the process that has locked a file (flock), without touching it; None without one. Raise OSError."""
     inode = path.stat()
     wanted = f"{os.major(inode.st_dev):02x}:{os.minor(inode.st_dev):02x}:{inode.st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():
@@ -72,7 +72,7 @@ def lock_holder(path: Path) -> int | None:
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
+    """Find the daemon, and store its reports of itself and of the terminals for other checks."""
     tried = find(shop)
     for path in (path for path, reason in tried.items() if not reason):
         try:
@@ -93,7 +93,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         version = api.get("/version").body
         shop.checks = api.get("/health", also={503}).body.get("checks", {})
         shop.terminals_of_daemon = api.get("/terminals", {"all": "true"}).body["terminals"]
-        with suppress(Problem):  # a till may not see it
+        with suppress(Problem):  # a till may not read it
             counters = api.get("/status").body["counters"] or {}
     shop.answers = True
     for terminal in shop.terminals_of_daemon:
@@ -106,10 +106,10 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
     for name in OF_HEALTH:
         said = shop.health(name)
         if said.get("status", "ok") == "ok" or shop.failed(name):
-            continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
-        # Of a terminal that is disputed no card can be charged.
+            continue  # a check before reported the fault of the file, which is why posd has not loaded it
+        # A terminal with an identity conflict cannot charge a card.
         status = "failure" if name == "identity" else STATUSES[said["status"]]
-        # posd status says no more of the configuration.
+        # posd status has no more about the configuration.
         code = "configuration" if name == "configuration" else "health"
         detail, steps = check_words(name, {**said, "todo": said["todo"] or "see what the other lines say of it"})
         todo = remedy(steps)
@@ -119,11 +119,11 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
             yield shop.tell(f"daemon.{name}", "payments", count=count)
 
 
-# The port of the webhook listener: is it free, or held by our daemon.
+# Port of the webhook listener: free, or held by the daemon.
 
 
 def check_ports(shop: DoctorContext) -> Findings:
-    """Report which program has the ports that posd listens on."""
+    """Report which program has posd's ports."""
     webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
     yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port", 0)))
     if metrics is not None:
@@ -131,7 +131,7 @@ def check_ports(shop: DoctorContext) -> Findings:
 
 
 def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> CheckFinding:
-    """Report whether one of them is free, or held by posd, which says that it has the port `actual` (0: unknown)."""
+    """Report whether a port is free, or held by posd, which reports the port `actual` (0: unknown)."""
     given: dict[str, Any] = {"key": key, "name": key.partition(".")[2], "host": listen.host, "port": listen.port}
     if listen.port == 0:
         return shop.tell("port.any", listen, **given)
@@ -141,7 +141,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
         number = port_refused(listen.host, listen.port)
     holders = _holders(listen.port)
     may_bind = "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
-    if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may perhaps have it
+    if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may have the privilege
         number = errno.EADDRINUSE if holders else 0
     if number == 0:
         return shop.tell("port.nothing" if shop.there else "port.free", listen, **given)
@@ -159,7 +159,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
 
 
 def _holders(port: int) -> list[tuple[str, int, int]] | None:
-    """Return name, process ("" and 0 where this user may not see them) and user of those that listen on a TCP port.
+    """Return name, process and user of the listeners on a TCP port ("" and 0 if this user may not see them).
 
     None if this machine has no `ss`.
     """
@@ -177,16 +177,16 @@ def _holders(port: int) -> list[tuple[str, int, int]] | None:
     return found
 
 
-# The machine: its clock, room on its disks, and whether terminals get through to it.
+# Machine: its clock, free space on its disks, and whether terminals can reach it.
 
-#: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
+#: Usual difference of clocks (s): a Date header has whole seconds, and people set terminals by hand.
 USUAL_SECONDS = 10.0
-#: From here on the times of a payment, here and on the terminal, cannot be put side by side. Seconds.
+#: From this difference (s) on, times of a payment here and on the terminal cannot be compared.
 MINUTES_SECONDS = 60.0
 
 
 def check_clock(shop: DoctorContext) -> Findings:
-    """Check whether something sets the clock, and how far those of the terminals are from it."""
+    """Check whether a time service sets the clock, and how far the terminals' clocks differ."""
     state = kernel_state(time.time())
     if state in (Kernel.UNSYNCHRONISED, Kernel.SYNCHRONISED):
         yield shop.tell(f"clock.{'kept' if state is Kernel.SYNCHRONISED else 'alone'}", "this machine")
@@ -208,7 +208,7 @@ def check_clock(shop: DoctorContext) -> Findings:
         if window is not None and abs(ahead) > window:
             code = "refuses"
         elif abs(ahead) >= MINUTES_SECONDS:
-            code = "witness" if doubted else "minutes"  # a witness: nothing is to be done to the terminal
+            code = "witness" if doubted else "minutes"  # a witness: the terminal needs no change
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
         apart = say("doctor", "ahead" if ahead > 0 else "behind", age=age(abs(ahead)))
@@ -216,25 +216,25 @@ def check_clock(shop: DoctorContext) -> Findings:
         yield shop.tell(f"clock.{code}", serial, apart=apart, window=age(window or 0), has=has)
 
 
-# Room on the disks: what cannot be written cannot be acknowledged, and no payment starts.
+# Free space on the disks. Without it nothing can be acknowledged, and no payment starts.
 
 MIB = 1024 * 1024
-#: Below this, in bytes: the WAL (8 MiB and a checkpoint beside it) and some large events may not find room any more.
+#: Least free bytes: below this the WAL (8 MiB and a checkpoint) and some large events may not fit.
 LEAST_BYTES = 32 * MIB
-#: Below this a person should look before it runs out: months of payments of one shop, or some days of a runaway log.
+#: Below this an operator should act in time: months of payments of one shop, or some days of a runaway log.
 FEW_BYTES = 256 * MIB
-#: Files that can still be made; SQLite and posd make a handful.
+#: Least files that can still be made. SQLite and posd make a few.
 LEAST_FILES = 64
 
 
 def check_disk(shop: DoctorContext) -> Findings:
-    """Check how much room is left where the database is."""
+    """Check the free space at the database."""
     directory = shop.settings.database.path.parent
     yield from shop.permitted(directory, _room(shop, directory))
 
 
 def _room(shop: DoctorContext, directory: Path) -> Findings:
-    place = directory  # or the next directory above it that exists or cannot be looked into
+    place = directory  # or the next parent that exists or cannot be read
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     found = os.statvfs(place)
@@ -253,10 +253,10 @@ def _room(shop: DoctorContext, directory: Path) -> Findings:
     yield shop.tell(f"disk.{code}", directory, free=left, files=found.f_favail, at=place)
 
 
-# Whether terminals get through to this machine. No rules are read: firewalls have many, and one may stand in the
-# network. A callback that has arrived shows it.
+# Whether terminals can reach this machine. Firewall rules are not read: firewalls are many, and one may be in the
+# network. A received callback shows it.
 
-#: The newest events that are looked at for callbacks.
+#: Newest events that are searched for callbacks.
 CALLBACKS = 5000
 _CALLED_BACK = (
     "SELECT t.terminal, t.sent_to, max(e.received_at) FROM events e JOIN transactions t USING (client_transaction_id)"
@@ -284,7 +284,7 @@ def _let_in(shop: DoctorContext) -> Findings:
 
 
 def _callbacks(shop: DoctorContext) -> dict[str, str]:
-    """Return when each terminal of the network called back last; one at an address of this machine proves nothing."""
+    """Return the time of each LAN terminal's last callback. A terminal at an address of this machine proves nothing."""
     mine = {"127.0.0.1", "::1", "localhost", *tls.local_addresses()}
     path = shop.settings.database.path
     if not path.exists():
@@ -293,6 +293,6 @@ def _callbacks(shop: DoctorContext) -> dict[str, str]:
         with open_unchanged(path) as db:
             rows = db.execute(_CALLED_BACK, (CALLBACKS,)).fetchall()
     except sqlite3.Error:
-        return {}  # the check of the database tells of it
+        return {}  # the check of the database reports it
     of_network = ((at, serial) for serial, sent_to, at in rows if urlsplit(sent_to or "").hostname not in {None, *mine})
     return {serial: at for at, serial in sorted(of_network)}

@@ -1,4 +1,4 @@
-"""The files of the daemon: database, keys, sockets; which users own them and may read them."""
+"""Checks of the daemon's files: database, keys, sockets; their owners and readers."""
 
 import errno
 import os
@@ -26,18 +26,18 @@ from posd.storage.database_files import closed_to_us
 from posd.storage.errors import StoreError
 from posd.upkeep import known_ca
 
-#: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
+#: Longest search for damage in the database, in seconds. An old database may need more: use `posd verify`.
 QUICK_CHECK_SECONDS = 20.0
 #: The same for `posd config check`.
 SHORT_CHECK_SECONDS = 3.0
-#: SQLite's operations between two looks at the time: some milliseconds.
+#: SQLite operations between two checks of the time: some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
 
 KEY = "database.path"
 
 
 def check_database(shop: DoctorContext) -> Findings:
-    """Check whether there is a database, and what is wrong with it."""
+    """Check whether the database exists and is undamaged."""
     path = shop.settings.database.path
     try:
         if not path.exists():
@@ -62,14 +62,14 @@ def check_database(shop: DoctorContext) -> Findings:
 
 @contextmanager
 def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database so that nothing is written, not even the files that SQLite keeps beside it, as their owner.
+    """Open a database without writing anything, not even the files that SQLite keeps beside it, as its owner.
 
-    Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read as it lies
-    there; else a snapshot is read, from the memory that posd shares or, where it was killed, from our own.
+    Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read directly.
+    Otherwise a snapshot is read, from the shared memory of posd or, after a kill, from a copy of our own.
     """
     with acting_as_owner(path):
         with path.open("rb"):
-            pass  # SQLite would not say why it cannot
+            pass  # SQLite would not report the reason
         written = path.with_name(f"{path.name}-wal")
         shared = path.with_name(f"{path.name}-shm").exists() or (written.exists() and written.stat().st_size)
         how = "readonly_shm=1" if shared else "immutable=1"
@@ -130,14 +130,14 @@ def _newest(db: sqlite3.Connection, shop: DoctorContext) -> Findings:
         yield shop.tell("database.future", "newest record", ahead=ahead, newest=newest)
 
 
-# Files and keys: what is wrong with them, which users own them and may read them.
+# Files and keys: faults, owners and readers.
 
-#: All users but the owner.
+#: All users except the owner.
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Check which of the daemon's files are open to others, or closed to the daemon."""
+    """Check which files are readable by others, or unreadable for the daemon."""
     for subject, part in PARTS.items():
         yield from shop.permitted(subject, part(shop))
 
@@ -155,14 +155,14 @@ def _directory(shop: DoctorContext) -> Findings:
 
 
 def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
-    """Check where posd cannot make or write a file or directory of its own, which has the mode `made`.
+    """Check where posd cannot make or write its own file or directory, with the mode `made`.
 
     Raise PermissionError.
     """
     if shop.service.read_only(path):
         yield shop.tell("files.unit_forbids", path, key=key, consequence=consequence)
         return
-    if not path.exists() and shop.service.makes(path):  # what may not be seen raises PermissionError
+    if not path.exists() and shop.service.makes(path):  # a hidden path raises PermissionError
         return
     closed = barrier(shop.user, path, write=True) if shop.can_try else None
     if closed is None:
@@ -170,7 +170,7 @@ def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, mad
     at = Path(closed.filename)
     if closed.errno == errno.EROFS:
         if mount_point(at) in shop.read_only:
-            return  # told before
+            return  # reported before
         shop.read_only.add(mount_point(at))
         code = "read_only"
     elif closed.errno == errno.ENOTDIR:
@@ -186,7 +186,7 @@ def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, mad
 def _database(shop: DoctorContext) -> Findings:
     path = shop.settings.database.path
     if not path.exists():
-        return  # the check of the database tells of it
+        return  # the check of the database reports it
     kept: list[Path] = []
     if shop.can_try:
         with being(shop.user):
@@ -216,16 +216,16 @@ def _callback_key(shop: DoctorContext) -> Findings:
 
 
 def _used(shop: DoctorContext) -> bool:
-    """Return whether the database has known payments, so that its callback key cannot be replaced."""
+    """Return whether the database has had payments, so that its callback key cannot be replaced."""
     if shop.settings.database.witness.exists():
         return True
     with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
         return database_id.last_seq(db) > 0
-    return False  # the check of the database tells of it
+    return False  # the check of the database reports it
 
 
 def certificate_files(shop: DoctorContext) -> Findings:
-    """Check the keys of the certificate and of its CA, and that the CA is the one that posd has used."""
+    """Check the keys of the certificate and of its CA, and that the CA is the known one."""
     made = shop.made
     if shop.private_key.exists():
         yield _private(shop, shop.private_key, "tls_key_open", group_may=made is None)
@@ -244,7 +244,7 @@ def certificate_files(shop: DoctorContext) -> Findings:
 def _written(shop: DoctorContext) -> Findings:
     """Check whether backups and metrics can be written."""
     backups, textfile = shop.settings.database.backups, shop.settings.metrics.textfile
-    if backups.exists():  # else it is made in the state directory
+    if backups.exists():  # otherwise posd makes it in the state directory
         yield from to_write(shop, "database.path", backups, "no backup can be written there")
     if textfile is not None and not textfile.parent.exists():
         yield shop.tell("files.no_metrics", textfile.parent, key="metrics.textfile")
@@ -256,14 +256,14 @@ def _secrets(shop: DoctorContext) -> Findings:
     for key, value in named(shop).items():
         path = value.file if isinstance(value, HeaderValue) else None
         if path is None or not path.exists():
-            continue  # the check of the configuration tells of it
+            continue  # the check of the configuration reports it
         if path.stat().st_mode & stat.S_IRWXO:
             yield without_others(shop, "files.secret_open", path)
         elif not shop.failed("configuration", key):
             yield shop.tell("files.secret_closed", path)
 
 
-#: What is looked at, as it is named where this user may not look -> how.
+#: Checked subject, named for a user who may not read it -> its check.
 PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,
@@ -275,15 +275,15 @@ PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
 
 
 def _private(shop: DoctorContext, path: Path, code: str, *, group_may: bool = False) -> CheckFinding:
-    """Check whether another user may read a secret. A group may read the shop's own key."""
+    """Check whether another user may read a secret. A group may read the key of the shop's own PKI."""
     if path.stat().st_mode & (stat.S_IRWXO if group_may else OTHERS):
         return shop.tell(f"files.{code}", path, closed="o-rwx" if group_may else "0600")
     return shop.tell("files.group_private" if group_may else "files.private", path)
 
 
-# The local sockets: the user of posd, the groups that may use them, and whether this user is in them.
+# Local sockets: the user of posd, the groups that may use them, and whether this user is a member.
 
-#: Sockets: the beginning of their keys, and their users. Without the last posd starts all the same.
+#: Sockets: the prefix of their keys, and their users. posd starts without the last one.
 SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
 
 

@@ -1,4 +1,4 @@
-"""How systemd runs posd, as which user, and what that user may open: root tries it as that user."""
+"""systemd unit of posd: its user, and what that user may open. Root tries it as that user."""
 
 import errno
 import fnmatch
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from posd.base.files import user_name
 from posd.cli.app.context import CONFIG_FILE
 
-#: Where units and their drop-ins lie; the last that has a file of a name counts (systemd.unit(5)).
+#: Folders of units and their drop-ins; the last file of a name overrides (systemd.unit(5)).
 DIRECTORIES = ("/usr/lib/systemd/system", "/run/systemd/system", "/etc/systemd/system")
 UNIT, SOCKET_UNIT = "posd.service", "posd.socket"
-#: Makes the certificate before the first start of the unit above.
+#: Unit that makes the certificate before the first start.
 TLS_UNIT = "posd-tls-init.service"
 
-#: Directories that systemd makes before the start, and gives to the user: key of the unit -> what is above them.
+#: Directories that systemd makes before the start, and gives to the user: key of the unit -> their parent.
 _MADE = {"StateDirectory": "/var/lib", "RuntimeDirectory": "/run", "CacheDirectory": "/var/cache"}
 _HOMES = ("/home", "/root", "/run/user")
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - they are named, and nothing is made there
@@ -30,10 +30,9 @@ _CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "S
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The section `[Service]` of the unit, drop-ins included: key -> its values in their order.
+    """Section `[Service]` of the unit with its drop-ins: key -> its values in order.
 
-    `makes_certificate`: a unit before it makes the certificate where there is none. `listens`: the sockets that systemd
-    passes to it.
+    `makes_certificate`: a unit before it makes a missing certificate. `listens`: the sockets that systemd passes to it.
     """
 
     settings: Mapping[str, Sequence[str]]
@@ -41,11 +40,11 @@ class Service:
     listens: Sequence[str] = ()
 
     def last(self, key: str) -> str:
-        """Return the value of a key that has one, "" if it is not given."""
+        """Return the value of a single-valued key, "" without one."""
         return next(reversed(self.settings.get(key, ())), "")
 
     def words(self, key: str) -> list[str]:
-        """Return all words of a key that may be given several times."""
+        """Return all words of a key that may occur several times."""
         return [word for value in self.settings.get(key, ()) for word in value.split()]
 
     @property
@@ -54,7 +53,7 @@ class Service:
         return [Path(above, name) for key, above in _MADE.items() for name in self.words(key)]
 
     def makes(self, path: Path) -> bool:
-        """Return whether systemd makes a directory that is not there yet, or one above it."""
+        """Return whether systemd makes a missing directory, or a parent of it."""
         return _below(path, self.made)
 
     def hides(self, path: Path) -> bool:
@@ -69,7 +68,7 @@ class Service:
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 
     def credential(self, name: str) -> str | None:
-        """Return where a credential comes from: a path, or "" if that is not said; None without that credential."""
+        """Return the source of a credential: a path, or "" if unnamed; None without that credential."""
         for key in _CREDENTIALS:
             for value in self.settings.get(key, ()):
                 given, _, source = value.partition(":")
@@ -93,7 +92,7 @@ def read(config_file: Path) -> Service | None:
 
 
 def _settings(unit: str, section: str) -> dict[str, list[str]] | None:
-    """Return what a section of a unit says, drop-ins included; None without the unit."""
+    """Return a section of a unit with its drop-ins; None without the unit."""
     file = _file(unit)
     if file is None:
         return None
@@ -104,7 +103,7 @@ def _settings(unit: str, section: str) -> dict[str, list[str]] | None:
             if value:
                 settings.setdefault(key, []).append(value)
             else:
-                settings[key] = []  # an empty value takes back all before it
+                settings[key] = []  # an empty value resets all earlier ones
     return settings
 
 
@@ -120,7 +119,7 @@ def _configuration(service: Service) -> Path:
 
 
 def _section(path: Path, wanted: str) -> Iterable[tuple[str, str]]:
-    """Yield the assignments in a section; nothing where the file cannot be read."""
+    """Yield the assignments in a section; nothing for an unreadable file."""
     section = ""
     try:
         text = path.read_text("utf-8", "replace").replace("\\\n", " ")
@@ -134,11 +133,11 @@ def _section(path: Path, wanted: str) -> Iterable[tuple[str, str]]:
             yield key.strip(), value.strip()
 
 
-# The user of the daemon, and what it may open: this process tries it, as that user where it is root's.
+# User of the daemon, and what it may open. This process tries it, as that user if it is root.
 
 
 class User(NamedTuple):
-    """A user with the groups that its process has."""
+    """User with the groups of its process."""
 
     uid: int
     gid: int
@@ -146,17 +145,17 @@ class User(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its login name, the number where it has none."""
+        """Login name; the number without one."""
         return user_name(self.uid)
 
     @property
     def group(self) -> str:
-        """The name of its own group."""
+        """Name of its main group."""
         return group_name(self.gid)
 
 
 def of_id(uid: int) -> User:
-    """Return a user with the groups that the system's tables give it."""
+    """Return a user with its groups from the system's tables."""
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
@@ -165,7 +164,7 @@ def of_id(uid: int) -> User:
 
 
 def of_service(service: Service) -> User | None:
-    """Return the user that systemd starts posd as, None if there is no such user."""
+    """Return the user of the unit; None if it does not exist."""
     try:
         name = service.last("User") or "root"
         user = of_id(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
@@ -177,14 +176,14 @@ def of_service(service: Service) -> User | None:
 
 
 def group_id(name: str, otherwise: int) -> int:
-    """Return the number of a group, or `otherwise` if this machine has no group of that name."""
+    """Return the number of a group; `otherwise` for an unknown name."""
     with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
     return otherwise
 
 
 def group_name(gid: int) -> str:
-    """Return the name of a group; the number where it has none."""
+    """Return the name of a group; the number without one."""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -193,7 +192,7 @@ def group_name(gid: int) -> str:
 
 @contextmanager
 def being(user: User) -> Iterator[None]:
-    """Act as a user during the block, where this process is root's."""
+    """Act as a user during the block, if this process is root."""
     if os.getuid() != 0:
         yield
         return
@@ -201,7 +200,7 @@ def being(user: User) -> Iterator[None]:
     try:
         os.setgroups(list(user.groups))
         os.setegid(user.gid)
-        os.setresuid(user.uid, user.uid, 0)  # the real one too: access(2) asks for it
+        os.setresuid(user.uid, user.uid, 0)  # also the real user id, which access(2) uses
         yield
     finally:
         root_again()
@@ -210,15 +209,15 @@ def being(user: User) -> Iterator[None]:
 
 
 def root_again() -> None:
-    """End `being`, also one in a thread that hangs."""
+    """End `being`, also in a thread that hangs."""
     if 0 in os.getresuid():
         os.setresuid(0, 0, 0)
 
 
 def barrier(user: User, path: Path, *, write: bool = False) -> OSError | None:
-    """Return why a user may not read a file, or with `write` not write it or make it; None if it may.
+    """Return why a user may not read a file (with `write`: write or make it); None if allowed.
 
-    Nothing is made. The error names the file or the directory that stands in the way.
+    Nothing is made. The error names the file or directory that denies access.
     """
     with being(user):
         try:
@@ -248,7 +247,7 @@ def _try_to_write(path: Path) -> None:
 
 
 def port_refused(host: str, port: int) -> int:
-    """Bind as posd does, without listening, and give it back; return the error number, 0 where it can."""
+    """Bind as posd does, without listening, and close. Return the error number, or 0."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,10 +1,9 @@
-"""Each terminal: what it announces over mDNS; address, TCP, TLS with the configured trust, HTTP.
+"""Checks of each terminal: mDNS announcements; address, TCP, TLS with the configured trust, HTTP.
 
-Which request is harmless? The terminal API shows none that is. A GET is not: abort is one by default, and the
-configuration may put any path of the profile anywhere. So posd sends `OPTIONS /`: the method is safe by HTTP's own
-rules (RFC 9110, 9.3.7), and none of the profile's rows can have it, so that no terminal takes it for a payment or an
-abort. Any reply, an error too, shows that HTTP is spoken there; its Date header shows the terminal's clock.
-No credential goes with it.
+The terminal API documents no harmless request. A GET is not harmless: abort is a GET by default, and the configuration
+may set any path in the profile. So posd sends `OPTIONS /`. The method is safe by HTTP's rules (RFC 9110, 9.3.7), and no
+row of the profile can have it, so no terminal reads it as a payment or an abort. Any reply, even an error, shows that
+HTTP works; its Date header shows the terminal's clock. The request has no credentials.
 """
 
 import asyncio
@@ -32,14 +31,14 @@ from posd.tls import server_hostname
 if TYPE_CHECKING:
     from posd.terminals.discovery import InterfaceSelection
 
-#: Terminals that are called at once.
+#: Terminals called at a time.
 AT_ONCE = 16
-#: How long an answer may take, in seconds; a terminal answers this at once, and its configured time is for payments.
+#: Longest wait for a reply, in seconds. A terminal replies at once; its configured time-out is for payments.
 REPLY_SECONDS = 10.0
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Check for each terminal how far a call comes; store its clock."""
+    """Check how far a call to each terminal gets. Store its clock."""
     documents = {item["serial"]: item for item in shop.terminals_of_daemon}
     for terminal, said in zip(shop.terminals, asyncio.run(_all(shop)), strict=True):
         yield said
@@ -100,7 +99,7 @@ async def _probe(terminal: TerminalConfig, base_url: str, context: SSLContext) -
 
 
 async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, context: SSLContext | None) -> None:
-    """Send the harmless request, and keep what the terminal's clock says. Raise OSError, ExchangeFailed."""
+    """Send the harmless request, and store the terminal's clock. Raise OSError, ExchangeFailed."""
     parts = urlsplit(base_url)
     request = request_bytes("OPTIONS", "/", {"host": parts.netloc, **HEADERS}, None)
     exchange = ClientExchange(request, lambda _transport: None, REPLY_SECONDS)
@@ -120,10 +119,10 @@ async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, con
         shop.clocks[terminal.serial] = -behind
 
 
-# mDNS: what terminals announce themselves, asked for and read as posd does it.
+# mDNS: announcements of terminals, queried and parsed as posd does.
 
-#: How long is listened, and how long one service is then asked for what it has left out, in seconds. The first three
-#: queries are sent in the first three seconds.
+#: Seconds of listening, and seconds for details that one service left out. The first three queries go out in the first
+#: three seconds.
 LISTEN_SECONDS, RESOLVE_SECONDS = 3.5, 1.0
 
 
@@ -169,7 +168,7 @@ def listen(shop: DoctorContext) -> Findings:
 
 
 async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -> list[Announcement]:
-    """Return what is announced now. Raise OSError or RuntimeError where mDNS cannot be spoken."""
+    """Return the present announcements. Raise OSError or RuntimeError if mDNS does not work."""
     from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
     from posd.terminals.discovery import Browser, closed, read

@@ -1,1 +1,1 @@
-"""`posd explain`: every code of posd in words, from one table."""
+"""`posd explain`: every code of posd as text, from one table."""

@@ -1,7 +1,7 @@
-"""The catalogue of words, en.toml and es.toml: section -> code -> field -> text.
+"""Catalogue of words, en.toml and es.toml: section -> code -> field -> text.
 
-A text that begins with = is that of this name in [shared]. A screen takes each text from the file of the language that
-was chosen, and from the English one where that has none.
+A text that begins with = refers to the text of that name in [shared]. Each text is taken from the file of the chosen
+language, or from the English one if it has none.
 """
 
 import os
@@ -16,15 +16,15 @@ import click
 
 from posd.base.negotiation import Language
 
-#: The language of the screens: of this process, chosen once a command.
+#: Language of the screens, chosen once for this process.
 _chosen = Language.EN
 
 
 class LogEvent(NamedTuple):
-    """What is known of a line that the daemon can log.
+    """Texts about one log event.
 
-    `says` is the line as a sentence with {field}s; a part in [ ] is left out if a field in it is. `do` is the next
-    step, or why there is none; every warning and error has it.
+    `says`: the line as a sentence with {field}s; a part in [ ] is left out if its field is missing. `do`: the next
+    step, or why there is none; each warning and error has it.
     """
 
     levels: tuple[str, ...]
@@ -34,10 +34,10 @@ class LogEvent(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What a person does: in words, and the commands that the words speak of, in their order.
+    """Advice: a text, and its commands in order.
 
-    `{id}` stands for the id of a payment or print job, SERIAL for a terminal's; what else is in capitals is left to the
-    person. The other braces are those of `OperationWords.fill`.
+    `{id}` stands for the id of a payment or print job, SERIAL for a terminal's; the person replaces other words in
+    capitals. `OperationWords.fill` fills the other braces.
     """
 
     words: str
@@ -46,7 +46,7 @@ class Advice(NamedTuple):
 
 @cache
 def read(language: Language) -> Mapping[str, Any]:
-    """Return the texts of a language, the English ones where its file has none."""
+    """Return the texts of a language, with the English ones for missing texts."""
     file = tomllib.loads(files(__package__).joinpath(f"{language}.toml").read_text("utf-8"))
     shared = file.pop("shared")
 
@@ -60,7 +60,7 @@ def read(language: Language) -> Mapping[str, Any]:
 
 
 def choose(ctx: click.Context) -> Language:
-    """Choose the language of a command: Spanish by the locale of the person, else that of the configuration."""
+    """Choose the language of a command: Spanish by the person's locale, else that of the configuration."""
     ctx.call_on_close(partial(_use, Language.EN))
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
     if locale.startswith("es"):
@@ -78,45 +78,45 @@ def _use(language: Language) -> Language:
 
 
 def language() -> Language:
-    """Return the language that was chosen."""
+    """Return the chosen language."""
     return _chosen
 
 
 def chosen(section: str) -> Mapping[str, Any]:
-    """Return a section in the language that was chosen."""
+    """Return a section in the chosen language."""
     found: Mapping[str, Any] = read(_chosen)[section]
     return found
 
 
 def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return tables of texts, with those of another file above them."""
+    """Return tables of texts, overridden by those of another file."""
     new = {name: over(below.get(name, {}), one) if isinstance(one, dict) else one for name, one in above.items()}
     return {**below, **new}
 
 
 def named(word: str) -> str:
-    """Return a label or a code of a screen in the language that was chosen, else as it is written."""
+    """Return a label or a code in the chosen language, else unchanged."""
     return str(read(_chosen).get("label", {}).get(word, word))
 
 
 def say(command: str, name: str, /, **words: object) -> str:
-    """Return what a command says, with its braces filled."""
+    """Return a text of a command with its braces filled."""
     template: str = chosen("says")[command][name]
     return template.format(**words)
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:
-    """Return what to do about a code, None if the section has no such code, or the code no such field."""
+    """Return the advice for a code; None without such a section, code or field."""
     row = chosen(section).get(code, {})
     return Advice(row[field], tuple(row.get("commands", ()))) if field in row else None
 
 
 @cache
 def events() -> Mapping[str, LogEvent]:
-    """Return every line that the daemon can log, by the name of its event.
+    """Return every log event by name.
 
     To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its
-    row to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Write the page again (`python -m
+    row to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Generate the page again (`python -m
     tests.logs`). A test compares them.
     """
     return {

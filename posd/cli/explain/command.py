@@ -1,4 +1,4 @@
-"""`posd explain`: every code that posd can show: its meaning, how it happens, whether money is at stake, what to do."""
+"""`posd explain`: the meaning of every code of posd, its cause, whether money is at stake, and what to do."""
 
 import difflib
 import re
@@ -23,10 +23,10 @@ from posd.cli.explain.catalogue import choose, events, read
 from posd.cli.payments.words import operation
 from posd.payments import display, missing_proof
 
-#: Codes, each with what is said of it.
+#: Codes, each with its texts.
 Rows = Iterator[tuple[str, "CodeText"]]
 
-#: The kinds whose English has braces of `OperationWords.fill`.
+#: Kinds whose English texts have braces of `OperationWords.fill`.
 FILLED = frozenset({"attention", "next", "result"})
 _OPTIONAL = re.compile(r"\[[^][]*\]")
 _FIELD = re.compile(r"{(\w+)}")
@@ -43,10 +43,10 @@ _OF_DISK = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
 
 
 class CodeText(NamedTuple):
-    """What is said of a code.
+    """Texts about a code.
 
-    `means`: what it is. `comes`: how it happens. `money`: whether money is at stake. `do`: what to do, and
-    `commands` to type, in their order. `see`: the heading in docs/guides/operations.md, empty if there is none.
+    `means`: its meaning. `comes`: its cause. `money`: whether money is at stake. `do`: what to do, with `commands` in
+    order. `see`: the heading in docs/guides/operations.md, empty if there is none.
     """
 
     means: str = ""
@@ -58,7 +58,7 @@ class CodeText(NamedTuple):
 
 
 class CodeKind(NamedTuple):
-    """The codes of one kind stand for one thing: its name, and where they are seen."""
+    """Kind of codes: its name, and where they appear."""
 
     name: str
     where: str
@@ -71,7 +71,7 @@ def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
 
 
 def row(section: str, code: str, language: Language) -> CodeText:
-    """Return what a file says of a code; what the English says of all operations is that of a charge."""
+    """Return a file's texts about a code; English texts about all operations are filled for a charge."""
     english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
     short = found.get("hint") or found.get("short", "")
     means = found.get("means") or (_sentence(short) if short else "")
@@ -148,20 +148,20 @@ def _events(language: Language) -> Rows:
 
 
 def _named(says: str) -> str:
-    """Write a line with the names of its fields in capitals, without the parts that can be left out."""
+    """Write a log sentence with its field names in capitals, without optional parts."""
     return _FIELD.sub(lambda field: field[1].upper(), _OPTIONAL.sub("", says))
 
 
 def _sentence(text: str) -> str:
-    """Write a half sentence of another table as a sentence, without the marks of Markdown."""
+    """Write a half sentence of another table as a sentence, without Markdown marks."""
     plain = text.replace("`", "")
     first = plain.partition(" ")[0]
-    if first == "posd" or "_" in first:  # names are written as they are
+    if first == "posd" or "_" in first:  # names stay as they are written
         return plain + "."
     return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", "?")) else ".")
 
 
-#: The kinds that another table has a part of.
+#: Kinds whose texts come partly from another table.
 _DERIVED: Mapping[str, Callable[[Language], Rows]] = {
     "problem": _problems,
     "proof": _proofs,
@@ -172,12 +172,12 @@ _DERIVED: Mapping[str, Callable[[Language], Rows]] = {
 }
 
 
-#: How many codes are named to one who has typed an unknown one.
+#: Most codes suggested for an unknown one.
 MOST_NEAR = 5
 
 
 class CodeEntry(msgspec.Struct, frozen=True):
-    """What is said of one code; `language` is that of its texts. See `CodeText`."""
+    """Texts about one code; `language`: their language. See `CodeText`."""
 
     kind: str
     code: str
@@ -191,17 +191,17 @@ class CodeEntry(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The code, and what it is a code of."""
+        """The code and its kind."""
         return f"{self.code} ({self.of})"
 
     @property
     def of(self) -> str:
-        """What it is a code of."""
+        """Its kind."""
         return kinds(self.language)[self.kind].name
 
 
 def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
-    """Yield every entry, in the order of the kinds. The Spanish file names the codes: it has all of them."""
+    """Yield every entry, in the order of the kinds. The Spanish file defines the codes, because it has all of them."""
     for kind in kinds(language):
         derived = _DERIVED.get(kind)
         rows = derived(language) if derived else ((code, row(kind, code, language)) for code in read(Language.ES)[kind])
@@ -210,9 +210,9 @@ def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
 
 
 def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:
-    """Return what there is of a code, in any case of its letters: one that several kinds have is several entries.
+    """Return the entries of a code, in any case of its letters; several kinds may have the same code.
 
-    For a code of a terminal that has no entry it is that of its family.
+    For an unknown code of a terminal return the entry of its family.
     """
     typed = code.lower()
     family = typed[: typed.rfind("-") + 1]
@@ -223,7 +223,7 @@ def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:
 
 
 def near(code: str) -> list[str]:
-    """Return the codes that one who typed an unknown one may have meant."""
+    """Return known codes similar to an unknown one."""
     known = {entry.code.lower(): entry.code for entry in entries()}
     typed = code.lower().replace("-", "_").replace(" ", "_")
     found = difflib.get_close_matches(typed, known, n=MOST_NEAR, cutoff=0.6)
@@ -231,7 +231,7 @@ def near(code: str) -> list[str]:
     return [known[name] for name in found[:MOST_NEAR]]
 
 
-# `posd explain`: what a code means, how it happens, whether money is at stake, and what to do.
+# `posd explain`: meaning of a code, its cause, whether money is at stake, and what to do.
 
 
 def _offered(_ctx: click.Context) -> Iterator[tuple[str, str]]:
@@ -284,7 +284,7 @@ def _show(output: Output, entry: CodeEntry) -> None:
 
 
 def _show_list(output: Output, found: Sequence[CodeEntry]) -> None:
-    """Write all entries: on a terminal a table for each kind, else a line each."""
+    """Write all entries: on a terminal a table for each kind, else one line each."""
     if not output.rich:
         output.table(("kind", "code", "means"), [(entry.kind, entry.code, entry.means) for entry in found])
         return

@@ -1,4 +1,4 @@
-"""`posd clock`: what speaks for the clock of this machine and against it, and a person's word that it is right."""
+"""`posd clock`: evidence for and against the clock of this machine, and an operator's confirmation."""
 
 import sys
 from collections.abc import Iterator, Mapping

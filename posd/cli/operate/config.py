@@ -1,4 +1,4 @@
-"""`posd config`: is the configuration right, and what is in force."""
+"""`posd config`: check the configuration, and show the one in force."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from posd.config.show import ShownValue, entries, profile_entries, toml_lines
 if TYPE_CHECKING:
     from posd.cli.doctor.context import CheckFinding
 
-#: What stands behind a value that does not come from its own key.
+#: Suffix of a value that does not come from its own key.
 SOURCE_NOTES = {
     "default": "default",
     "terminal_defaults": "from [terminal_defaults]",
@@ -28,10 +28,10 @@ SOURCE_NOTES = {
     "profile.cloud": "with those of [profile.cloud]",
 }
 
-#: characters before what is to be done about a problem.
+#: Indentation of the cure of a problem.
 INDENT = 4
 
-#: How `posd config show --profile` writes whether what a row starts can be aborted.
+#: Texts of `posd config show --profile` for whether an operation can be aborted.
 ABORTABLE = {True: "yes", False: "no", None: "-"}
 
 
@@ -89,7 +89,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
 
 
 def _reason(one: "CheckFinding") -> str:
-    """Return what is wrong, and with which value: the key alone does not say it if it is not in the file."""
+    """Return the fault and its value; a key that is not in the file needs more words."""
     return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
 
@@ -113,21 +113,21 @@ def show(given: Context, profile: bool, as_json: bool) -> None:
 
 
 def _origin(loaded: Config, entry: ShownValue) -> str:
-    """Return the file of a value; nothing if it is the first file."""
+    """Return the file of a value; nothing for the first file."""
     if entry.file is None:
         return SOURCE_NOTES[entry.source]
     return "" if entry.file == loaded.file else str(entry.file.relative_to(loaded.file.parent))
 
 
 def load_as_owner(config_path: str, *, as_json: bool = False) -> Config:
-    """Load the configuration as `load_or_exit` does; root acts as the owner of the state folder from then on."""
+    """Load the configuration as `load_or_exit` does. Root acts as the owner of the state folder from then on."""
     config = load_or_exit(config_path, as_json=as_json, check_files=False)
     act_as_owner(config.database.path)
     return config
 
 
 def act_as_owner(file: Path) -> None:
-    """Act as the owner of a file's folder, where root runs this, until the command ends. Raise ClickException."""
+    """Act as the owner of a file's folder until the command ends, if root runs it. Raise ClickException."""
     try:
         click.get_current_context().with_resource(acting_as_owner(file))
     except OSError as error:
@@ -135,9 +135,9 @@ def act_as_owner(file: Path) -> None:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether a path is of the files that posd has beside its database; no command may write there."""
+    """Return whether a path is one of posd's files beside its database, which no command may overwrite."""
     from posd.config import examine, parse
-    from posd.storage.database_files import is_own  # few commands write a file
+    from posd.storage.database_files import is_own  # imported here, because few commands write a file
 
     file = Path(context(click.get_current_context()).config_path)
     config = examine(file, check_files=False)[0] or parse("", file=file, check_files=False)
@@ -205,7 +205,7 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
 
 
 def _access_modes(loaded: Config) -> set[AccessMode]:
-    """Return the access modes that the fleet uses; without terminals the one that they would have."""
+    """Return the access modes of the fleet; without terminals the default one."""
     return {terminal.access_mode for terminal in loaded.terminals} or {loaded.terminal_defaults.access_mode}
 
 

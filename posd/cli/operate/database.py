@@ -1,4 +1,4 @@
-"""What the running daemon does with its database: `posd backup`, `prune`, `quarantine` and `reprocess`."""
+"""Commands on the running daemon's database: `posd backup`, `prune`, `quarantine` and `reprocess`."""
 
 import base64
 import sqlite3
@@ -30,7 +30,7 @@ from posd.storage import backup as backup_file
 from posd.storage import integrity
 from posd.storage.errors import StorageUnavailable, StoreError
 
-#: seconds: far above what the largest database needs, so that a fault ends too.
+#: Seconds, far above what the largest database needs, so that a hanging call ends too.
 BACKUP_SECONDS = 3600.0
 PRUNE_SECONDS = 6 * 3600.0
 
@@ -72,7 +72,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
 
 
 def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
-    """Order a backup into a directory, and show what posd wrote and removed."""
+    """Request a backup into a directory, and show what posd wrote and removed."""
     with output.busy(say("backup", "busy")):
         reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=BACKUP_SECONDS)
     if output.as_json:
@@ -94,12 +94,12 @@ def _show_written(output: Output, written: Mapping[str, Any]) -> None:
         "green",
     )
     output.line(say("backup", "warning"))
-    if not written.get("synced", True):  # an older posd does not say
+    if not written.get("synced", True):  # an older posd does not report it
         output.line(say("backup", "not_synced"), "yellow")
 
 
 def _receive(api: Api, output: Output, file: Path) -> None:
-    """Write the backup that posd sends to a file, as the caller, and check it before it is put in place."""
+    """Write the backup that posd sends to a file, as the calling user. Check it before it is put in place."""
     _refuse_other(file)
     pieces = _stream(api, output)
     try:
@@ -123,7 +123,7 @@ def _receive(api: Api, output: Output, file: Path) -> None:
 
 
 def _refuse_other(file: Path) -> None:
-    """Raise UsageError where a file is there that is no backup, or is posd's own."""
+    """Raise UsageError if the target is a file that is not a backup, or is posd's own."""
     if is_own_file(file):
         raise click.UsageError(f"{file} is one of posd's own files; name another file")
     try:
@@ -213,15 +213,16 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
     output.line("Their ids are kept: none of them is ever started again.")
 
 
-# `posd quarantine` and `posd reprocess`: authentic messages that could not be used, and applying them after all.
+# `posd quarantine` and `posd reprocess`: authentic messages that could not be used, and their later application.
 
-#: seconds: posd derives every transaction again; far above what the largest database needs, so that a fault ends too.
+#: Seconds for deriving every transaction again, far above what the largest database needs, so that a hanging call ends
+#: too.
 REPROCESS_SECONDS = 3600.0
 #: `channel` of a message -> its name in the table (terminal API, Events).
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
-#: bytes in a line of a hex dump: 79 columns.
+#: Bytes on a line of a hex dump: 79 columns.
 DUMP_BYTES = 16
-#: Stands before each line of a body, so that none can pass for a line of posd's.
+#: Prefix of each line of a body, so that no body line looks like one of posd.
 MARGIN = "  "
 
 
@@ -263,7 +264,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
 
 
 def entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the row of a message that was set aside: its channel, and its payment or print job."""
+    """Return the row of a quarantined message: its channel, and its payment or print job."""
     about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),
@@ -277,7 +278,7 @@ def entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def show_entry(output: Output, entry: Mapping[str, Any]) -> None:
-    """Write a message that was set aside, with its body in a form that cannot steer the screen."""
+    """Write a quarantined message, with its body escaped for the screen."""
     body = base64.b64decode(entry["body"])
     pairs = {**entry, "received_at": moment(entry["received_at"], date=True), "body": f"{len(body)} bytes:"}
     output.panel("set aside", [(name, inline(value)) for name, value in pairs.items() if inline(value)], "cyan")
@@ -286,19 +287,19 @@ def show_entry(output: Output, entry: Mapping[str, Any]) -> None:
 
 
 def body_lines(body: bytes) -> Iterator[str]:
-    """Yield a body: JSON indented, other text with its unprintable characters escaped, anything else as a hex dump."""
+    """Yield the lines of a body: JSON indented, other text escaped, other bytes as a hex dump."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         yield from hex_dump(body)
         return
-    with suppress(ValueError, RecursionError):  # not JSON: that may be why it is here
+    with suppress(ValueError, RecursionError):  # not JSON, which may be why it is in quarantine
         text = msgspec.json.format(text, indent=2)
     yield from escaped(text).split("\n")
 
 
 def hex_dump(body: bytes) -> Iterator[str]:
-    """Yield lines of offset, hexadecimal bytes, and what of them is printable ASCII."""
+    """Yield lines with offset, hexadecimal bytes, and their printable ASCII."""
     for offset in range(0, len(body), DUMP_BYTES):
         part = body[offset : offset + DUMP_BYTES]
         readable = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
@@ -327,7 +328,7 @@ def _differences(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def show_result(output: Output, result: Mapping[str, Any]) -> None:
-    """Write what `reprocess` applied and corrected, and what is left."""
+    """Write the results of `reprocess`, and what is left."""
     printing = result["printing"]
     applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
     output.line(f"payments checked: {result['transactions']}, print jobs: {printing['print_jobs']}")
@@ -360,7 +361,7 @@ def _about(item: Mapping[str, Any]) -> str:
 
 
 def show_differences(output: Output, differences: Sequence[Mapping[str, Any]]) -> None:
-    """Write what was corrected: a table for each of them on a terminal, one table of all in a pipe."""
+    """Write the corrections: a table for each record on a terminal, one table of all in a pipe."""
     columns = ("field", "before", "after")
     told = [
         (
@@ -382,7 +383,7 @@ def show_differences(output: Output, differences: Sequence[Mapping[str, Any]]) -
 
 
 def changes(field: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
-    """Yield what differs between two values of a field, inside objects member by member; a dash stands for nothing."""
+    """Yield the differences of two values of a field, inside objects by member; a dash for a missing value."""
     if isinstance(before, Mapping | None) and isinstance(after, Mapping | None) and (before or after):
         one, other = before or {}, after or {}
         for name in dict.fromkeys((*one, *other)):

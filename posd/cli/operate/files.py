@@ -1,4 +1,4 @@
-"""`posd restore` and `posd verify`: they read the files of the database themselves; `restore` replaces them."""
+"""`posd restore` and `posd verify`, which read the database files themselves; `restore` replaces them."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ Look = Callable[[str, int, int], None]
 
 @contextmanager
 def _told(output: Output) -> Iterator[None]:
-    """Turn what is refused into a message and an exit code."""
+    """Turn refusals into a message and an exit code."""
     try:
         yield
     except StoreError as error:
@@ -47,13 +47,13 @@ def _told(output: Output) -> Iterator[None]:
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
         lines = (
             error.lines if isinstance(error, InvalidIdList) else (str(error),)
-        )  # which can quote a name of several lines
+        )  # a name in it can have several lines
         raise Failure(lines, code, output, raw) from error
 
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Look]:
-    """Show on a terminal what is under way, and how far it is, if known."""
+    """Show on a terminal the present step, and its progress if known."""
     with output.progress("opening the file", output.spinner(), DESCRIPTION, BarColumn()) as update:
 
         def look(what: str, done: int, total: int) -> None:
@@ -189,16 +189,16 @@ def _read_list(ids: Path) -> dict[str, StartedPayment]:
 
 
 def _witnessed(named: Mapping[str, StartedPayment], witness: Path) -> dict[str, StartedPayment]:
-    """Return what the witness of a database tells of payments, such as their sale: more than a list does."""
+    """Return the witness's data about payments, such as their sale, which a list lacks."""
     try:
         left = WitnessFile(witness).read()
-    except OSError:  # the daemon tells it at its start
+    except OSError:  # the daemon reports it at its start
         left = None
     return {identity: left.started[identity] for identity in named if left and identity in left.started}
 
 
 def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> None:
-    """Make a new callback key on purpose, after saying what is lost with the old one."""
+    """Make a new callback key on request, after naming the consequences."""
     database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
     if asks() and not yes:
         aside().line(chosen("callback_key")["lost"], "yellow")
@@ -217,7 +217,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
 
 
 def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
-    """Show what is in question, then say that a person has looked."""
+    """Show the payments in question, then record the operator's confirmation."""
     note = (note or "").strip()
     with connect(ctx) as api:
         asked = asks() and not output.as_json
@@ -230,7 +230,7 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
 
 
 def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
-    """Write what happened, and each payment that was taken over by its id."""
+    """Write the events, and the id of each payment that was taken over."""
     happened = [msgspec.convert(item, Restored).words for item in found["restores"]]
     happened += [msgspec.convert(item, GoneBack).words for item in found["gone_back"]]
     for words in happened:
@@ -241,7 +241,7 @@ def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
         beside.line(f"{payment['client_transaction_id']}  {payment['terminal'] or '-'}  {at}  {state}", indent=2)
 
 
-#: What is kept where the operator gave no note.
+#: Stored if the operator gave no note.
 NO_NOTE = "looked at, without a note"
 
 
@@ -276,7 +276,7 @@ def _show_plan(beside: Output, database: Path, prepared: RestorePlan) -> None:
 
 
 def _key_lines(prepared: RestorePlan) -> Iterator[str]:
-    """Yield what is to be said about the callback key."""
+    """Yield the texts about the callback key."""
     keys = prepared.keys
     if keys.aside:
         yield f"The callback key could not be read; it is kept as {keys.aside}."

@@ -1,4 +1,4 @@
-"""`posd logs`: the daemon's log in words, from the journal, a file or a pipe."""
+"""`posd logs`: the daemon's log as sentences, from the journal, a file or a pipe."""
 
 import os
 import re
@@ -24,13 +24,13 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
 from posd.cli.explain.catalogue import events
 
-#: From the least important on, by journalctl's names (its --priority takes one and all that are more important).
+#: Levels by journalctl's names, least important first (--priority selects a level and those above it).
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
 #: Longest line that is read as one, in bytes; the journal cuts at 48 KiB.
 MAX_LINE_BYTES = 256 * 1024
 #: Longest line that is shown to people, in characters; --json has all of it.
 MAX_SHOWN = 4000
-#: Fields that stand elsewhere than in the words.
+#: Fields that are shown outside of the sentence.
 APART = frozenset({"timestamp", "level", "event", "logger", "exception"})
 
 RED: Mapping[str, Any] = {"fg": "red", "bold": True}
@@ -41,11 +41,11 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     "critical": RED,
 }
 
-_PREFIX = re.compile(rb"^<[0-7]>")  # the level: the journal takes it off, a file keeps it
+_PREFIX = re.compile(rb"^<[0-7]>")  # the level: the journal removes it, a file keeps it
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _NAME = re.compile(r"{(\w+)}")
 
-#: A line as it is, and what it says; None if it is none of posd's.
+#: Line as text, and its fields; None for a line that is not posd's.
 Found = tuple[bytes, dict[str, Any] | None]
 
 
@@ -54,18 +54,18 @@ def _rank(level: object) -> int:
 
 
 def _is_wanted(raw: bytes, line: Mapping[str, Any] | None, level: str, text: str) -> bool:
-    """Whether a line is selected: a line that is none of posd's has no level."""
+    """Whether a line is selected. A line that is not posd's has no level."""
     enough = not level or (line is not None and _rank(line.get("level")) >= _rank(level))
     return enough and text.lower() in raw.decode("utf-8", "replace").lower()
 
 
 def stripped(raw: bytes) -> bytes:
-    """Return a line without its end, and without a level in front of it."""
+    """Return a line without its end and its level prefix."""
     return _PREFIX.sub(b"", raw.rstrip(b"\r\n"))
 
 
 def read(raw: bytes) -> dict[str, Any] | None:
-    """Return the fields of a line; None if it is none of posd's."""
+    """Return the fields of a line; None if it is not posd's."""
     with suppress(ValueError, RecursionError):
         line = msgspec.json.decode(raw)
         if isinstance(line, dict) and isinstance(line.get("event"), str):
@@ -75,7 +75,7 @@ def read(raw: bytes) -> dict[str, Any] | None:
 
 @dataclass
 class LineWords:
-    """Puts lines into words. `width` is that of the screen, None in a pipe, where a line stays one line."""
+    """Formatter of lines as sentences. `width`: that of the screen, None in a pipe, where a line stays one line."""
 
     width: int | None = None
     tracebacks: bool = False
@@ -121,7 +121,7 @@ class LineWords:
             yield from (f"  {call}" for call in calls if self.tracebacks)
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
-        """Print what to do, at the first line of an event: repeated under each of them it would help no more."""
+        """Print the advice at the first line of an event. A repetition would not help."""
         row = events().get(line["event"])
         if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []
@@ -130,7 +130,7 @@ class LineWords:
 
 
 def sentence(line: Mapping[str, Any]) -> str:
-    """Return what a line says: the sentence of its event, then the fields that are not in it, then its name."""
+    """Return the text of a line: the sentence of its event, the fields outside of it, and its name."""
     row = events().get(line["event"])
 
     def has_all(text: str) -> bool:
@@ -159,20 +159,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text) - MAX_SHOWN} more characters)"
 
 
-# Where `posd logs` has its lines from: the journal, a file, standard input.
+# Source of `posd logs`: the journal, a file, standard input.
 
-#: What journalctl says where it may not read all of the journal.
+#: journalctl's message if it may not read the whole journal.
 DENIED = ("insufficient permissions", "not seeing messages from other users", "Permission denied")
 NO_ENTRIES = b"-- No entries --"
 STDIN = "-"
 
 
 class NoLog(Exception):
-    """There is no log to read; the message says why and what to do."""
+    """Log that cannot be read; the message has the reason and the cure."""
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines as they come; one that is too long comes in pieces."""
+    """Yield lines as they arrive; a too long one in pieces."""
     while line := stream.readline(MAX_LINE_BYTES):
         if line.rstrip() != NO_ENTRIES:
             yield line
@@ -195,7 +195,7 @@ def of_file(name: str) -> Iterator[Iterator[bytes]]:
 
 @contextmanager
 def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
-    """Read the journal. Raise NoLog where it cannot be read, also after what could be."""
+    """Read the journal. Raise NoLog if it cannot be read, also after a readable part."""
     command = ["journalctl", f"--unit={unit}", "--output=cat", "--no-pager", *options]
     environment = os.environ | {"LC_ALL": "C", "SYSTEMD_COLORS": "0"}
     pipe = subprocess.PIPE
@@ -226,7 +226,7 @@ def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
         raise NoLog(f"journalctl failed: {'; '.join(said.splitlines()) or f'exit code {process.returncode}'}")
 
 
-#: Lines that are shown without --lines; with --follow those before the first new one.
+#: Lines shown without --lines; with --follow those before the first new line.
 LINES = 200
 LINES_BEFORE = 20
 
@@ -269,7 +269,7 @@ def logs(
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
-    # What only this command can select it has to count as well: the journal counts all lines.
+    # What only this command can select, it also has to count, because journalctl counts all lines.
     counted = file is not None or bool(grep)
     if file is not None:
         source = of_file(file)
@@ -298,7 +298,7 @@ def logs(
 
 
 def _in_journal(at: str | date) -> str:
-    """Write a time, or the begin of a day here, as journalctl reads it."""
+    """Write a time, or the beginning of a local day, in journalctl's format."""
     if isinstance(at, date):
         return f"{at} 00:00:00"
     return f"@{datetime.fromisoformat(at).timestamp():.0f}"
@@ -310,14 +310,14 @@ def _worded(words: LineWords, found: Iterable[Found]) -> Iterator[bytes]:
 
 
 def _raw(output: Output, found: Iterable[Found]) -> Iterator[bytes]:
-    """Yield lines as they are, where they are JSON; on a screen without what could steer it."""
+    """Yield JSON lines unchanged; on a screen escaped."""
     for raw, line in found:
         if line is not None:
             yield escaped(raw.decode("utf-8", "replace")).encode() if output.stdout.is_terminal else raw
 
 
 def _write(texts: Iterable[bytes], *, live: bool) -> bool:
-    """Write lines, each at once where a person watches; tell whether there were any."""
+    """Write lines, each at once if a person watches. Return whether there were any."""
     stream = sys.stdout.buffer
     at_once = live or sys.stdout.isatty()
     told = False

@@ -29,27 +29,27 @@ from posd.client.connection import DEFAULT_SOCKET
 
 Document = Mapping[str, Any]
 
-#: terminal's `reachable` -> word.
+#: A terminal's `reachable` -> word.
 REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not known"}
 #: What this screen says, of the catalogue of words.
 _say = partial(say, "status")
-#: A backup that is older than this, in seconds, is missing: the timer makes one a day.
+#: Age of a backup, in seconds, from which it counts as old: the timer makes one a day.
 BACKUP_SECONDS = 2 * 86_400
-#: So many open payments are shown.
+#: Most open payments that are shown.
 MOST_OPEN = 5
-#: Where the words beside the labels begin.
+#: Column of the text beside the labels.
 INDENT = 17
 #: What stands beside each terminal.
 TERMINAL = "{:<10} {:<9} {:<13} {}"
 #: What looks into all files, and what writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
-#: A health check that is shown first if it fails: the results or the times of the others follow from it.
+#: Health check that is shown first if it fails, because the results or times of others depend on it.
 FIRST = ("storage", "configuration", "clock")
-#: Where the package keeps the state of posd; it belongs to the user that runs it.
+#: State folder of the package, which belongs to posd's user.
 USUAL_STATE = Path("/var/lib/posd")
-#: Longest that the service manager and its journal may take, in seconds.
+#: Longest wait for the service manager and its journal, in seconds.
 SYSTEMD_SECONDS = 1.0
-#: Longest that posd may take: it looks at the terminals first, for up to half of that. Seconds.
+#: Longest wait for posd, in seconds. It first probes the terminals for up to half of that.
 ANSWER_SECONDS = 10.0
 
 
@@ -132,7 +132,7 @@ def ask(api: Api) -> tuple[Document, bytes]:
 
 
 def _open_payments(api: Api) -> Sequence[Document] | None:
-    """Return the open payments, None if the database cannot be read; health says so."""
+    """Return the open payments; None if the database cannot be read, which health reports."""
     try:
         found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
     except Problem:
@@ -179,7 +179,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
         elif language() != "en" and (served := check.get("served")):
             until = _say("valid", until=moment(served["not_after"], date=True))
             detail = until if well else f"{until}. {detail}"
-        # If posd does not trust the clock, the year may be the wrong one.
+        # If posd does not trust the clock, the year may be wrong.
         words = in_words(detail, year=name == "clock")
         yield StatusLine(name.replace("_", " "), words, not well, [] if well else steps)
     yield from _terminals(document["terminals"])
@@ -193,7 +193,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
 
 
 def _rank(name: str, check: Document) -> int:
-    """Return where a health check stands: what others follow from is mended first, then what stops payments."""
+    """Return the rank of a health check: causes first, then checks that stop payments."""
     if check["status"] != "ok" and name in FIRST:
         return FIRST.index(name)
     return len(FIRST) if check["status"] == "failing" else len(FIRST) + 1
@@ -249,18 +249,18 @@ def _needs_a_person(payment: Document) -> bool:
 
 
 def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
-    """Yield what is open, and what needs a person."""
+    """Yield open payments, and those that need an operator."""
     if payments is None:
         yield StatusLine("payments", named("cannot be read"), wrong=True, steps=do(DOCTOR))
         return
     doubtful = sum(item["phase"] == "in_doubt" for item in payments)
     many, doubt = len(payments), doubtful
-    if counters is not None:  # a page of a list does not have them all
+    if counters is not None:  # a page of a list does not have all of them
         many, doubt = counters["open_payments"], counters["in_doubt"]
     text = _say("in_doubt", many=many or named("none"), doubt=doubt) if doubt else str(many or named("none"))
     steps = do("posd list --phase in_doubt") if doubt > doubtful else ()
     yield StatusLine("open payments", text, doubt > 0 or any(map(_needs_a_person, payments)), steps)
-    # First those that a person has to look at.
+    # First those that an operator has to check.
     first = sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
     for beginning, item in zip(short_ids([item["client_transaction_id"] for item in first]), first, strict=True):
         person = _needs_a_person(item)
@@ -282,7 +282,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
 
 
 def _to_settle(payment: Document) -> list[RemedyStep]:
-    """Return what a person does about an open payment; where its terminal was asked in vain, how to settle it too."""
+    """Return the advice on an open payment. After a search without a result, add how to settle it."""
     identity = payment["client_transaction_id"]
     steps = do(f"posd reconcile {identity}")
     search = payment.get("last_search")
@@ -299,13 +299,13 @@ def _disk(disk: Document) -> StatusLine:
 
 
 def _backup(document: Document) -> StatusLine:
-    """Return the age of the newest backup; where there is none it counts from the start of posd."""
+    """Return the age of the newest backup; without one, the time since the start of posd."""
     made = document["backup_at"]
     old = document["uptime_seconds"]
     text = named("none yet")
     if made is not None:
         old = (parse_iso(document["at"]) - parse_iso(made)).total_seconds()
-        # One from the future: one of the two clocks was wrong, and the check of the clock says so.
+        # A backup from the future: one of the two clocks was wrong, and the check of the clock reports it.
         text = _say("backup" if old >= 0 else "future_backup", age=age(old), at=moment(made, date=True))
     late = old > BACKUP_SECONDS
     steps = do("sudo systemctl start posd-backup", "sudo journalctl -u posd-backup -n 20") if late else ()
@@ -313,13 +313,13 @@ def _backup(document: Document) -> StatusLine:
 
 
 def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:
-    """Write the answer and the lines below it, folded to the terminal; in a pipe each is one line."""
+    """Write the summary and the lines below it, folded to the terminal; in a pipe each is one line."""
     wrong = any(line.wrong for line in found)
     output.line(first, "bold red" if failing else "bold yellow" if wrong else "bold green")
     terminals = [line for line in found if line.label.startswith(" ")]
     beside = INDENT
     if output.rich and terminals:
-        # A long serial has the room that there is; a pipe and the first line have it whole.
+        # A long serial is shortened on a terminal. A pipe and the first line have it whole.
         longest, rest = max(width(line.label) for line in terminals), max(width(line.text) for line in terminals)
         beside = max(INDENT, min(longest + 3, output.stdout.width - rest))
     for line in found:
@@ -327,7 +327,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
         room = min(READABLE_COLUMNS, output.stdout.width - indent) if output.rich else sys.maxsize
         label = shortened(line.label, indent - 3) if output.rich and line in terminals else named(line.label)
         head = f"{'!' if line.wrong else ' '} {label} "
-        # A label that is too long takes room of the first line.
+        # A too long label takes space of the first line.
         over = max(0, width(head) - indent)
         first_part, *rest_parts = wrap("x" * over + shown(line.text), room) or [""]
         parts = [first_part[over:], *rest_parts]
@@ -345,7 +345,7 @@ def _step_lines(step: RemedyStep, room: int) -> list[str]:
     return [*(wrap(shown(f"> {step.does}:"), room) if step.does else ()), *pasted(shown(step.command), 2, room)]
 
 
-# Where the daemon does not answer.
+# If the daemon does not reply.
 
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
@@ -353,9 +353,9 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     from posd.config import examine
 
     file = Path(context(ctx).config_path)
-    # Not the files that it names: those are for the daemon alone to read.
+    # Without the files that it names, which only the daemon may read.
     config, problems = examine(file, check_files=False)
-    # Of another socket the service of this machine says nothing.
+    # For another socket, the service of this machine says nothing.
     service = _service() if Path(error.socket).parent == Path(DEFAULT_SOCKET).parent else {}
     last_error = _last_error(service.get("ActiveExitTimestamp")) if service else ""
     if output.as_json:
@@ -396,7 +396,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
 
 
 def _service() -> Mapping[str, str]:
-    """Return what systemd says of the service; nothing where it knows none."""
+    """Return systemd's state of the service; empty without one."""
     names = "LoadState,ActiveState,SubState,Result,StatusText,ActiveExitTimestamp"
     text = _output(f"systemctl show posd.service --timestamp=unix --property={names}")
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -404,7 +404,7 @@ def _service() -> Mapping[str, str]:
 
 
 def _last_error(since: str | None) -> str:
-    """Return what posd logged last at level error since it ran, "" where nothing, or this user may not read that."""
+    """Return posd's newest log line at level error since it ran; "" without one, or if this user may not read it."""
     span = f"--since={since}" if since else "--boot"
     lines = _output(f"journalctl _SYSTEMD_UNIT=posd.service {span} --priority=err --lines=1 --output=cat --quiet")
     text = lines.strip()
@@ -415,7 +415,7 @@ def _last_error(since: str | None) -> str:
 
 
 def _output(command: str) -> str:
-    """Return what a command writes, "" where it fails."""
+    """Return the output of a command, "" if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - nothing in it is of anyone else
             command.split(), capture_output=True, text=True, errors="replace", timeout=SYSTEMD_SECONDS, check=True
@@ -426,14 +426,14 @@ def _output(command: str) -> str:
 
 
 def open_text(transaction: Mapping[str, Any]) -> str:
-    """Write an open payment in a line, without its id."""
+    """Write an open payment on a line, without its id."""
     names = (transaction["terminal"], named(transaction["type"]))
     person = named("needs a person") if transaction["next_step"] == "ask_person" else ""
     words = (*names, asked(transaction["amount"]), named(state(transaction)), started(transaction), person)
     return "  ".join(filter(None, words))
 
 
-# Commands that print one text as it is.
+# Commands that print one unchanged text.
 
 
 @click.command()
@@ -473,5 +473,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     if kind is None:
         raise click.UsageError(f"click knows no {shell}")
     made = kind(ctx.find_root().command, {}, "posd", "_POSD_COMPLETE")
-    # Not the class's own: that one of bash runs bash, to complain of its age.
+    # Not the class's own script: for bash it would run bash, to complain of its version.
     click.echo(ShellComplete.source(made))

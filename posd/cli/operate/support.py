@@ -1,7 +1,7 @@
-"""`posd support`: one archive for a person who helps from afar. What it must not hold is not collected, and removed.
+"""`posd support`: one archive for remote help. Secret data are not collected, and removed if they appear.
 
-Each part is taken by itself: where one cannot be had, the archive says why. Nothing of a payment but its id is in it:
-log lines have allow-listed fields.
+Each part is collected separately. If one is unavailable, the archive has the reason. It has no data of a payment except
+its id; log lines have allow-listed fields.
 """
 
 import gzip
@@ -49,35 +49,35 @@ from posd.config.show import toml_lines
 from posd.logs.output import FIELDS
 from posd.storage.connection import schema_version
 
-#: The newest so many lines of the log, and at most so many bytes of them.
+#: Most newest lines of the log, and their most bytes.
 LOG_LINES = 5000
 LOG_BYTES = 4 * 1024 * 1024
-#: What any other part may have, in bytes: a daemon that is well stays far below it.
+#: Most bytes of any other part, far above the normal size.
 PART_BYTES = 2 * 1024 * 1024
 #: How long the doctor may take, in seconds.
 DOCTOR_SECONDS = 240
 
-#: Lines of the log that have it all in their code: the detail can quote the acquirer's reference.
+#: Log events that are complete with their code. Their detail can quote the acquirer's reference.
 DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
-#: Fields of a line beside those of its event, and those that hold words.
+#: Fields of a line besides those of its event, and fields with free text.
 LINE_FIELDS = FIELDS | {"timestamp", "level", "event", "logger", "exception"}
 TEXTS = frozenset({"detail", "error", "reason"})
-#: What systemd says of the service; any other line that is none of posd's is left out.
+#: Lines of systemd about the service. Other lines that are not posd's are left out.
 SYSTEMD = re.compile(r"(posd[\w@-]*\.(service|socket|timer): |(Starting|Started|Stopping|Stopped) posd).{0,300}")
 
-#: Keys of the configuration whose values are secret, and headers as a whole.
+#: Keys of the configuration with secret values, and headers as a whole.
 SECRET_KEY = re.compile(r"\bheaders\b|secret|token|passw|dsn|code$|authorization|api.?key", re.IGNORECASE)
 QUOTED = re.compile(r"\"([^\"]*)\"|'([^']*)'")
-#: A shorter one would be found in words that are none.
+#: Shorter values would match words that are no secrets.
 LEAST_SECRET = 6
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-#: A user and a password in a URL.
+#: User and password in a URL.
 USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """A file of the archive: what is in it, and its content; or why it could not be had."""
+    """File of the archive: its description and its content, or why it is unavailable."""
 
     name: str
     says: str
@@ -86,12 +86,12 @@ class ArchivePart:
 
 
 class PartUnavailable(Exception):
-    """A part cannot be had; the message says why."""
+    """Unavailable part; the message has the reason."""
 
 
 @dataclass(slots=True)
 class Machine:
-    """What the parts are taken from. `config` has defaults for what cannot be read of it."""
+    """Sources of the parts. `config` has defaults for unreadable values."""
 
     given: Context
     log: str | None
@@ -152,7 +152,7 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
 
 
 def collect(machine: Machine) -> list[ArchivePart]:
-    """Collect every part that can be had, without what must not be in it."""
+    """Collect every available part, without secret data."""
     scrub = Scrubber(machine)
     parts = []
     for name, (says, take) in PARTS.items():
@@ -167,7 +167,7 @@ def collect(machine: Machine) -> list[ArchivePart]:
 
 
 def archive(parts: Sequence[ArchivePart], now: datetime) -> bytes:
-    """Return the archive: a folder with what could be had, and contents.txt."""
+    """Return the archive: a folder with the parts, and contents.txt."""
     contents = "\n".join((f"Made by posd {__version__} at {now:%Y-%m-%dT%H:%M:%SZ}.", "", *_listing(parts), ""))
     members = {"contents.txt": contents, **{part.name: part.content for part in parts if not part.missing}}
     packed = io.BytesIO()
@@ -199,15 +199,15 @@ def _refuse_existing(file: Path, output: Output) -> None:
 
 
 def _cut(text: str) -> str:
-    """Return a text without its end, where it is longer than a part may be."""
+    """Return a text, cut at the longest allowed part."""
     return text if len(text) <= 2 * PART_BYTES else f"{text[: 2 * PART_BYTES]}\n(cut: it is longer)\n"
 
 
-# What must not be in it.
+# Secret data.
 
 
 class Scrubber:
-    """Removes from a text the secrets that this machine has, and what is secret wherever it stands."""
+    """Filter that removes this machine's secrets, and known patterns of secrets, from a text."""
 
     def __init__(self, machine: Machine) -> None:
         keys = _keys(machine.config.database.callback_key)
@@ -216,12 +216,12 @@ class Scrubber:
         forms = {
             form for one in every for form in (one, msgspec.json.encode(one).decode()[1:-1], json.dumps(one)[1:-1])
         }
-        # The longest first: one secret may be a part of another.
+        # Longest first, because one secret may be part of another.
         self._known = sorted(forms, key=len, reverse=True)
         self._redactor = Redactor([bytes.fromhex(key) for key in keys if ids.KEY_LINE.fullmatch(key)])
 
     def __call__(self, text: str) -> str:
-        """Return the text without them."""
+        """Return the text without secrets."""
         for secret in self._known:
             text = text.replace(secret, REDACTED)
         return self._redactor.text(USER.sub(REDACTED, text))
@@ -243,7 +243,7 @@ def _secrets_of_files(machine: Machine) -> Iterator[str]:
 
 
 def _secret_lines(text: str) -> Iterator[str]:
-    """Yield the quoted texts behind secret keys, and in secret tables, of a file that cannot be read as TOML."""
+    """Yield the quoted texts after secret keys, and in secret tables, of a file that is not valid TOML."""
     table = ""
     for line in text.splitlines():
         name, _, rest = line.partition("=")
@@ -254,7 +254,7 @@ def _secret_lines(text: str) -> Iterator[str]:
 
 
 def _secret_values(value: Any, directory: Path, *, secret: bool) -> Iterator[str]:
-    """Yield the texts below a key that is secret, and what stands in the files that they name."""
+    """Yield the texts below a secret key, and the contents of the files that they name."""
     if isinstance(value, list):
         for item in value:
             yield from _secret_values(item, directory, secret=secret)
@@ -269,7 +269,7 @@ def _secret_values(value: Any, directory: Path, *, secret: bool) -> Iterator[str
 
 
 def _keys(path: Path) -> list[str]:
-    """Return the words of a file with secrets; nothing where it cannot be read."""
+    """Return the words of a file with secrets; none for an unreadable file."""
     try:
         with path.open("rb") as file:
             return file.read(64 * 1024).decode("utf-8", "replace").split()
@@ -377,7 +377,7 @@ def _log(machine: Machine) -> str:
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:
-    """Return what is kept of a line of the log; None if it is none of posd's, nor of systemd about posd."""
+    """Return the allowed part of a log line; None if it is not posd's, nor systemd's about posd."""
     line = read(raw)
     if line is None:
         text = raw.decode("utf-8", "replace")
@@ -389,7 +389,7 @@ def _line(raw: bytes) -> dict[str, Any] | None:
 
 
 def _known_ids(name: str, value: Any, ids: set[str]) -> Any:
-    """Remove from words each UUID that is not the id of a payment: it may be a reference."""
+    """Remove each UUID from a text that is not the id of a payment, because it may be a reference."""
     if name not in TEXTS or not isinstance(value, str):
         return value
     return UUID.sub(lambda found: found[0] if found[0].lower() in ids else REDACTED, value)
@@ -399,7 +399,7 @@ def _json(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-#: file -> what is in it, and how it is taken.
+#: File -> its description, and its source.
 PARTS: Mapping[str, tuple[str, Callable[[Machine], str]]] = {
     "versions.json": ("versions of posd, its packages and this machine", _versions),
     "config.toml": ("the configuration as its file has it, without secrets", _configuration),

@@ -1,1 +1,1 @@
-"""Commands on payments, and their words."""
+"""Commands on payments, and their texts."""

@@ -1,8 +1,7 @@
-"""What a person does about a payment or print job: `posd reconcile`, `release`, `resolve`, `acknowledge`, `abort`.
+"""Decisions of an operator on a payment or print job: `posd reconcile`, `release`, `resolve`, `acknowledge`, `abort`.
 
-A decision carries a name and a note, and posd records the user id of the caller beside them. Where a person sits at a
-terminal, the command first shows what the decision is about, and asks for it again. A script's call is a decision
-already.
+A decision has a name and a note, and posd records the user id of the caller. On a terminal the command first shows the
+payment or print job, and asks for a confirmation. A script's call needs none.
 """
 
 import sys
@@ -30,15 +29,16 @@ from posd.cli.printing import PRINT_JOB
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
+#: Seconds: calls to one terminal run one after the other, each 23 s at most by default, and some may be before this
+#: one.
 RECONCILE_SECONDS = 180.0
 
-#: as what a person can resolve a print job.
+#: Results with which an operator can resolve a print job.
 PRINT_RESULTS = ("COMPLETED", "FAILED")
 
 
 class Signature(TypedDict):
-    """The options of `signed`. `note` is None if it is still to be asked for."""
+    """Options of `signed`. `note` is None if it has to be asked for."""
 
     operator: str
     note: str | None
@@ -77,9 +77,9 @@ def signed(command: Command) -> Command:
 
 
 class Decision(NamedTuple):
-    """One decision: the call that makes it, the question for it, and what explains it to a person.
+    """One decision: its call, its question, and its explanation for a person.
 
-    `lost`: what is said of a payment that posd has no record of, None if there has to be one.
+    `lost`: the text about a payment without a record; None if a record is required.
     """
 
     verb: str
@@ -92,10 +92,9 @@ class Decision(NamedTuple):
 def _decide(
     ctx: click.Context, output: Output, subject: Subject, identity: str, decision: Decision, signature: Signature
 ) -> Document:
-    """Make a decision once it is sure, and return how its subject then stands.
+    """Make a decision after its confirmation. Return the changed record.
 
-    Raise Problem, or Unreachable after saying that it may have been made. Leave the program with NOT_DONE where a
-    person is asked and says no.
+    Raise Problem, or Unreachable after saying that it may have been made. Exit with NOT_DONE if a person declines.
     """
     path = subject.path(identity)
     with connect(ctx) as api:
@@ -126,9 +125,9 @@ def _decide(
 
 
 def _agreed(look: Callable[[Output], None], question: str, word: str, signature: Signature) -> str:
-    """Return the note once the decision is sure: a person has said yes, or none can be asked.
+    """Return the note of a confirmed decision: a person has confirmed it, or none can be asked.
 
-    `look` shows what the decision is about, and what it means.
+    `look` shows the payment or print job, and the meaning of the decision.
     """
     note, yes = signature["note"], signature["yes"]
     if note is not None and (yes or not asks()):
@@ -180,7 +179,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
 
 
 def _not_the_terminal(api: Api, transaction: Document) -> str | None:
-    """Return the code of a search that has perhaps not asked the terminal; None if it has, or the payment ended."""
+    """Return the code of a search that may not have reached the terminal; None if it has, or the payment ended."""
     search = transaction["last_search"]
     if transaction["outcome"] is not None or search is None or search["result"] == "found":
         return None
@@ -189,7 +188,7 @@ def _not_the_terminal(api: Api, transaction: Document) -> str | None:
     except Problem as problem:
         return "not_there" if problem.code == "not_found" else None
     except Unreachable:
-        return None  # the result of the search is shown all the same
+        return None  # show the result of the search in any case
     return "perhaps_another" if search["result"] == "none" and terminal["identity"]["conflict"] else None
 
 
@@ -324,7 +323,7 @@ def acknowledge(
 
 
 def _check_open(output: Output, subject: Subject, document: Document, verb: str) -> None:
-    """Leave the program with NOT_DONE where it has ended: there is nothing to decide any more."""
+    """Exit with NOT_DONE if it has ended: there is nothing to decide."""
     if document["phase"] == "final":
         why = f"cannot {verb} it: it has already ended ({subject.state(document)})"
         raise Failure(why, ExitCode.NOT_DONE, output)

@@ -1,4 +1,4 @@
-"""Payments as commands show them: while one runs, how it ended, all of it (`posd show`), their list (`posd list`)."""
+"""Display of payments: updates of a running one, its end, all its data (`posd show`), their list (`posd list`)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -35,7 +35,7 @@ from posd.cli.payments.words import (
 
 
 class PaymentProgress(Progress):
-    """Writes the updates of one transaction; of its draft the `type` is known at least."""
+    """Writer of the updates of one transaction; its draft has at least the `type`."""
 
     def __init__(self, output: Output, transaction: Mapping[str, Any]) -> None:
         super().__init__(output, PAYMENT, transaction)
@@ -43,7 +43,7 @@ class PaymentProgress(Progress):
         self._next_step = "wait"
 
     def show(self, update: Update) -> None:
-        """Write what one update of `waiting.follow` says."""
+        """Write the text of one update of `waiting.follow`."""
         match update:
             case Disconnected(reason):
                 self.away(reason)
@@ -65,7 +65,7 @@ class PaymentProgress(Progress):
 
 
 def event_line(item: Mapping[str, Any], at: str) -> str:
-    """Write one event of the events resource in a line: when it arrived, status, and what else is worth knowing."""
+    """Write one event of the events resource on a line: its time, status, and details."""
     event = item["event"]
     extras = [event_extra(event)]
     if item["verdict"] != "applied":
@@ -74,7 +74,7 @@ def event_line(item: Mapping[str, Any], at: str) -> str:
 
 
 def event_extra(event: Mapping[str, Any]) -> str:
-    """Return how the card was read, or why the payment failed; empty if an event says neither."""
+    """Return how the card was read, or why the payment failed; empty if the event has neither."""
     reason = event.get("failure_reason")
     if isinstance(reason, Mapping):
         return failure_text(reason)
@@ -82,7 +82,7 @@ def event_extra(event: Mapping[str, Any]) -> str:
 
 
 def failure_text(reason: Mapping[str, Any]) -> str:
-    """Write a `failure_reason`: message, code and where it comes from, and what the terminal itself said."""
+    """Write a `failure_reason`: message, code and source, and the terminal's own error."""
     said = f"{reason.get('message')} ({reason.get('type')} {reason.get('code')})"
     own = reason.get("terminal")
     words = own.get("message") if isinstance(own, Mapping) else None
@@ -90,7 +90,7 @@ def failure_text(reason: Mapping[str, Any]) -> str:
 
 
 def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return what to show of a final transaction's outcome, label and value, empty fields left out."""
+    """Return the fields of a final transaction's outcome, label and value, without empty ones."""
     outcome = transaction["outcome"]
     following = next_step(transaction)
     receipt = outcome["receipt"] or {}
@@ -120,7 +120,7 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 
 
 def _ran_on(transaction: Mapping[str, Any]) -> str:
-    """Return the terminal that was asked, and the one that ran it where it says that it is another."""
+    """Return the terminal that was asked, and the one that ran the payment if that is another."""
     meant = str(transaction["terminal"])
     given = (transaction["outcome"]["final_event"] or {}).get("terminal")
     said = given.get("serial_number") if isinstance(given, Mapping) else None
@@ -128,7 +128,7 @@ def _ran_on(transaction: Mapping[str, Any]) -> str:
 
 
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write how a transaction ended, in a frame on a terminal and as lines in a pipe."""
+    """Write the end of a transaction, in a frame on a terminal and as lines in a pipe."""
     style, words = meaning(transaction)
     output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
 
@@ -147,12 +147,12 @@ def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
 
 
 def _state(transaction: Mapping[str, Any]) -> str:
-    """Return where a transaction stands, and since when where it should long have ended."""
+    """Return the state of a transaction, and since when if it should have ended long ago."""
     return ", ".join(filter(None, (state(transaction), started(transaction))))
 
 
 def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write how a person settles an open transaction that a person has to look at, where no attention of it says so."""
+    """Write how an operator settles an open transaction that needs it, if no attention says so."""
     codes = {attention["code"] for attention in transaction["attention"]}
     if (advice := settling(transaction)) is not None and not codes & SETTLED_BY:
         output.line("to settle it", "yellow")
@@ -188,11 +188,11 @@ PAYMENT = Subject(
 )
 
 
-# The chain of a transaction: what it derives from and what was derived from it, as a table.
+# Chain of a transaction: its original and the derived transactions, as a table.
 
 
 class Link(NamedTuple):
-    """A transaction beside another: what it is to it, its id, and it as the API shows it, or why it cannot be shown."""
+    """Related transaction: its relation, its id, and its document, or why it cannot be shown."""
 
     relation: str
     transaction_id: str
@@ -201,7 +201,7 @@ class Link(NamedTuple):
 
 
 def links(api: Api, transaction: Mapping[str, Any]) -> list[Link]:
-    """Read what a transaction derives from, and what was derived from it, oldest first. One may be missing."""
+    """Read the original of a transaction, and the derived ones, oldest first. One may be missing."""
     named = [("original", transaction["original"])] if transaction["original"] else []
     named += [("derived", each) for each in transaction["derived"]]
     return [_link(api, relation, each) for relation, each in named]
@@ -257,7 +257,7 @@ def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) 
 
 
 def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
-    """Write everything about the transaction of that path, or its history alone. Raise Problem or Unreachable."""
+    """Write the transaction at that path, or its history alone. Raise Problem or Unreachable."""
     transaction = None if only_history else api.get(path).body
     chain = links(api, transaction) if transaction else []
     happened = api.get(f"{path}/history").body["history"]
@@ -269,7 +269,7 @@ def show_all(output: Output, api: Api, path: str, *, only_history: bool = False)
 
 
 def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Link]) -> None:
-    """Write a transaction's fields, its chain, its outcome, and what a person should look at."""
+    """Write a transaction's fields, its chain, its outcome, and its attentions."""
     output.panel("transaction", transaction_pairs(transaction), "cyan")
     show_chain(output, chain)
     if transaction["outcome"] is not None:
@@ -280,7 +280,9 @@ def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequ
 
 
 def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return the fields of a transaction but its chain, outcome and attention, label and text, empty ones left out."""
+    """Return the fields of a transaction without its chain, outcome and attention, label and text,
+    without empty ones.
+    """
     result: list[Pair] = []
     for name, value in transaction.items():
         match name:

@@ -16,7 +16,7 @@ from posd.cli.explain.catalogue import chosen, say
 from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import operation
 
-#: parts of the amount that have an option of their own -> its help.
+#: Parts of the amount with an option of their own -> its help.
 PARTS: Mapping[str, str] = {
     "subtotal_iva": "What is taxed, without the tax.",
     "subtotal_iva0": "What is not taxed (the same as AMOUNT).",
@@ -35,7 +35,7 @@ ORIGINALS: Mapping[str, Complete] = {
 
 
 class StartCommand(NamedTuple):
-    """A command that starts something: its name, and the `type` of its request."""
+    """Command that starts something: its name, and the `type` of its request."""
 
     name: str
     type: str
@@ -43,13 +43,13 @@ class StartCommand(NamedTuple):
 
     @property
     def words(self) -> Mapping[str, str]:
-        """What the catalogue says: what it does, what ORIGINAL is, and of AMOUNT."""
+        """Texts of the catalogue: what it does, ORIGINAL, and AMOUNT."""
         found: Mapping[str, str] = chosen("start")[self.type]
         return found
 
     @property
     def original(self) -> str:
-        """What ORIGINAL is; empty if it begins a chain."""
+        """Meaning of ORIGINAL; empty if it begins a chain."""
         return self.words.get("original", "")
 
     @property
@@ -59,8 +59,8 @@ class StartCommand(NamedTuple):
         return "\n\n".join(filter(None, (self.words["does"], original, self.words["amount"], say("start", "waits"))))
 
 
-#: What the amount of a re-authorization or a tip means to the terminal is not published: it goes as given.
-#: Source: terminal API, Calls to a terminal.
+#: The meaning of a re-authorization's or a tip's amount is not published, so it is sent as given. Source: terminal API,
+#: Calls to a terminal.
 STARTS = (
     StartCommand("charge", "charge"),
     StartCommand("preauth", "pre-auth"),

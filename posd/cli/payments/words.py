@@ -1,4 +1,4 @@
-"""What the API's words mean to the person at the counter, and what to do, by the catalogue of words."""
+"""Texts for the meaning of the API's words at the counter, and advice, from the catalogue of words."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -13,20 +13,20 @@ from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
 from posd.cli.explain.catalogue import Advice, advice, chosen, language, say
 
-#: operation types that are known to ask for the card (terminal API, Lifecycle).
+#: Operation types that are known to ask for the card (terminal API, Lifecycle).
 WITH_CARD = frozenset({"charge", "pre-auth"})
-#: From this age on an open one is shown with it: no customer stands at a terminal for so long. Seconds.
+#: Age from which an open payment is shown with it, in seconds. No customer waits so long.
 LONG_SECONDS = 900.0
-#: outcome's result -> style.
+#: An outcome's result -> style.
 STYLES: Mapping[str, str] = {"approved": "green", "declined": "red", "rejected": "red"}
 
 
 class OperationWords(NamedTuple):
-    """The words of one operation type: what is true of a charge need not be true of a void.
+    """Words of one operation type. Those of a charge need not fit a void.
 
-    An approval means that `subject` was `done`; `approved` says it in full, and what it does not mean. `undone` is the
-    half sentence for every other end. `followed_by`: what has to name its reference; empty if nothing can.
-    `twice`: what to do about two approvals.
+    An approval means that `subject` was `done`; `approved` is the full sentence. `undone`: half sentence for every
+    other end. `followed_by`: later operations that have to name its reference; empty if there are none. `twice`: advice
+    on two approvals.
     """
 
     noun: str
@@ -39,12 +39,12 @@ class OperationWords(NamedTuple):
 
     @property
     def whether(self) -> str:
-        """The question that an open one leaves: "whether the customer was charged"."""
+        """The question that an open payment leaves: "whether the customer was charged"."""
         return f"whether {self.subject} was {self.done}"
 
     @property
     def lack(self) -> str:
-        """What an approval without a reference lacks, as a half sentence to add; empty if it lacks nothing."""
+        """Half sentence on what an approval without a reference cannot have; empty if nothing."""
         return f", which {self.followed_by} has to name" if self.followed_by else ""
 
     def fill(self, template: str, **more: str) -> str:
@@ -54,7 +54,9 @@ class OperationWords(NamedTuple):
 
 @cache
 def operation(kind: str | None) -> OperationWords:
-    """Return the words of an operation type; None and others: of what another database lost, or of a later version."""
+    """Return the words of an operation type. None and unknown words: a payment of a lost database, or of a later
+    version.
+    """
     rows = chosen("operation")
     return OperationWords(**rows.get(str(kind), rows["unknown"]))
 
@@ -65,7 +67,7 @@ def words_of(transaction: Mapping[str, Any]) -> OperationWords:
 
 
 def approval(transaction: Mapping[str, Any]) -> str:
-    """Return what the approval of a transaction means, in one or two sentences."""
+    """Return the meaning of a transaction's approval, in one or two sentences."""
     if transaction["type"] == "void":
         reversal = transaction["outcome"]["reversal"]
         return str(chosen("reversal").get(reversal or "unknown", f"The original was reversed: {reversal}."))
@@ -80,14 +82,14 @@ def _of_status(field: str, transaction: Mapping[str, Any], status: str | None) -
 
 
 def status_hint(status: str | None, transaction: Mapping[str, Any]) -> str:
-    """Return what a lifecycle state of a transaction means for the cashier, in one line."""
+    """Return the meaning of a lifecycle state for the cashier, in one line."""
     if status is None:
         return str(chosen("hint")["asking"])
     return _of_status("hint", transaction, status) or f"the terminal says {status}"
 
 
 def hint(transaction: Mapping[str, Any]) -> str:
-    """Return what happens now in an open transaction and what the cashier can do, in one line."""
+    """Return the present step of an open transaction and what the cashier can do, in one line."""
     code = "in_doubt" if transaction["phase"] == "in_doubt" else "endless" if endless(transaction) else None
     if code is None:
         return status_hint(transaction["status"], transaction)
@@ -95,12 +97,12 @@ def hint(transaction: Mapping[str, Any]) -> str:
 
 
 def endless(transaction: Mapping[str, Any]) -> bool:
-    """Whether the terminal took it and a person has to look at it, so that what the terminal said last is in doubt."""
+    """Whether the terminal accepted it and an operator has to check it, so that its last status is doubtful."""
     return bool(transaction["phase"] == "active" and transaction["next_step"] == "ask_person")
 
 
 def started(transaction: Mapping[str, Any]) -> str:
-    """Return since when one is open for longer than a customer waits: "started 7 days ago"; empty of any other."""
+    """Return the age of an open payment for which no customer waits: "started 7 days ago"; empty for others."""
     if transaction["outcome"] is not None:
         return ""
     at = transaction["created_at"]
@@ -111,7 +113,7 @@ def started(transaction: Mapping[str, Any]) -> str:
 
 
 def state(transaction: Mapping[str, Any]) -> str:
-    """Return in a few words where a transaction stands: its result, or what an open one waits for."""
+    """Return the state of a transaction in a few words: its result, or what an open one waits for."""
     outcome = transaction["outcome"]
     if outcome is not None:
         return str(outcome["result"])
@@ -125,7 +127,7 @@ def state(transaction: Mapping[str, Any]) -> str:
 
 
 def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a final transaction's style and what its outcome means, for the customer or for its original."""
+    """Return a final transaction's style and its meaning for the customer or for its original."""
     outcome = transaction["outcome"]
     named = words_of(transaction)
     style, row = STYLES.get(outcome["result"], "yellow"), chosen("result").get(outcome["result"], {})
@@ -138,12 +140,12 @@ def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def resolving(result: str, transaction: Mapping[str, Any]) -> str:
-    """Return what it means to resolve a transaction as that result, as a half sentence."""
+    """Return the meaning of resolving a transaction with that result, as a half sentence."""
     template = chosen("decide")["approved" if result == "approved" else "undone"]
     return words_of(transaction).fill(template, books=chosen("result")[result]["books"])
 
 
-#: kind of an entry of the history -> the field whose value says what happened.
+#: Kind of a history entry -> the field that decides its text.
 BY_FIELD: Mapping[str, str] = {
     "attempt": "judgement",
     "search": "result",
@@ -152,12 +154,12 @@ BY_FIELD: Mapping[str, str] = {
 }
 
 
-#: fields that have a column of their own, or number the entry for programs.
+#: Fields with a column of their own, or for programs only.
 NOT_DETAILS = frozenset({"at", "kind", "seq"})
 
 
 def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[TimeCell, str, str]]:
-    """Return the history's table: time, what happened, details. `events` adds to an event what it says, by its seq."""
+    """Return the history's table: time, event, details. `events` adds the content of events, by seq."""
     table = []
     for entry in history:
         what, told = happened(entry)
@@ -167,7 +169,7 @@ def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> lis
 
 
 def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
-    """Return what an entry of the history says happened, and which of its fields that tells already."""
+    """Return the text of a history entry, and the fields that it already covers."""
     kind = entry["kind"]
     field, words = BY_FIELD.get(kind, ""), chosen("history_by").get(kind, {})
     if (value := entry.get(field)) is not None and str(value).lower() in words:
@@ -178,7 +180,7 @@ def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
 
 
 def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
-    """Write the fields of a history entry or an evidence in words, but those `told` already and empty ones."""
+    """Write the other fields of a history entry or an evidence as text, without empty ones."""
     left = {name: value for name, value in fields.items() if name not in NOT_DETAILS and name not in told}
     ordered = dict.fromkeys((*(name for name in chosen("detail") if name in left), *left))
     parts = [_detail(name, left[name]) for name in ordered]
@@ -186,7 +188,7 @@ def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
-    """Write one proof of an outcome: what it is, when it arrived, and its fields."""
+    """Write one evidence of an outcome: its kind, its time, and its fields."""
     kind = evidence["kind"]
     head = f"{chosen('evidence').get(kind, {}).get('short', kind)} ({moment(evidence['at'], date=True)})"
     rest = details(evidence)
@@ -194,7 +196,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def superseded_text(outcome: Mapping[str, Any]) -> str:
-    """Write an outcome that was corrected: what it was, and on what it rested."""
+    """Write a corrected outcome: its result and its evidence."""
     return f"was {outcome['result']}: {'; '.join(map(evidence_text, outcome['evidence']))}"
 
 
@@ -213,11 +215,11 @@ def _plain(value: object) -> str:
     return inline(value).removesuffix(".0") if isinstance(value, Decimal) else inline(value)
 
 
-# What a person does about an attention, about a reservation and about a refusal: in words, and commands to type.
+# Advice on an attention, a reservation and a refusal: text, and commands to type.
 
-#: attentions whose advice ends with how to settle the payment.
+#: Attentions whose advice ends with how to settle the payment.
 SETTLED_BY = frozenset({"in_doubt", "released", "address_changed"})
-#: how the daemon writes what a till sends -> what a person types instead.
+#: Field name in the daemon's sentences -> what a person types instead.
 SPELLINGS: Mapping[str, str] = {
     '"additional": true': "--additional",
     "`transaction_reference`": "--reference UUID",
@@ -225,7 +227,7 @@ SPELLINGS: Mapping[str, str] = {
 
 
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
-    """Return what a health check says, and what to do: the daemon's words, in Spanish the catalogue's first."""
+    """Return the words of a health check and its advice: the daemon's, in Spanish with the catalogue's first."""
     # A posd that is older than this command has its commands in the words.
     steps = msgspec.convert(check.get("commands", [{"does": check["todo"]}] if check["todo"] else []), list[RemedyStep])
     if language() == "en" or check["status"] == "ok":
@@ -237,7 +239,7 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
 
 
 def explained_by(codes: Iterable[str]) -> str:
-    """Return the command that says what codes mean, each of them once."""
+    """Return the command that explains codes, each of them once."""
     return say("payment", "more", codes=" ".join(dict.fromkeys(codes)))
 
 
@@ -249,23 +251,23 @@ def known_advice(code: str) -> Advice:
 
 
 def is_known(found: Advice) -> bool:
-    """Whether an advice is of a code that this version knows."""
+    """Whether the advice is for a code that this version knows."""
     return found.words != known_advice("unknown").words
 
 
 def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
-    """Return what to do about an attention of a transaction of that type."""
+    """Return the advice on an attention of a transaction of that type."""
     found = advice("attention", code) or known_advice("unknown")
     if code == "stalled" and not transaction["abortable"]:
         found = known_advice("not_abortable")
-    # The id is left to who knows how much of it has to be written.
+    # The caller decides how many characters of the id are written.
     serial = str(transaction["terminal"]).replace("{", "{{").replace("}", "}}")
     words = words_of(transaction).fill(found.words)
     return Advice(words, tuple(each.replace("SERIAL", serial) for each in found.commands))
 
 
 def settling(transaction: Mapping[str, Any]) -> Advice | None:
-    """Return how a person settles an open transaction, None of one that no person has to look at."""
+    """Return how an operator settles an open transaction; None if it needs no operator."""
     if transaction["outcome"] is not None or transaction["next_step"] != "ask_person":
         return None
     found = known_advice("settle")
@@ -273,7 +275,7 @@ def settling(transaction: Mapping[str, Any]) -> Advice | None:
 
 
 def next_step(transaction: Mapping[str, Any]) -> Advice:
-    """Return what is to be done about a transaction now."""
+    """Return the advice on a transaction now."""
     step = transaction["next_step"]
     name = _reservation(transaction)
     if step == "done" and name is not None:
@@ -286,16 +288,16 @@ def next_step(transaction: Mapping[str, Any]) -> Advice:
 
 
 def refused_step(step: str) -> str:
-    """Return what to do about a refusal, where the id may have been started before."""
+    """Return the advice on a refusal for an id that may have been started before."""
     steps = chosen("next")
     found: str = steps.get(step, {}).get("refused") or steps["ask_person"]["refused"]
     return found
 
 
 def _reservation(transaction: Mapping[str, Any]) -> str | None:
-    """Return how a command names what an approval reserved, None if it reserves nothing.
+    """Return how a command names an approved reservation, None for other payments.
 
-    The pre-authorization's id is best: it stands for the newest reference.
+    The pre-authorization's id is best, because it selects the newest reference.
     """
     originals = {"pre-auth": transaction["client_transaction_id"], "re-auth": transaction["original"]}
     if transaction["outcome"] is None or transaction["type"] not in originals:

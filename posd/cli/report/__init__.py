@@ -1,6 +1,6 @@
-"""`posd report`: the sums of a day, for the person who closes the shop.
+"""`posd report`: the totals of a day, for the person who closes the shop.
 
-The daemon adds up (`GET /v1/report`, `posd.payments.report`); what is here draws it and makes no sum of money.
+The daemon computes them (`GET /v1/report`, `posd.payments.report`); this package only displays them.
 
 | module          | does                                                                           |
 | --------------- | ------------------------------------------------------------------------------ |

@@ -1,4 +1,4 @@
-"""`posd report`: the payments of a day, or of several, and their sums."""
+"""`posd report`: the payments of one or more days, and their totals."""
 
 import re
 import sys
@@ -22,11 +22,11 @@ from posd.cli.operate.config import is_own_file
 from posd.cli.report import table, view, words
 from posd.cli.report.view import Comparison, Days, ReportView, read_day
 
-#: How long the daemon may take to add up, in seconds: a year of a busy machine.
+#: Longest wait for the daemon's totals, in seconds: a year of a busy machine.
 READ_SECONDS = 600.0
-#: Numbers of shifts are below this.
+#: Numbers of shifts are smaller.
 MOST_NUMBER = 10**9
-#: A total as a person types it.
+#: Total as a person types it.
 _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 
 
@@ -119,7 +119,7 @@ def report(
 
 
 def _read(api: Api, query: dict[str, str]) -> Any:
-    """Return the report. Raise Unreachable, Problem, or UsageError where there is no such shift."""
+    """Return the report. Raise Unreachable, Problem, or UsageError for an unknown shift."""
     try:
         return api.get("/report", query, seconds=READ_SECONDS).body
     except Problem as problem:
@@ -132,9 +132,9 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 
 
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
-    """Close the shift; return the number of the one to show, None if the first was let begin.
+    """Close the shift. Return the number of the one to show, or None if the first shift began now.
 
-    If there is no payment since the last one, or another was closed meanwhile, show that one.
+    If nothing has changed since the last one, or another was closed meanwhile, show that one.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None
@@ -157,7 +157,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
 
 
 def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
-    """Compare with the total in a currency, "" for the only one. Raise UsageError where there are several."""
+    """Compare with the total in a currency, "" for the only one. Raise UsageError if there are several."""
     if not currency and made["total"] is None:
         first, *others = made["currencies"]
         raise click.UsageError(
@@ -168,7 +168,7 @@ def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
 
 
 def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None) -> None:
-    """Write the report as it was asked for; beside a page and CSV the comparison is said on standard error."""
+    """Write the report as requested; with a page or CSV the comparison goes to standard error."""
     if output.as_json:
         output.json(view.write_json(made))
         return
@@ -188,7 +188,7 @@ def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None
 
 
 def _write_page(output: Output, made: ReportView, html: str) -> None:
-    from posd.cli.report import page  # its templates take longer to import than the rest of the command
+    from posd.cli.report import page  # imported here: its templates take longer to import than the rest of the command
 
     text = page.write(made)
     if html == "-":
@@ -223,7 +223,7 @@ def _shift(which: str | None) -> str | None:
 
 
 def _sum(text: str) -> tuple[Decimal, str]:
-    """Return a sum and its currency, "" where none is named."""
+    """Return a sum and its currency, "" without one."""
     if (found := _SUM.fullmatch(text)) is None:
         message = f"{text!r} is no sum: write one as 1234.50, or 1234.50 USD, without a sign of thousands"
         raise click.BadParameter(message, param_hint="--expect")
@@ -263,5 +263,5 @@ def _day(text: str, today: date, hint: str) -> date:
 
 
 def _print(text: str) -> None:
-    """Print to standard output what is no text for a terminal: the bytes as they are."""
+    """Print bytes to standard output unchanged."""
     click.echo(text.encode("utf-8", "replace"), nl=False)

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else, with its charts: no script, no font, no request."""
+"""The report as one HTML page with charts, without scripts, fonts or requests to other servers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -18,12 +18,12 @@ from posd.cli.report.words import result_name, unnamed
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
-#: Units that a character of the charts' text is wide, about.
+#: Approximate width of a character in the charts, in units.
 CHARACTER = 6.6
-#: Lines across a chart of columns, about.
+#: Approximate number of lines across a column chart.
 LINES = 4
 
-#: What a result is drawn with beside its colour, so that they differ on paper too. Approvals are plain.
+#: Pattern of a result beside its colour, so that results differ on paper too. Approvals have none.
 PATTERNS: Mapping[str, Markup] = {
     "declined": Markup('<path d="M-2 2l4-4M0 8l8-8M6 10l4-4"/>'),
     "rejected": Markup('<path d="M0 0l8 8M0 8l8-8"/>'),
@@ -35,7 +35,7 @@ PATTERNS: Mapping[str, Markup] = {
 
 
 class Chart(NamedTuple):
-    """A chart: its caption, a description for people who do not see it, its shapes, and the results of its legend."""
+    """A chart: its caption, a description for screen readers, its shapes, and the results of its legend."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ class Chart(NamedTuple):
     results: Sequence[str] = ()
 
 
-#: What is drawn of a time in which nothing was counted.
+#: Drawn for a time without counted payments.
 EMPTY: Row = {"payments": 0, "charged": Decimal(0), "reversals": 0, "reversed": Decimal(0)}
 
 
@@ -66,7 +66,7 @@ def of(report: ReportView) -> Sequence[Chart]:
 
 
 def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
-    """Yield what was counted in a currency by day, where there are several, and by hour."""
+    """Yield what was counted in a currency by day, if there are several, and by hour."""
     if report["shift"] is not None:
         return
     currency = total["currency"] or unnamed()
@@ -95,7 +95,7 @@ def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
 
 
 def columns(items: Sequence[tuple[str, Row]]) -> Markup:
-    """Draw amounts over time: what was charged goes up from the line of zero, what was reversed down."""
+    """Draw amounts over time: charged amounts above the zero line, reversed ones below."""
     height, bottom = 230, 26
     most = max([float(row["charged"]) for _, row in items], default=0.0)
     least = min([float(row["reversed"]) for _, row in items], default=0.0)
@@ -130,7 +130,7 @@ def columns(items: Sequence[tuple[str, Row]]) -> Markup:
 
 
 def _results(rows: Sequence[Row]) -> Chart:
-    """Return how the payments of each terminal ended: a bar each, of as many as there were."""
+    """Return the ends of each terminal's payments: one bar each, by their number."""
     sentences = []
     left = 12 + max(len(short(row["terminal"])) for row in rows) * CHARACTER
     most = max(sum(row[result] for result in RESULTS) for row in rows)
@@ -165,7 +165,7 @@ def _results(rows: Sequence[Row]) -> Chart:
 
 
 def _label(value: str, x: float, y: float, result: str) -> Markup:
-    """Write into a bar: on the plain colour of approvals, else on a plate that keeps the pattern away."""
+    """Write text into a bar: on the plain colour of approvals, else on a plate without the pattern."""
     if result == "approved":
         return _text(value, x, y, "middle", "on")
     width = len(value) * CHARACTER + 6
@@ -173,7 +173,7 @@ def _label(value: str, x: float, y: float, result: str) -> Markup:
 
 
 def times(found: Mapping[str, Any]) -> Markup:
-    """Draw how many payments took how long, and where half and 95 % of them had ended."""
+    """Draw how many payments took how long, and the times of 50 % and 95 %."""
     height, bottom, bounds = 230, 40, found["columns"]
     most = max(column["count"] for column in bounds)
     ticks = [tick for tick in scale(0.0, float(most)) if tick == int(tick)]
@@ -199,7 +199,7 @@ def times(found: Mapping[str, Any]) -> Markup:
 
 
 def place(seconds: Decimal, columns: Sequence[Row]) -> float:
-    """Return where a number of seconds is on the axis of the histogram, in columns."""
+    """Return the position of a number of seconds on the histogram's axis, in columns."""
     value = float(seconds)
     for position, column in enumerate(columns):
         low, high = column["least"], column["below"]
@@ -209,7 +209,7 @@ def place(seconds: Decimal, columns: Sequence[Row]) -> float:
 
 
 def scale(low: float, high: float) -> list[float]:
-    """Return round numbers, zero among them, between which all from `low` (at most 0) to `high` lie."""
+    """Return round numbers, including zero, that cover the range from `low` (at most 0) to `high`."""
     span = (high - low) or 1.0
     rough = span / LINES
     power = 10.0 ** (len(str(int(rough))) - 1) if rough >= 1 else 0.01
@@ -222,7 +222,7 @@ def scale(low: float, high: float) -> list[float]:
 
 
 def short(name: str, most: int = 22) -> str:
-    """Return a name that fits: of a long one the end, which tells serials apart."""
+    """Return a name that fits; of a long one the end, which differs between serials."""
     return name if len(name) <= most else f"\N{HORIZONTAL ELLIPSIS}{name[1 - most :]}"
 
 
@@ -256,16 +256,16 @@ def _text(value: str, x: float, y: float, anchor: str, kind: str = "") -> Markup
     return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>').format(x, y, anchor, name, value)
 
 
-# The report as one HTML page that needs nothing else: no script, no font, no request.
+# The report as one HTML page, without scripts, fonts or requests to other servers.
 
-#: Payments in question that are named at the head of the page.
+#: Payments in question that are listed at the top of the page.
 MOST_IN_QUESTION = 40
-#: Payments that are named under one attention.
+#: Payments that are listed under one attention.
 MOST_NAMED = 20
 
 
 def _written(value: object) -> object:
-    """Return what stands in the page for a value: a text in one line. What is markup already was made of such."""
+    """Return the page's form of a value: a text as one line. Markup was built from such texts already."""
     return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -300,7 +300,7 @@ def write(report: ReportView) -> str:
 
 
 def amount(value: Decimal | int | None) -> Markup:
-    """Write an amount; thousands stand apart to the eye alone, so that it is found and copied as a plain number."""
+    """Write an amount; the gaps for thousands are only visual, so that it is copied as a plain number."""
     if value is None:
         return Markup("&ndash;")
     number = Decimal(value)
@@ -312,14 +312,14 @@ def amount(value: Decimal | int | None) -> Markup:
 
 
 def clock(report: ReportView, row: Row, *, seconds: bool = False) -> str:
-    """Write when a payment counts: without the date if that is the report's own."""
+    """Write the time at which a payment counts; without the date if it is the report's own."""
     local = report.local(row["at"])
     one = report.one_day and local.date() == report.days[0]
     return local.strftime(("" if one else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
 
 
 def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[Row, str]]]:
-    """Return code and advice -> the payments that it is about, each with its detail."""
+    """Return code and advice -> its payments, each with its detail."""
     found: dict[tuple[str, str], list[tuple[Row, str]]] = {}
     for row in report.marked("attention"):
         for item in row["attention"]:
@@ -330,7 +330,7 @@ def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[R
 
 
 def _ended(advice: str) -> str:
-    """End advice that leads on to commands as a sentence: a page has no prompt to type them at."""
+    """End advice before commands with a full stop, because a page has no prompt."""
     for tail in ("; then:", ":"):
         if advice.endswith(tail):
             return advice.removesuffix(tail) + "."

@@ -1,4 +1,4 @@
-"""The report on a terminal: payments first, then totals, and last, next to the prompt, what is not settled."""
+"""The report on a terminal: payments first, then totals, and at the end what is not settled."""
 
 from collections.abc import Callable, Sequence
 from textwrap import wrap
@@ -11,7 +11,7 @@ from posd.cli.report import words
 from posd.cli.report.view import RESULTS, ReportView, Row
 from posd.cli.report.words import amount, in_totals, kind_name, part_name, result_name, said, unnamed
 
-#: Characters of an id, as references are; what stands below one is broken to its width.
+#: Characters of an id, as of references; text below one is broken to its width.
 UUID = 36
 
 Column = tuple[str, Callable[[Row], str]]
@@ -55,7 +55,7 @@ def _payments(output: Output, report: ReportView) -> None:
 
 
 def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_reference: bool) -> None:
-    """Write a table of payments; where the terminal is narrow, two columns stand in one, below each other."""
+    """Write a table of payments; on a narrow terminal two columns share one, below each other."""
     columns: list[Column] = [
         ("time", lambda row: _time(report, row)),
         ("type", lambda row: kind_name(row["kind"])),
@@ -84,7 +84,7 @@ def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_refer
 
 
 def _stacked(row: Sequence[str]) -> Cells:
-    """Put terminal under type, and all that follows the id under that."""
+    """Put the terminal under the type, and all columns after the id under it."""
     time, kind, terminal, number, identity, *rest = row
     return [time, (kind, terminal), number, [identity, *(line for text in rest for line in wrap(text, UUID))]]
 
@@ -155,13 +155,13 @@ def _totals(output: Output, report: ReportView) -> None:
 def _cut(
     names: Sequence[str], rows: Sequence[Sequence[str]], report: ReportView
 ) -> tuple[Sequence[str], Sequence[Cells]]:
-    """Leave the last column out, the currency, where there is only one."""
+    """Leave out the last column, the currency, if there is only one."""
     last = len(names) if report.several else -1
     return [named(name) for name in names[:last]], [row[:last] for row in rows]
 
 
 def _sureness(output: Output, report: ReportView) -> None:
-    """Write what is certain apart from what is not; nothing where all is certain."""
+    """Write certain and uncertain amounts separately; nothing if all are certain."""
     found = report["sureness"]
     if all(item["standing"] == "certain" for item in found):
         return
@@ -188,7 +188,7 @@ def _figures(name: str, item: Row, *, beside: bool) -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
-    """Make the cells of these columns numbers, which stand flush right."""
+    """Make the cells of these columns right-aligned numbers."""
     return [[Number(cell) if place in places else cell for place, cell in enumerate(row)] for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The daemon's report as data: its days and moments on the merchant's clock, its sections, CSV and JSON."""
+"""The daemon's report as data: its days and times in the merchant's zone, its sections, CSV and JSON."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from posd.base.times import parse_iso
 from posd.cli.app.output import money
 from posd.client.documents import encode
 
-#: Years that a report can be of: wide, and far enough from the ends of the calendar to reckon with.
+#: Years of a report, wide but far from the limits of date arithmetic.
 YEARS = range(1970, 9000)
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -31,17 +31,17 @@ class Days:
 
     @property
     def start(self) -> datetime:
-        """The first moment, in UTC."""
+        """First moment, in UTC."""
         return _midnight(self.first, self.zone)
 
     @property
     def end(self) -> datetime:
-        """The first moment after it, in UTC."""
+        """End, in UTC: the first moment after the days."""
         return _midnight(self.last + timedelta(days=1), self.zone)
 
 
 def read_day(text: str, today: date) -> date:
-    """Read `today`, `yesterday` or a date such as 2026-11-20. Raise ValueError with what can be written."""
+    """Parse `today`, `yesterday` or a date such as 2026-11-20. Raise ValueError with the allowed formats."""
     words = {"today": today, "yesterday": today - timedelta(days=1)}
     if text in words:
         return words[text]
@@ -55,24 +55,24 @@ def read_day(text: str, today: date) -> date:
 
 
 def _midnight(day: date, zone: ZoneInfo) -> datetime:
-    """Return when a day begins; where the clock skips midnight, that is the first moment after it."""
+    """Return the beginning of a day; if the clock skips midnight, the first moment after it."""
     return datetime.combine(day, time.min, zone).astimezone(UTC)
 
 
-# The daemon's report as it is drawn: its moments on the merchant's clock, and what stands in which place.
+# The daemon's report as it is displayed: its times in the merchant's zone, and its sections.
 
-#: A payment of the report, or one of its sums, as the local API has it.
+#: Payment of the report, or one of its totals, as in the local API.
 Row = Mapping[str, Any]
-#: Where a payment can stand, in the order in which people read it.
+#: Sections of payments, in reading order.
 SECTIONS = ("counted", "reserved", "not_charged", "unclear", "open")
-#: What can have become of a payment, in the order in which it is shown.
+#: Results of payments, in display order.
 RESULTS = ("approved", "declined", "rejected", "canceled", "not_started", "open")
 HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class ReportView:
-    """A report of `GET /v1/report`; `metadata` names the member that is shown, `expected` what it is compared with."""
+    """Report of `GET /v1/report`. `metadata`: the shown member. `expected`: the total to compare with."""
 
     document: Mapping[str, Any]
     metadata: str | None = None
@@ -83,7 +83,7 @@ class ReportView:
         return self.document[name]
 
     def local(self, moment: str) -> datetime:
-        """Return a moment as the merchant's clock shows it."""
+        """Return a time in the merchant's zone."""
         return parse_iso(moment).astimezone(ZoneInfo(self["timezone"]))
 
     @property
@@ -95,33 +95,33 @@ class ReportView:
 
     @property
     def hours(self) -> Sequence[datetime]:
-        """The hours of a day as they pass: one that the clock shows twice comes twice, a skipped one not at all."""
+        """Hours of a day in order: a repeated hour occurs twice, a skipped one not at all."""
         start, end = parse_iso(self["since"]), parse_iso(self["until"])
         return [start + number * HOUR for number in range(-((start - end) // HOUR))]
 
     @property
     def one_day(self) -> bool:
-        """Whether it is of one day, so that a time needs no date."""
+        """Whether it covers one day, so that times need no date."""
         return self["shift"] is None and len(self.days) == 1
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that comes now can be of it."""
+        """Whether it is complete: later payments cannot belong to it."""
         return self["shift"] is not None or bool(self["made_at"] >= self["until"])
 
     @property
     def totals(self) -> Sequence[Row]:
-        """The grand total, or where there are several currencies that of each."""
+        """The grand total, or one for each currency."""
         return [self["total"]] if self["total"] is not None else self["by_currency"]
 
     @property
     def by_currency(self) -> Sequence[Row]:
-        """The rows of totals under a table: one for each currency, one where nothing is counted."""
+        """Rows of totals under a table: one for each currency, one if nothing is counted."""
         return self["by_currency"] or self.totals
 
     @property
     def several(self) -> bool:
-        """Whether a currency has to stand beside each sum."""
+        """Whether each sum needs its currency."""
         return len(self["by_currency"]) > 1
 
     def section(self, *names: str) -> Sequence[Row]:
@@ -135,7 +135,7 @@ class ReportView:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The terminal's own total beside posd's, in a currency, "" for the only one."""
+    """Total of the terminal beside posd's, in a currency, "" for the only one."""
 
     expected: Decimal
     counted: Decimal
@@ -143,25 +143,25 @@ class Comparison:
 
     @property
     def difference(self) -> Decimal:
-        """The terminal's total less posd's."""
+        """Terminal's total minus posd's."""
         return self.expected - self.counted
 
     @property
     def equal(self) -> bool:
-        """Whether they are the same."""
+        """Whether they are equal."""
         return self.expected == self.counted
 
 
 # The report for programs: CSV (RFC 4180) and JSON (docs/guides/report.md).
 
-#: A cell that begins with one of these is run as a formula by a spreadsheet; the last four are as wide as two letters.
+#: First characters of a cell that a spreadsheet runs as a formula; the last four are full-width forms.
 FORMULA = (
     *("=", "+", "-", "@"),
     *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
     *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
 )
-#: Where a cell may begin with it: at the beginning of a text, or behind a semicolon, where the spreadsheet of a country
-#: with a decimal comma separates.
+#: Positions at which a cell may begin with one: the start of a text, or after a semicolon, which separates cells in
+#: countries with a decimal comma.
 _BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
 
 #: Columns of the CSV: members of a payment.
@@ -171,13 +171,13 @@ COLUMNS = (
     *("authorization_code", "sale", "original", "created_at", "decided_at", "seconds", "in_question", "attention"),
     *("clock_unsure", "standing"),
 )
-#: Columns that are moments, and that are amounts.
+#: Columns with times, and with amounts.
 _TIMES = frozenset({"at", "created_at", "decided_at"})
 _AMOUNTS = frozenset({"counted", "amount", "requested", "authorized"})
 
 
 def write_csv(report: ReportView) -> str:
-    """Return the CSV. Times are those of the merchant's clock."""
+    """Return the CSV. Times are in the merchant's zone."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
     extra = [] if report.metadata is None else [f"metadata.{report.metadata}"]
@@ -197,7 +197,7 @@ def write_csv(report: ReportView) -> str:
 
 
 def write_json(report: ReportView) -> bytes:
-    """Return the document as posd gave it, with the comparison where there is one."""
+    """Return posd's document, with the comparison if there is one."""
     if (found := report.expected) is None:
         return encode(report.document)
     named = {"expected": found.expected, "counted": found.counted, "difference": found.difference}
@@ -205,7 +205,7 @@ def write_json(report: ReportView) -> bytes:
 
 
 def _cell(value: str | Decimal | int | None) -> str:
-    """Write a number as it is, its sign too; a text in one line, and so that no spreadsheet takes it for a formula."""
+    """Write a number unchanged with its sign; a text as one line, and so that no spreadsheet reads it as a formula."""
     if value is None or isinstance(value, Decimal | int):
         return "" if value is None else f"{value:f}"
     return _BEGINS.sub(r"\1\2'", shown(value))

@@ -1,4 +1,4 @@
-"""What the report says, of [report] in the catalogue of words."""
+"""Texts of the report, from [report] in the catalogue of words."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -10,7 +10,7 @@ from posd.cli.explain.catalogue import Advice, chosen, named
 from posd.cli.payments.words import attention_advice, state, words_of
 from posd.cli.report.view import Comparison, ReportView, Row
 
-#: Amounts that are written out in a line.
+#: Most amounts listed on a line.
 SHOWN = 5
 
 
@@ -24,11 +24,11 @@ def _name(table: str, code: str) -> str:
     return str(chosen("report")[table].get(code, code))
 
 
-#: What a payment is, a part of an amount, how it ended, how sure it is: code -> its name, else as it is written.
+#: Names of types, parts of an amount, results and standings: code -> its name, else the code.
 kind_name, part_name, result_name, standing_name = (
     partial(_name, table) for table in ("kind", "part", "result", "standing")
 )
-#: Write what stands for a name that was not said.
+#: Text for a missing name.
 unnamed = partial(said, "unnamed")
 
 
@@ -41,7 +41,7 @@ def _amounts(values: Sequence[Decimal]) -> str:
 
 
 def rules(report: ReportView) -> Sequence[str]:
-    """Return how the totals of a report are made, for a person who compares them with another list."""
+    """Return how the totals of a report are computed, for a comparison with another list."""
     return [said(f"rule_{name}") for name in ("day" if report["shift"] is None else "shift", "amount", "totals")]
 
 
@@ -67,7 +67,7 @@ def title(report: ReportView) -> str:
 
 
 def scope(report: ReportView) -> str:
-    """Return the time zone of its times, and what bounds it."""
+    """Return the time zone of its times, and its limits."""
     zone, shift = report["timezone"], report["shift"]
     if shift is None:
         return said("scope_day" if report.is_over else "scope_day_open", zone=zone)
@@ -77,7 +77,7 @@ def scope(report: ReportView) -> str:
 
 
 def shift_lines(report: ReportView) -> list[str]:
-    """Return what stands out about a shift as a whole."""
+    """Return remarks about a shift as a whole."""
     shift = report["shift"]
     if shift is None:
         return []
@@ -97,7 +97,7 @@ def shift_lines(report: ReportView) -> list[str]:
 
 
 def comparison(found: Comparison) -> str:
-    """Return the words on whether the terminal's own total is the same."""
+    """Return the text on whether the terminal's own total is equal."""
     name = "equal" if found.equal else "terminal_more" if found.difference > 0 else "terminal_less"
     sums = {"expected": found.expected, "counted": found.counted, "difference": abs(found.difference)}
     of = f" {found.currency}" if found.currency else ""
@@ -105,12 +105,12 @@ def comparison(found: Comparison) -> str:
 
 
 def amount(value: Decimal | None) -> str:
-    """Write an amount; a dash if not known."""
+    """Write an amount; a dash if unknown."""
     return "-" if value is None else money(value)
 
 
 def state_name(row: Row) -> str:
-    """Write where a payment stands."""
+    """Write the state of a payment."""
     if row["section"] == "open" and row.get("changed_since"):
         return said("open_at_close")
     if row.get("removed") and row["result"] is None:
@@ -130,7 +130,7 @@ def question(row: Row) -> str:
 
 
 def advice(code: str, row: Row) -> Advice:
-    """Return what to do about an attention of a payment."""
+    """Return the advice on an attention of a payment."""
     return attention_advice(code, {name: row[name] for name in ("type", "terminal", "abortable")})
 
 
@@ -140,17 +140,17 @@ def in_totals(row: Row) -> str:
 
 
 def unknown_amounts(item: Row) -> str:
-    """Return how many of them have an unknown amount; empty if all are known."""
+    """Return how many of them have an unknown amount; empty if none."""
     return said("and_unknown", count=item["unknown"]) if item["unknown"] else ""
 
 
 def clock_mark(report: ReportView) -> str:
-    """Return the remark behind a total; empty if posd trusted the clock."""
+    """Return the remark after a total; empty if posd trusted the clock."""
     return said("clock_mark") if report["clock_unsure"] else ""
 
 
 def open_line(report: ReportView) -> str:
-    """Return one line of what is left out of the totals and may yet belong there; empty if nothing is."""
+    """Return one line about payments outside of the totals that may belong there; empty if there are none."""
     items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
         return ""
@@ -161,23 +161,23 @@ def open_line(report: ReportView) -> str:
 
 
 def unlisted(report: ReportView) -> str:
-    """Return the words on how many payments are not listed, "" where all are."""
+    """Return the text on how many payments are not listed; "" if all are."""
     return said("unlisted", more=counted(report["unlisted"], named("more payment"))) if report["unlisted"] else ""
 
 
 def elsewhere(report: ReportView) -> str:
-    """Return how many payments need attention that are not in the report."""
+    """Return how many payments outside of the report need attention."""
     where = named("days" if report["shift"] is None else "shifts")
     return said("elsewhere", where=where, count=report["attention_elsewhere"])
 
 
 def wrong_clocks(report: ReportView) -> str:
-    """Return which terminals have a clock that is wrong."""
+    """Return which terminals have a wrong clock."""
     return said("wrong_clocks", serials=", ".join(report["wrong_clocks"]))
 
 
 def clock_doubts(report: ReportView) -> list[str]:
-    """Return the words on when the clock of posd's machine was unsure."""
+    """Return the text on when posd did not trust the clock."""
     return [
         said(
             "clock_doubt_open" if item["until"] is None else "clock_doubt",
@@ -189,7 +189,7 @@ def clock_doubts(report: ReportView) -> list[str]:
 
 
 def notes(row: Row) -> list[str]:
-    """Return what stands out about a payment that is settled."""
+    """Return remarks about a settled payment."""
     if (fixed := row.get("correction")) is not None:
         name, now = ("correction_open", None) if fixed["now"] is None else ("correction", fixed["now"])
         return [said(name, shift=fixed["shift"], was=money(fixed["was"]), now=amount(now), state=state_name(row))]

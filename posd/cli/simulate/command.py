@@ -35,10 +35,10 @@ HTTPS_PORT = 6869
 HTTP_PORT = 6868
 
 
-#: Terminals that one process is asked for at most; each has its own listener, certificate and announcement.
+#: Most terminals of one process. Each has its own listener, certificate and announcement.
 MAX_TERMINALS = 100
 
-#: How the columns of the list are used, for people.
+#: How to use the columns of the list, for people.
 ASKED_BY = (
     "",
     "amount     a payment of exactly this sum",
@@ -49,7 +49,7 @@ ASKED_BY = (
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
-#: Settings that --set takes.
+#: Settings of --set.
 FURTHER = (
     *("brand", "model", "merchant_id", "wait_seconds", "delivery_timeout", "tip", "unruly", "currency"),
     *("edition", "auth", "business_code", "key_separator", "timestamp_unit", "key_position", "minute_utc_offset"),
@@ -93,7 +93,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     metavar="NAME",
     default=DEFAULT_PRINT_SCENARIO,
     show_default=True,
-    callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # as --list names it
+    callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # as in --list
     help=f"What happens to a print job with a reference other than {CHOICE}NAME.",
 )
 @click.option(
@@ -214,7 +214,7 @@ def simulate(
 
 
 async def _run(terminals: Sequence[Settings], control: str | None, lines: OutputThread, *, keys: bool) -> None:
-    """Run the terminals until SIGTERM, SIGINT or SIGHUP (its window was closed)."""
+    """Run the terminals until SIGTERM, SIGINT or SIGHUP (a closed window)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored: by nohup
@@ -238,7 +238,7 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Output
             }
             lines.write(ready)
             write = partial(_write, lines, {"serial": serial} if several else {})
-            for entry in terminal.ledger:  # the finals that an earlier process was killed over
+            for entry in terminal.ledger:  # final events of payments that a kill of an earlier process interrupted
                 write(entry)
             terminal.ledger.listen(write)
         if keys:
@@ -268,7 +268,7 @@ def _further(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _first_line(file: str) -> str:
-    """Return the first line of a file: it has what the other users of this machine must not see."""
+    """Return the first line of a file, which other users of this machine must not see."""
     try:
         line = Path(file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
@@ -280,17 +280,17 @@ def _first_line(file: str) -> str:
 
 
 def _chosen(scenario: str) -> dict[str, Any]:
-    """Return the setting of a scenario by its name, or by a file of the user's own."""
+    """Return the setting of a scenario by its name, or by a file of the user."""
     if scenario.endswith(".toml") or "/" in scenario:
         return {"scenario_file": Path(scenario)}
     return {"scenario": scenario}
 
 
 def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
-    """Return the settings of the terminals, with what they have in common, and make their directories and certificates.
+    """Return the settings of the terminals with their shared values, and make their directories and certificates.
 
-    One has the state directory and the ledger for itself; of several each has a directory and a ledger by its serial
-    in there, and ports count up. Raise SettingsError, TlsError and OSError.
+    A single terminal uses the state directory and the ledger itself. Several have a directory and a ledger by serial in
+    there, and ports count up. Raise SettingsError, TlsError and OSError.
     """
     made = []
     for number, serial in enumerate(serials):
@@ -327,19 +327,19 @@ def split_address(text: str, option: str, example: str) -> tuple[str, int]:
 
 
 def _file_name(serial: str) -> str:
-    """Return a name for files that no serial can lead out of its directory with."""
+    """Return a file name for a serial that cannot lead outside of its directory."""
     return quote(serial, safe="").replace(".", "%2E")
 
 
 def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
-    """Make a certificate for every name and address of this machine; what an earlier run made is kept.
+    """Make a certificate for every name and address of this machine; keep one of an earlier run.
 
-    A client may have pinned its fingerprint: it is replaced only if it ends soon or lacks a name or an address.
+    A client may have pinned its fingerprint, so it is replaced only if it ends soon or lacks a name or an address.
     """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
-    addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm
+    addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them is harmless
     made = tls.files(directory)
-    with suppress(tls.TlsError):  # there is none yet, or it cannot be used
+    with suppress(tls.TlsError):  # none exists yet, or it is unusable
         now = datetime.now(UTC)
         info = tls.load(made.certificate, made.private_key, now).info
         if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), now):
@@ -348,7 +348,7 @@ def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
 
 
 def show_list(*, as_json: bool) -> None:
-    """Print the catalogue and how each is asked for: a table, lines separated by tabs in a pipe, or JSON."""
+    """Print the catalogue and how to select each scenario: a table, lines separated by tabs in a pipe, or JSON."""
     output = Output(as_json=as_json)
     scenarios = listed_scenarios()
     if as_json:
@@ -372,7 +372,7 @@ def show_list(*, as_json: bool) -> None:
 
 
 def show_file(name: str) -> None:
-    """Print the file of a scenario as it ships; of a print scenario where its name begins so."""
+    """Print the file of a scenario as it ships; a print scenario if its name begins so."""
     plain = name.removeprefix(CHOICE)
     kind: Kind = "print" if name.startswith(CHOICE) else "payment"
     if plain not in (prints() if kind == "print" else payments()):

@@ -1,4 +1,4 @@
-"""The screen of `posd simulate`: entries of a ledger as JSON or as a person reads them, and the keys of that person."""
+"""Screen of `posd simulate`: entries of a ledger as JSON or as sentences, and the keys."""
 
 import asyncio
 import os
@@ -25,9 +25,9 @@ from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.simulator import Simulator, TerminalGroup
 from posd.simulator.wire import SettingsError
 
-#: Lines of a print that are shown on the screen; `GET …/prints` of the control API has them all.
+#: Most lines of a print on the screen; `GET …/prints` of the control API has all.
 MAX_PAPER_LINES = 60
-#: Stands before each of them.
+#: Prefix of each of them.
 PAPER_MARGIN = " " * 24 + "| "
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -37,7 +37,7 @@ def as_json(entry: Mapping[str, Any]) -> str:
 
 
 def as_words(entry: Mapping[str, Any]) -> str | None:
-    # A text from the network stays in its line and does not steer the screen; a print alone has lines.
+    # A text from the network stays on its line and is escaped; only a print has several lines.
     return _words({name: _shown(value) if name != "text" else value for name, value in entry.items()})
 
 
@@ -57,7 +57,7 @@ def _words(entry: Mapping[str, Any]) -> str | None:
     if describe is None:
         return None
     subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
-    named = f"{entry['serial']}  " if "serial" in entry else ""  # where there are several terminals
+    named = f"{entry['serial']}  " if "serial" in entry else ""  # if there are several terminals
     return f"{times.clock(entry['at'], milliseconds=True)}  {named}{subject[:8]:8}  {describe(entry)}"
 
 
@@ -120,8 +120,8 @@ def _print_webhook_words(entry: Mapping[str, Any]) -> str:
     return click.style(f"{text}, not tried again", fg="yellow") if lost else text
 
 
-#: A ledger entry's kind -> its words for people, but not for each question for a print job; `attempt` and `dropped`
-#: follow their event, which follows a `final`.
+#: A ledger entry's kind -> its sentence, except for questions about print jobs. `attempt` and `dropped` follow their
+#: event, which follows a `final`.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "unauthorized": lambda entry: click.style(
         f"{entry['method']} {entry['path']} refused: {entry['reason']}", fg="red"
@@ -146,14 +146,14 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "certificate": lambda entry: f"shows another certificate: {entry['which']}",
     "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
 }
-#: Lines that wait where stdout is read slowly or not at all; further ones are dropped, the ledger file has them all.
+#: Lines that wait if stdout is read slowly or not at all. Further ones are dropped; the ledger file has all.
 MAX_WAITING_LINES = 10_000
-#: Seconds that the last lines have to be written at the end.
+#: Seconds for writing the last lines at the end.
 LAST_LINES_SECONDS = 0.3
 
 
 class OutputThread:
-    """Writes lines to stdout from a thread: a pipe that is not read must not stop the terminal."""
+    """Writer of lines to stdout in a thread, because a pipe that is not read must not stop the terminal."""
 
     def __init__(self, text: Callable[[Mapping[str, Any]], str | None]) -> None:
         self._text = text
@@ -162,18 +162,18 @@ class OutputThread:
         self._writer.start()
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Write what the line function makes of an entry; None writes nothing."""
+        """Write the line of an entry; None writes nothing."""
         text = self._text(entry)
         if text is not None:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Write a line as it is."""
+        """Write a line unchanged."""
         if not self._waiting.full():
             self._waiting.put_nowait(f"{text}\n".encode())
 
     def close(self) -> None:
-        """Wait a moment until the last lines are written."""
+        """Wait briefly until the last lines are written."""
         if not self._waiting.full():
             self._waiting.put_nowait(None)
             self._writer.join(LAST_LINES_SECONDS)
@@ -182,27 +182,27 @@ class OutputThread:
         while (line := self._waiting.get()) is not None:
             try:
                 while line:
-                    line = line[os.write(1, line) :]  # not by sys.stdout: its lock would hold up the exit
+                    line = line[os.write(1, line) :]  # not through sys.stdout, whose lock would delay the exit
             except OSError:
                 return  # the reader has closed the pipe
 
 
-# The keys of `posd simulate`: a person at the keyboard acts on the simulated terminals.
+# Keys of `posd simulate`: a person acts on the simulated terminals.
 
-#: The most bytes that are read at once: a key, or a line that was typed.
+#: Most bytes read at once: a key, or a typed line.
 _CHUNK = 1024
 _STDIN = 0
-#: Where `termios.tcgetattr` has them.
+#: Index in the result of `termios.tcgetattr`.
 _LOCAL_MODES = 3
 _CONTROL = 6
 
 
 @dataclass
 class Keyboard:
-    """Gives keys one by one, from stdin, while the block runs; a line of text where one is asked for.
+    """Reader of single keys from stdin while the block runs, and of a line of text on request.
 
-    `pressed` is called with each key. When the block ends the terminal is as it was. While the process is stopped, or
-    in the background, it is too.
+    `pressed` is called with each key. The terminal is restored when the block ends, and while the process is stopped or
+    in the background.
     """
 
     pressed: Callable[[str], None]
@@ -224,7 +224,7 @@ class Keyboard:
         self._give_back()
 
     def ask(self, typed: Callable[[str], None]) -> None:
-        """Read lines that a person types, shown and corrected as anywhere; call `typed` with each."""
+        """Read lines with echo and editing; call `typed` with each."""
         self._typed = typed
         self._set(_unflushed(self._before))
 
@@ -234,14 +234,14 @@ class Keyboard:
             self._single_keys()
             self._loop.add_reader(_STDIN, self._read)
         else:
-            self._loop.remove_reader(_STDIN)  # reading there would stop the process
+            self._loop.remove_reader(_STDIN)  # reading in the background would stop the process
 
     def _give_back(self) -> None:
         self._loop.remove_reader(_STDIN)
         self._set(self._before)
 
     def _stop(self) -> None:
-        """Ctrl-Z: stop, but leave the terminal to the shell as it was."""
+        """Ctrl-Z: restore the terminal for the shell, and stop."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -249,7 +249,7 @@ class Keyboard:
         try:
             text = os.read(_STDIN, _CHUNK).decode(errors="replace")
         except OSError:
-            text = ""  # it was hung up
+            text = ""  # the terminal was closed
         typed, self._typed = self._typed, None
         if typed is not None:
             self._single_keys()
@@ -261,9 +261,9 @@ class Keyboard:
             self._loop.remove_reader(_STDIN)
 
     def _single_keys(self) -> None:
-        """Read each key at once. In one step: between two, Ctrl-C would drop what was typed before it."""
+        """Read each key at once. Set in one step: otherwise Ctrl-C could drop earlier input."""
         attributes = _unflushed(termios.tcgetattr(_STDIN))
-        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z stay what they are
+        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z keep their effect
         attributes[_CONTROL][termios.VMIN], attributes[_CONTROL][termios.VTIME] = 1, 0
         self._set(attributes)
 
@@ -273,9 +273,9 @@ class Keyboard:
 
 
 def _unflushed(attributes: list[Any]) -> list[Any]:
-    """Ctrl-C and Ctrl-Z do not throw away what was typed before them.
+    """Ctrl-C and Ctrl-Z keep the input that was typed before them.
 
-    A read of what was announced, and is gone when it is read, would wait for the next key, and the loop with it.
+    Non-blocking, because a read of input that is gone would wait for the next key and block the loop.
     """
     kept = list(attributes)
     kept[_LOCAL_MODES] |= termios.NOFLSH
@@ -283,11 +283,11 @@ def _unflushed(attributes: list[Any]) -> list[Any]:
 
 
 def _in_foreground() -> bool:
-    """Whether the terminal listens to this process; it stops one in the background that touches it."""
+    """Whether this process is in the foreground. A background process that uses the terminal is stopped."""
     try:
         return os.tcgetpgrp(_STDIN) == os.getpgrp()
     except OSError:
-        return False  # it was hung up
+        return False  # the terminal was closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class _Key:
 
 def _hand(words: str, hand: ManualControl) -> _Key:
     async def do(terminal: Simulator) -> None:
-        terminal.terminal.hand(hand)  # the ledger's line tells whether it was possible
+        terminal.terminal.hand(hand)  # the ledger's line shows whether it was possible
 
     return _Key(words, do)
 
@@ -332,12 +332,12 @@ KEYS: Mapping[str, _Key] = {
     "e": _Key("next certificate", _certificate),
     "w": _Key("put paper in", put_paper_in),
 }
-#: Asks for the scenario of the next payment.
+#: Request for the scenario of the next payment.
 SCENARIO_KEY = "s"
 
 
 class Keys:
-    """What each key does to the terminal that is selected, while the block runs."""
+    """Handler of keys for the selected terminal, while the block runs."""
 
     def __init__(self, shop: TerminalGroup, say: Callable[[str], None]) -> None:
         """`say` writes a line for the person."""

@@ -1,1 +1,1 @@
-"""Commands on terminals: list, find, pin, watch."""
+"""Commands on terminals: list, add, pin, commission, identity."""

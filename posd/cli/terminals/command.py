@@ -1,4 +1,4 @@
-"""`posd terminals`: where they are and why one is not reachable; `identity`: which device is the terminal."""
+"""`posd terminals`: addresses, and why one is unreachable. `identity`: which device is the terminal."""
 
 import sys
 from collections.abc import Mapping
@@ -18,26 +18,26 @@ from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import TimeCell
 from posd.cli.explain.catalogue import say
 
-# Terminals as rows of a table, and what there is to say of each.
+# Terminals as rows of a table, and remarks about each.
 
 COLUMNS = ("serial", "model", "address", "source", "reachable", "payment", "seen")
 
-#: How they are laid out on a terminal.
+#: Layout on a terminal.
 LAYOUT = Layout(whole="address", cut="serial", extra=("model", "source"))
 
-#: A further column in a pipe; on a terminal these words stand below the table.
+#: Further column in a pipe; on a terminal this text is below the table.
 WHY = "why"
 
 REACHABLE = {True: "yes", False: "no", None: "not known"}
 
 
 def plain_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a terminal's row in a pipe: with the words for why it is not reachable, and what else claims to be it."""
+    """Return a terminal's row in a pipe, with why it is unreachable and which other devices claim to be it."""
     return (*terminal_row(terminal), "; ".join(why(terminal)) or "-")
 
 
 def terminal_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a terminal's row; one that the configuration does not name is marked."""
+    """Return a terminal's row; one outside of the configuration is marked."""
     known = terminal.get("in_fleet", True)
     return (
         terminal["serial"] if known else f"{terminal['serial']} (not in the fleet)",
@@ -51,7 +51,7 @@ def terminal_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def why(terminal: Mapping[str, Any]) -> list[str]:
-    """Explain why a terminal is not reachable, and where else its serial is announced."""
+    """Explain why a terminal is unreachable, and where else its serial is announced."""
     words = [terminal["reason"]] if terminal.get("reason") else []
     for claim in terminal.get("claims") or []:
         if not claim["same_device"]:
@@ -61,7 +61,7 @@ def why(terminal: Mapping[str, Any]) -> list[str]:
 
 
 def remarks(items: list[Mapping[str, Any]]) -> list[str]:
-    """Return what stands below the table on a terminal."""
+    """Return the text below the table on a terminal."""
     words = [f"{item['serial']}: {words}" for item in items for words in why(item)]
     return [
         *words,
@@ -69,7 +69,7 @@ def remarks(items: list[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-#: What can be done beside listing: one file a command.
+#: Commands besides the list, one file each.
 SUBCOMMANDS: Targets = {
     "add": "posd.cli.terminals.pin:add",
     "commission": "posd.cli.terminals.commission:commission",
@@ -108,7 +108,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
         output.line(line, "yellow")
 
 
-# `posd terminals identity`: who claims to be a terminal, and a person's word about which device it is.
+# `posd terminals identity`: devices that claim to be a terminal, and an operator's decision between them.
 
 CLAIM_COLUMNS = ("address", "source", "since", "proof", "used")
 
@@ -141,11 +141,11 @@ def identity(
             except Problem as problem:
                 fail(output, problem.detail)
         else:
-            api.get("/terminals", {"check": "true"})  # each is looked at first
+            api.get("/terminals", {"check": "true"})  # each is probed first
             reply = api.get(path)
         terminal = reply.body
         conflict = terminal["identity"]["conflict"]
-        # Of several terminals it says each; the document of one does not say why.
+        # With several terminals each is named; the document of one does not say why.
         check = api.get("/health", also={503}).body["checks"].get("identity", {}) if conflict else {}
     output.reply(reply, partial(_show, check=check))
     sys.exit(ExitCode.NOT_DONE if conflict else ExitCode.DONE)

@@ -1,4 +1,4 @@
-"""`posd terminals commission`: see a new terminal work, with a person in front of it, and record what was seen."""
+"""`posd terminals commission`: test a new terminal with a person in front of it, and record the result."""
 
 import sys
 import time
@@ -28,17 +28,17 @@ from posd.cli.terminals import proofs
 from posd.config import examine
 
 NOTE = "seen working by posd terminals commission"
-#: Seconds that a start, a canceled payment, one with a card, a void and a page may take.
+#: Most seconds of a start, a canceled payment, one with a card, a void and a page.
 START_SECONDS, CANCEL_SECONDS, CARD_SECONDS, PRINT_SECONDS = 60.0, 90.0, 300.0, 60.0
-#: Seconds before each search for a payment that has ended, until it is found: an index may be a little late.
+#: Seconds before each search for an ended payment, until it is found, because an index may be late.
 SEARCH_PAUSES = (0.0, 2.0, 5.0)
-#: Without these nothing can be concluded of a payment in doubt.
+#: Without these, nothing can be concluded about a payment in doubt.
 NEEDED = ("start", "callback", "abort", "search")
 
 CENT, ONE = Decimal("0.01"), Decimal(1)
-#: Currencies of the service's markets that have no decimals (docs/guides/real-terminals.md).
+#: Currencies of the service's markets without decimals (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
-#: What the walk says.
+#: Texts of the check.
 say = partial(catalogue.say, "commission")
 
 
@@ -94,7 +94,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
 
 
 def _smallest(ctx: click.Context, api: Api, serial: str) -> Decimal:
-    """Return the smallest amount of a terminal, by its unit as far as the configuration can be read here."""
+    """Return the smallest amount of a terminal, by its unit if the configuration is readable here."""
     config, _ = examine(Path(context(ctx).config_path), check_files=False)
     terminals = config.terminals if config is not None else ()
     whole = any(item.amount_unit == "whole" for item in terminals if item.serial == serial)
@@ -102,7 +102,7 @@ def _smallest(ctx: click.Context, api: Api, serial: str) -> Decimal:
 
 
 def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) -> None:
-    """Do all of it. Raise Problem, Unreachable, TimedOut, and KeyboardInterrupt or Abort where a person stops it."""
+    """Run all steps. Raise Problem, Unreachable, TimedOut, and KeyboardInterrupt or Abort if a person stops it."""
     walk.check()
     walk.cancel()
     if walk.wants(given["printing"], "Print a page?", usually=True):
@@ -116,7 +116,7 @@ def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) ->
 
 
 def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
-    """Return the row of a part: whether it is proven, and what lacks."""
+    """Return the row of a part: whether it is proven, and what is missing."""
     if not lack:
         return part, "yes", "-"
     about = next((item.identity for item in seen.payments if not item.acknowledged), "")
@@ -127,7 +127,7 @@ def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
 
 @dataclass
 class _CommissionRun:
-    """One walk through what a terminal can do. `open` are the ids of payments that may run, `charged` of charges."""
+    """One check of a terminal's functions. `open`: ids of payments that may run; `charged`: ids of charges."""
 
     api: Api
     tell: Output
@@ -142,24 +142,24 @@ class _CommissionRun:
 
     @property
     def path(self) -> str:
-        """The terminal's path in the API."""
+        """Path of the terminal in the API."""
         return f"/terminals/{quote(self.serial, safe='')}"
 
     def wants(self, given: bool | None, question: str, *, usually: bool) -> bool:
-        """Whether something is to be done: as a flag says, as a person says, or as usual where none can be asked."""
+        """Whether to run a step: by its option, by the person's answer, or by the default if none can be asked."""
         if given is not None or not self.asking:
             return usually if given is None else given
         return click.confirm(question, default=usually, err=True)
 
     def check(self) -> None:
-        """Refuse what cannot be recorded in the end, before anything is started. Raise Problem."""
-        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # of the fleet, and by the admin socket
+        """Refuse a check that could not be recorded in the end, before anything is started. Raise Problem."""
+        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # in the fleet, and on the admin socket
         self.tell.line(say("introduction", amount=money(self.amount), serial=self.serial))
         if self.asking and not click.confirm("Is the terminal in front of you, and free?", default=True, err=True):
             raise click.Abort
 
     def cancel(self) -> None:
-        """Start a payment, and have it aborted; where the abort is not taken, a person cancels it."""
+        """Start a payment and abort it. If the abort is not accepted, a person cancels it."""
         document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
         if document["phase"] != "final":
             if self.asking:
@@ -188,7 +188,7 @@ class _CommissionRun:
             self._shown = click.confirm(question, default=None, err=True) and self._shown is not False
 
     def void(self, charged: str) -> None:
-        """Reverse a charge of this walk."""
+        """Reverse a charge of this check."""
         document = self._start({"type": "void", "original": charged})
         if document["phase"] != "final":
             document = self._follow(PAYMENT, document, CARD_SECONDS)
@@ -198,7 +198,7 @@ class _CommissionRun:
             self.charged.remove(charged)
 
     def print_page(self, content: Document) -> None:
-        """Print a page. One that does not come to an end is left to posd."""
+        """Print a page. posd goes on with one that does not end."""
         draft = {"print_job_id": str(uuid.uuid4())}
         path = PRINT_JOB.path(PRINT_JOB.id(draft))
         self.tell.line(f"print job {PRINT_JOB.id(draft)}")
@@ -216,7 +216,7 @@ class _CommissionRun:
         self._print_job = proofs.print_job(asked, self.api.get(f"{path}/history").body["history"])
 
     def record(self, operator: str, note: str) -> Reply:
-        """Record what was seen, and show it. Raise Problem."""
+        """Record the result, and show it. Raise Problem."""
         for charged in self.charged:
             self.tell.line(say("charged", amount=money(self.amount), id=charged), "yellow")
         with self.tell.busy("searching for a payment that never was"):
@@ -234,7 +234,7 @@ class _CommissionRun:
         return reply
 
     def leave(self, why: str) -> None:
-        """Print what is left where the walk ends early: no payment is forgotten."""
+        """Print the open payments and charges if the check ends early."""
         lines = [why]
         for identity in self.open:
             lines += say("open", id=identity, serial=self.serial).split("\n")
@@ -242,7 +242,7 @@ class _CommissionRun:
         self.tell.note([*lines, say("not_recorded", serial=self.serial)], style="yellow")
 
     def _start(self, request: Document) -> Document:
-        """Start a payment; its id is on the screen before the call, and is open until it has ended."""
+        """Start a payment. Its id is printed before the call, and counts as open until it has ended."""
         identity = str(uuid.uuid4())
         self.tell.line(f"{request['type']} {identity}")
         self.open.append(identity)
@@ -260,7 +260,7 @@ class _CommissionRun:
         self.tell.line(f"posd is away; waiting for it: {reason}", "yellow")
 
     def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
-        """Show what happens to it until it is final. Raise TimedOut."""
+        """Show its updates until it is final. Raise TimedOut."""
         reply = self.api.get(subject.path(subject.id(document)))
         with subject.progress(self.tell, document) as progress:
             for update in subject.follow(self.api, reply, time.monotonic() + seconds):
@@ -270,7 +270,7 @@ class _CommissionRun:
         return document
 
     def _ended(self, document: Document) -> None:
-        """Process a payment that has ended: what a search says of it, and what was seen."""
+        """Evaluate an ended payment: the result of a search, and the proofs."""
         identity = PAYMENT.id(document)
         path = PAYMENT.path(identity)
         self.open.remove(identity)

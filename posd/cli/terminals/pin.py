@@ -1,4 +1,4 @@
-"""`posd terminals add` and `pin`: trust one terminal's own certificate, once a person has compared it there."""
+"""`posd terminals add` and `pin`: trust one terminal's own certificate, after a person has compared it."""
 
 import os
 import re
@@ -31,25 +31,25 @@ from posd.config.values import ReaderContext, UnusableValueError
 from posd.tls.certificate import digest, read_certificate
 from posd.tls.files import CertificateNotShown, shown_certificate
 
-#: Where terminals listen unless something says otherwise.
+#: Default port of terminals.
 DEFAULT_PORT = 6869
-#: What readers of values need to know of a file, where there is none: no path is read here.
+#: Context for readers of values without a file: no path is read here.
 NO_FILE = ReaderContext(Path())
-#: Longest for the terminal to show its certificate, in seconds a step.
+#: Longest wait for the terminal's certificate, in seconds for each step.
 ASK_SECONDS = 10.0
-#: Longest until the daemon has taken a new terminal up, in seconds.
+#: Longest wait until the daemon has loaded a new terminal, in seconds.
 TAKE_UP_SECONDS = 10.0
-#: What stands of a terminal in a file of `add`; a file with more was edited, and is not replaced.
+#: Keys of a terminal in a file of `add`. A file with others was edited, and is not replaced.
 WRITTEN = {"serial", "base_url", "public_key_sha256"}
 
 
 class CannotAsk(Exception):
-    """The terminal cannot be asked; the message says why and what to do."""
+    """Terminal that cannot be called; the message has the reason and the cure."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinAddress:
-    """Where the terminal is asked, as in `https://192.168.1.50:6869`."""
+    """Address of the terminal, such as `https://192.168.1.50:6869`."""
 
     base_url: str
 
@@ -156,7 +156,7 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
 
 
 def _own_file(output: Output, config: Config, serial: str) -> Path:
-    """Return the file of `add` for a terminal, which can be written. Raise Failure."""
+    """Return the file of `add` for a terminal, which is writable. Raise Failure."""
     file = config.file.parent / FOLDER / f"terminal-{re.sub('[^A-Za-z0-9_-]', '-', serial)}.toml"
     there = section(config.file, [item.serial for item in config.terminals], serial)
     known = any(item.serial == serial for item in config.terminals)
@@ -189,7 +189,7 @@ def _write(output: Output, config: Config, file: Path, text: str) -> None:
 
 
 def _is_used(ctx: click.Context, serial: str) -> bool:
-    """Wait until the daemon has a terminal in its fleet; False if it has not within a reasonable time."""
+    """Wait until the daemon has a terminal in its fleet; return False after a while."""
     end = time.monotonic() + TAKE_UP_SECONDS
     with connect(ctx) as api:
         while not any(item["serial"] == serial for item in api.get("/terminals").body["terminals"]):
@@ -202,7 +202,7 @@ def _is_used(ctx: click.Context, serial: str) -> bool:
 def _look(
     ctx: click.Context, output: Output, terminal: TerminalConfig | None, serial: str, address: str | None
 ) -> tuple[PinAddress, tls.CertificateInfo, str]:
-    """Return where a terminal is, what its certificate says, and the SHA-256 of its public key. Raise Failure."""
+    """Return a terminal's address, its certificate, and the SHA-256 of its public key. Raise Failure."""
     try:
         where = _given(address) if address else _known(ctx, terminal, serial)
         der = _ask(where, terminal)
@@ -230,7 +230,7 @@ def _words(error: UnusableValueError) -> str:
 
 
 def _given(text: str) -> PinAddress:
-    """Read --address: a host, a host with a port, or a URL. Raise UnusableValueError."""
+    """Parse --address: a host, a host with a port, or a URL. Raise UnusableValueError."""
     if "://" not in text:
         has_port = text.rpartition(":")[2].isdigit() and (text.count(":") == 1 or "]:" in text)
         bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
@@ -239,7 +239,7 @@ def _given(text: str) -> PinAddress:
 
 
 def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> PinAddress:
-    """Return the address that the configuration or the daemon knows. Raise CannotAsk."""
+    """Return the address from the configuration or the daemon. Raise CannotAsk."""
     give = "give its address with --address"
     if terminal is not None and terminal.access_mode == "cloud":
         raise CannotAsk("it is called through the cloud, and it is the service whose certificate counts")
@@ -288,7 +288,7 @@ def _another(pinned: str) -> str:
 
 
 def _compare(output: Output, by_script: str) -> None:
-    """Ask a person to compare the fingerprint with the terminal. Raise Failure where it was not confirmed."""
+    """Ask a person to compare the fingerprint with the terminal. Raise Failure without a confirmation."""
     if not asks():
         what = f"compare the fingerprint with the one that the terminal itself shows, and give it: {by_script}"
         fail(output, f"cannot ask here: {what}", ExitCode.USAGE)

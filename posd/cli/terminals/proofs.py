@@ -1,7 +1,7 @@
-"""Proofs that commissioning has of a terminal: pure rules. [says.lacks] of the catalogue has the words.
+"""Proofs about a terminal for its commissioning: pure rules. [says.lacks] of the catalogue has the texts.
 
-The rules are at least as strict as what `confirmed = true` stands for, since the same follows from both: with search
-and abort posd may conclude that a payment never started.
+The rules are at least as strict as `confirmed = true`, which has the same effect: with search and abort posd may
+conclude that a payment never started.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,53 +11,53 @@ from typing import Any, NamedTuple
 Document = Mapping[str, Any]
 
 CANCELED = "TERMINAL_CANCELED"
-#: Finals from the acquirer: a search has to know such a payment.
+#: Final states from the acquirer. A search has to find such a payment.
 OF_ACQUIRER = frozenset({"APPROVAL", "DECLINED"})
-#: Attentions that say that an approval is not of what was asked.
+#: Attentions of an approval that contradicts the request.
 OTHER_SUM = frozenset({"amount_differs", "approval_unlikely"})
 
 
 class ProvedPayment(NamedTuple):
-    """One payment of the walk, as it ended."""
+    """One payment of the check, after its end."""
 
     identity: str
     acknowledged: bool
-    #: The final state that the terminal stated by an event or a search, None if it stated none.
+    #: Final state that the terminal reported by an event or a search; None without one.
     status: str | None
-    #: Whether that arrived over the callback.
+    #: Whether it arrived by callback.
     called_back: bool
-    #: What an abort was answered that was sent while it ran, None if none was sent.
+    #: Reply to an abort that was sent while it ran; None if none was sent.
     abort: str | None
-    #: What searches after its end brought.
+    #: Results of searches after its end.
     searches: tuple[str, ...]
-    #: Whether the requested sum was approved, None if nothing was approved.
+    #: Whether the requested sum was approved; None if nothing was approved.
     exact: bool | None
 
 
 class ProvedPrintJob(NamedTuple):
-    """The print job of the walk, as it ended."""
+    """Print job of the check, after its end."""
 
     identity: str
     accepted: bool
-    #: The state that the terminal stated last, None if it stated none.
+    #: Last state that the terminal reported; None without one.
     status: str | None
-    #: Whether it stated a state when it was asked for the job.
+    #: Whether it reported a state when asked for the job.
     asked: bool
 
 
 class WalkProofs(NamedTuple):
-    """What was seen in one walk; None stands for what was not tried."""
+    """Observations of one check; None for steps that were not run."""
 
     payments: Sequence[ProvedPayment]
-    #: The answer of `POST /terminals/{serial}/probe`.
+    #: Response of `POST /terminals/{serial}/probe`.
     unknown: Document | None = None
-    #: Whether a person said that the terminal shows the requested sum.
+    #: Whether a person confirmed that the terminal shows the requested sum.
     shown: bool | None = None
     print_job: ProvedPrintJob | None = None
 
 
 def payment(document: Document, history: Iterable[Document], searches: Iterable[str], total: Decimal) -> ProvedPayment:
-    """Read a payment that has ended: its document and its history, and what was searched for after its end."""
+    """Evaluate an ended payment: its document, its history, and the searches after its end."""
     lines, outcome = list(history), document["outcome"]
     stated = any(item["kind"] in ("event", "search") for item in outcome["evidence"])
     status = outcome["status"] if stated else None
@@ -75,7 +75,7 @@ def payment(document: Document, history: Iterable[Document], searches: Iterable[
 
 
 def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
-    """Read a print job: the terminal's answer to a question for it, and its history."""
+    """Evaluate a print job: the terminal's reply to a poll, and its history."""
     document = asked["print_job"]
     return ProvedPrintJob(
         identity=document["print_job_id"],
@@ -98,7 +98,7 @@ def _callback(seen: WalkProofs) -> str:
 def _signature(seen: WalkProofs) -> str:
     if seen.unknown is None or not seen.unknown["webhook_signature"]:
         return "unsigned"
-    return "not_signed" if _callback(seen) else ""  # without a right one it is no event
+    return "not_signed" if _callback(seen) else ""  # an event without a valid signature does not count
 
 
 def _abort(seen: WalkProofs) -> str:
@@ -157,7 +157,7 @@ def _print_job(seen: WalkProofs) -> str:
     return ""
 
 
-#: part -> the code of what lacks of its proof, empty if it is proven. In the order of the walk.
+#: Part -> the code of what its proof lacks, empty if it is proven. In the order of the check.
 LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
     "start": _start,
     "callback": _callback,
@@ -171,9 +171,9 @@ LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
 
 
 def lacking(seen: WalkProofs) -> dict[str, str]:
-    """Return for each part the code of what lacks of its proof; empty if it is proven.
+    """Return for each part the code of what its proof lacks; empty if it is proven.
 
-    Without a payment that ended nothing about payments is.
+    Without an ended payment nothing about payments is proven.
     """
     if not seen.payments:
         nothing = "no_payment"

@@ -1,1 +1,1 @@
-"""`posd watch`: a live view of terminals, payments and what needs a person."""
+"""`posd watch`: a live view of terminals, payments and attentions."""

@@ -1,4 +1,4 @@
-"""The live view of `posd watch`, drawn by Textual."""
+"""Live view of `posd watch`, drawn with Textual."""
 
 import asyncio
 import os
@@ -32,19 +32,19 @@ from posd.cli.watch import texts
 from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
 from posd.cli.watch.texts import lines
 
-#: seconds between two frames at least.
+#: Least seconds between two frames.
 FRAME_SECONDS = 0.25
-#: seconds for which the bottom line says what became of an action.
+#: Seconds for which the bottom line shows the result of an action.
 MESSAGE_SECONDS = 20.0
-#: Longest time that the view takes to end, in seconds.
+#: Longest time for ending the view, in seconds.
 EXIT_SECONDS = 5.0
-#: Lines of the screen -> the most lines of what to do; the first that fits.
+#: Lines of the screen -> the most lines of advice; the first that fits.
 BELOW_LINES = ((30, 8), (24, 4), (16, 3))
-#: The least lines of a screen that has room for the names of the lists, and for the rates.
+#: Least lines of a screen with room for the names of the lists, and for the rates.
 TITLES_FROM, RATES_FROM = 9, 12
-#: The most pressing list first.
+#: The most urgent list first.
 PRESSING = (ListName.ATTENTION, ListName.OPEN, ListName.TERMINALS)
-#: Characters of ours and of Textual -> how they are written where the locale has no UTF-8.
+#: Characters of this view and of Textual -> their form without UTF-8.
 DRAWN = str.maketrans("·─▸…↑↓│╭╮╰╯", "-->~^v|++++")
 
 
@@ -52,7 +52,7 @@ class Ascii(LineFilter):
     """Filter that writes ASCII only."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
-        """Replace what is not ASCII, cell by cell."""
+        """Replace non-ASCII characters, cell by cell."""
         return [segment._replace(text=_ascii(segment.text)) for segment in segments]
 
 
@@ -61,18 +61,18 @@ def _ascii(text: str) -> str:
 
 
 class Rows(OptionList):
-    """One list. Its rows keep their selection while they change."""
+    """A list. Its rows keep their selection while they change."""
 
     rows: Sequence[Row] = ()
     lines: Sequence[Text] = ()
 
     @property
     def selected(self) -> Row | None:
-        """The row that keys act on."""
+        """The selected row."""
         return None if self.highlighted is None or not self.rows else self.rows[self.highlighted]
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Replace the rows. The selection stays on its row, or in the place of one that is gone."""
+        """Replace the rows. The selection stays on its row, or moves to the next one if it is gone."""
         key, place = self.selected.key if self.selected else None, self.highlighted or 0
         keys, before = [row.key for row in rows], [row.key for row in self.rows]
         self.rows, self.can_focus = rows, bool(rows)
@@ -94,11 +94,11 @@ class Rows(OptionList):
         self.lines = lines
 
     def action_cursor_up(self) -> None:
-        """Select the row above, in the list above from the first one."""
+        """Select the row above; from the first row, the list above."""
         self._move(-1)
 
     def action_cursor_down(self) -> None:
-        """Select the row below, in the list below from the last one."""
+        """Select the row below; from the last row, the list below."""
         self._move(1)
 
     def _move(self, step: int) -> None:
@@ -111,7 +111,7 @@ class Rows(OptionList):
 
 
 class ListArea(Vertical):
-    """The three lists. They share its lines again when its height changes."""
+    """The three lists, which divide the lines again when the height changes."""
 
     def on_resize(self) -> None:
         """Draw the lists for the new height."""
@@ -120,7 +120,7 @@ class ListArea(Vertical):
 
 
 class RowPage(Screen[None]):
-    """Everything about one row, or the help."""
+    """Page with all details of one row, or the help."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.pop_screen", "back", key_display="q")]
 
@@ -129,7 +129,7 @@ class RowPage(Screen[None]):
         self.heading, self.row = title, row
 
     def compose(self) -> ComposeResult:
-        """Lay out the title, what scrolls, and the keys."""
+        """Lay out the title, the scrolled text, and the keys."""
         yield from (Static(id=name) for name in ("header", "notice", "title"))
         with VerticalScroll():
             yield Static("asking posd …", id="text")
@@ -137,13 +137,13 @@ class RowPage(Screen[None]):
         yield Footer()
 
     def show(self, text: RenderableType | None, problem: str = "") -> None:
-        """Show the text of the page, or why there is none."""
+        """Show the text of the page, or why it is missing."""
         if self.is_mounted:
             told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
             self.query_one("#text", Static).update(told)
 
     def draw(self) -> None:
-        """Write the title, with the lines that are seen."""
+        """Write the title, with the visible lines."""
         area = self.query_one(VerticalScroll)
         first, seen, every = round(area.scroll_y), area.size.height, area.virtual_size.height
         part = f" lines {first + 1} to {min(first + seen, every)} of {every}" if every > seen else ""
@@ -151,7 +151,7 @@ class RowPage(Screen[None]):
 
 
 def put(screen: Screen[Any], name: str, text: Text) -> None:
-    """Show a text, if it is another one. An empty one takes no line."""
+    """Show a text, if it has changed. An empty one takes no line."""
     widget, text = screen.query_one(f"#{name}", Static), Text.assemble(text)
     if widget.content != text:
         widget.update(text)
@@ -159,7 +159,7 @@ def put(screen: Screen[Any], name: str, text: Text) -> None:
 
 
 def share(room: int, needs: Sequence[int]) -> list[int]:
-    """Divide lines among lists: each gets what it needs, or as much as the others that need more."""
+    """Divide lines among lists: each gets what it needs, or an equal share."""
     given = [0] * len(needs)
     while room > 0 and given != list(needs):
         for place, need in enumerate(needs):
@@ -170,11 +170,11 @@ def share(room: int, needs: Sequence[int]) -> list[int]:
 
 
 def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool = True) -> Binding:
-    """Return a binding: its word on the bottom line, and the words of the help."""
+    """Return a key binding: its word on the bottom line, and its help."""
     return Binding(keys, action, word, key_display=sign, tooltip=words, show=show)
 
 
-#: Those that a narrow screen has to show come first.
+#: Keys that a narrow screen must show come first.
 KEYS = (
     _key("q", "quit", "quit", "q", "quit (also Ctrl-C); on a page: back (also Escape)"),
     _key("question_mark,h", "help", "help", "?", "this help (also h)"),
@@ -188,7 +188,7 @@ KEYS = (
 
 
 class Watch(App[None]):
-    """Shows the shop until a key or a signal ends it."""
+    """View of the shop until a key or a signal ends it."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -216,15 +216,15 @@ class Watch(App[None]):
         self.state = WatchState(shop)
         self.source = Source(socket, self.state, self.call_later)
         self._message, self._message_until = Text(), 0.0
-        #: The payment that the bottom line asks about: whether to abort it.
+        #: Payment in the question on the bottom line (abort or not).
         self._asked: Row | None = None
-        #: Whether a key was pressed. Until then the most pressing row of all lists is selected.
+        #: Whether a key was pressed. Until then the most urgent row of all lists is selected.
         self._is_used = False
         self._drawn: object = None
         self._was_away = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the header, the lists, what to do, the rates and the keys."""
+        """Lay out the header, the lists, the advice, the rates and the keys."""
         yield from (Static(id=name) for name in ("header", "notice"))
         with ListArea(id="lists"):
             for section in ListName:
@@ -235,7 +235,7 @@ class Watch(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start to ask the daemon and to draw."""
+        """Start polling and drawing."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
@@ -244,11 +244,11 @@ class Watch(App[None]):
         self.call_after_refresh(self.draw)
 
     def on_unmount(self) -> None:
-        """Stop to ask the daemon."""
+        """Stop polling."""
         self.source.close()
 
     def exit(self, *given: Any, **options: Any) -> None:
-        """End the view, after `EXIT_SECONDS` also where the terminal takes nothing."""
+        """End the view, after `EXIT_SECONDS` even if the terminal does not read."""
         if isinstance(self._driver, LinuxDriver):
             late = threading.Timer(EXIT_SECONDS, _leave, (self._driver,))
             late.daemon = True
@@ -261,11 +261,11 @@ class Watch(App[None]):
 
     @property
     def fault(self) -> Exception | None:
-        """What ended the view, other than a person."""
+        """Fault that ended the view."""
         return self._exception
 
     async def on_event(self, event: events.Event) -> None:
-        """Answer a question with the next key: y is yes."""
+        """Answer a question with the next key; y means yes."""
         self._is_used |= isinstance(event, events.Key)
         if isinstance(event, events.Key) and self._asked is not None:
             row, self._asked = self._asked, None
@@ -277,7 +277,7 @@ class Watch(App[None]):
         await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Hide on a page the keys that do nothing there."""
+        """Hide keys without effect on a page."""
         page = self.screen if isinstance(self.screen, RowPage) else None
         if page is None:
             return True
@@ -285,14 +285,14 @@ class Watch(App[None]):
         return action not in ("show", "help") and (is_payment or action not in ("abort", "reconcile"))
 
     def say(self, text: str, style: str, seconds: float = MESSAGE_SECONDS) -> None:
-        """Show a message on the bottom lines for a while."""
+        """Show a message on the bottom lines for some seconds."""
         self._message, self._message_until = Text(shown(text), style), asyncio.get_running_loop().time() + seconds
         self._drawn = None
         self.call_later(self.draw)
 
     def draw(self) -> None:
-        """Show the state, if it or the second has changed and the terminal has taken the last frame."""
-        if self._exit or not self.screen.is_mounted:  # its widgets go, or come, one by one
+        """Show the state, if it or the second has changed and the terminal has read the last frame."""
+        if self._exit or not self.screen.is_mounted:  # its widgets are removed or added one by one
             return
         now, lists = datetime.now(UTC), self.screen_stack[0]
         area, selected = lists.query_one("#lists").size, [each.highlighted for each in lists.query(Rows)]
@@ -317,19 +317,19 @@ class Watch(App[None]):
         self.state.changed_ids.clear()
 
     def on_option_list_option_highlighted(self) -> None:
-        """Move the mark."""
+        """Move the selection."""
         self.draw()
 
     async def on_option_list_option_selected(self) -> None:
-        """Show everything about the row: Enter is a key of the list."""
+        """Show all details of the row: Enter is a key of the list."""
         await self.action_show()
 
     def on_descendant_focus(self) -> None:
-        """Move the mark to the other list."""
+        """Move the selection to the other list."""
         self.draw()
 
     def _is_behind(self) -> bool:
-        """Whether the terminal has not taken the frames before: the next one waits, and is newer."""
+        """Whether the terminal has not read earlier frames. The next frame waits, and is newer."""
         thread = self._driver._writer_thread if isinstance(self._driver, LinuxDriver) else None
         return thread is not None and thread._queue.qsize() > 2
 
@@ -367,7 +367,7 @@ class Watch(App[None]):
         put(screen, "rates", texts.rates(self.state.shop, now) if height >= RATES_FROM else Text())
 
     def _row(self) -> Row | None:
-        """Return the row that keys act on."""
+        """Return the row for keys."""
         if isinstance(self.screen, RowPage):
             return self.screen.row
         return self.screen.focused.selected if isinstance(self.screen.focused, Rows) else None
@@ -384,12 +384,12 @@ class Watch(App[None]):
         self.screen.refresh(layout=True)
 
     async def action_help(self) -> None:
-        """Show what the lists and the keys mean."""
+        """Show the meaning of the lists and the keys."""
         await self.push_screen(page := RowPage("help"))
         page.show(texts.help_page((str(key.key_display), key.tooltip) for key in KEYS))
 
     async def action_show(self) -> None:
-        """Show everything about the selected row."""
+        """Show all details of the selected row."""
         if (row := self._row()) is not None:
             await self.push_screen(page := RowPage(texts.heading(row), row))
             self._ask_all(page, row)
@@ -398,7 +398,7 @@ class Watch(App[None]):
         self.source.ask(partial(texts.page, row=row, room=self.size.width), page.show)
 
     def action_abort(self) -> None:
-        """Ask whether the terminal is to abort the selected payment."""
+        """Ask whether to abort the selected payment."""
         row = self._payment("abort")
         if row is None:
             return
@@ -416,7 +416,7 @@ class Watch(App[None]):
         )
 
     def action_reconcile(self) -> None:
-        """Ask the terminal how the selected payment stands."""
+        """Ask the terminal for the state of the selected payment."""
         if (row := self._payment("reconcile")) is not None:
             self._act(row, "reconcile")
 
@@ -434,7 +434,7 @@ class Watch(App[None]):
 
 
 def _leave(driver: LinuxDriver) -> None:
-    """End the process, with the terminal's modes as before the view."""
+    """End the process, after restoring the terminal's modes."""
     if driver.attrs_before is not None:
         termios.tcsetattr(driver.fileno, termios.TCSANOW, driver.attrs_before)
     os._exit(0)

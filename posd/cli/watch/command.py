@@ -1,4 +1,4 @@
-"""`posd watch`: the shop as it is now, and goes on."""
+"""`posd watch`: the present state of the shop, live."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from posd.cli.explain.catalogue import say
 from posd.cli.watch.state import FIRST_PAUSE, LONGEST_PAUSE, Shop, WatchState, live, look, newest, words
 from posd.cli.watch.texts import once
 
-#: seconds between two frames of `refresh`.
+#: Seconds between two frames of `refresh`.
 REFRESH_SECONDS = 2.0
 
 
@@ -47,7 +47,7 @@ def watch(ctx: click.Context, output: Output) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether there are keys, and a screen that lines can be put anywhere on."""
+    """Whether there is a keyboard, and a screen with cursor control."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -62,7 +62,7 @@ def _live(socket: Path, shop: Shop) -> None:
 
 
 def refresh(api: Api, output: Output) -> None:
-    """Draw the lists every few seconds until Ctrl-C. Raise Problem or Unreachable where the daemon is not there."""
+    """Draw the lists every few seconds until Ctrl-C. Raise Problem or Unreachable without the daemon."""
     if not is_terminal():
         raise click.UsageError(say("watch", "needs_a_terminal"))
     state = WatchState(look(api, Shop()))
@@ -81,7 +81,7 @@ def refresh(api: Api, output: Output) -> None:
 
 
 def _follow(api: Api, output: Output) -> None:
-    """Write each change from now on in a line. Raise Unreachable where the daemon is not there at the start."""
+    """Write each change from now on as a line. Raise Unreachable if the daemon is missing at the start."""
     place, pause, away = newest(api), FIRST_PAUSE, False
     while True:
         try:

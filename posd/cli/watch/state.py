@@ -1,4 +1,4 @@
-"""What `posd watch` shows: the daemon's answers, the rows of its lists, and the threads that ask for them."""
+"""State of `posd watch`: the daemon's responses, the rows of its lists, and the polling threads."""
 
 import threading
 import time
@@ -16,14 +16,14 @@ from posd.cli.app.errors import problem_lines
 #: A document of the local API.
 Document = Mapping[str, Any]
 
-#: How far back payments are counted.
+#: Length of the time in which payments are counted.
 WINDOW = timedelta(hours=1)
-#: How long a payment that ended stays on the screen: a person should see how it ended.
+#: Time for which an ended payment stays on the screen.
 LINGER = timedelta(seconds=10)
 
 
 class ListName(Enum):
-    """The lists of the screen."""
+    """Lists of the screen."""
 
     TERMINALS = "TERMINALS"
     OPEN = "OPEN"
@@ -31,7 +31,7 @@ class ListName(Enum):
 
 
 class Kind(Enum):
-    """What a row is about, by the path below which the local API shows it."""
+    """Subject of a row, by its path in the local API."""
 
     TERMINAL = "terminals"
     PAYMENT = "transactions"
@@ -39,7 +39,7 @@ class Kind(Enum):
 
 
 class Row(NamedTuple):
-    """A line of a list. `attention` is that which the row is about; `runs` is the open payment on a terminal."""
+    """Row of a list. `attention`: the attention of the row. `runs`: the open payment on a terminal."""
 
     section: ListName
     kind: Kind
@@ -50,18 +50,18 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[ListName, Kind, str, str]:
-        """What names the row while the rest of it changes."""
+        """Stable key of the row, while its content changes."""
         return self.section, self.kind, self.identity, "" if self.attention is None else self.attention["code"]
 
     @property
     def outcome(self) -> Document | None:
-        """The outcome of a payment that has ended."""
+        """Outcome of an ended payment."""
         return self.document.get("outcome") if self.kind is Kind.PAYMENT else None
 
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """The daemon's last answers. `recent`: payments that ended; `cut`: the lists that are longer than was asked for."""
+    """The daemon's last responses. `recent`: ended payments. `cut`: lists with more rows than requested."""
 
     health: Document = field(default_factory=dict)
     version: str = ""
@@ -75,7 +75,7 @@ class Shop:
     cut: frozenset[str] = frozenset()
 
     def rows(self, now: datetime) -> list[Row]:
-        """Return the rows of all lists in their order on the screen."""
+        """Return the rows of all lists in screen order."""
         return [*self._terminals(), *self._open(now), *self._attention()]
 
     def _terminals(self) -> list[Row]:
@@ -84,7 +84,7 @@ class Shop:
             Row(ListName.TERMINALS, Kind.TERMINAL, item["serial"], item, runs=runs.get(item["serial"]))
             for item in self.terminals
         ]
-        # Where there is not room for all, those that cannot be reached are to be seen.
+        # If there is too little room, unreachable terminals come first.
         return sorted(rows, key=lambda row: row.document["reachable"] is not False)
 
     def _open(self, now: datetime) -> list[Row]:
@@ -109,16 +109,16 @@ class Shop:
             for attention in item["attention"]
         ]
         rows.sort(key=lambda row: str((row.attention or {}).get("since")), reverse=True)
-        return sorted(rows, key=lambda row: row.document["phase"] == "final")  # open ones first: they block
+        return sorted(rows, key=lambda row: row.document["phase"] == "final")  # open ones first, because they block
 
 
 def decided_at(payment: Document) -> datetime:
-    """Return when a payment ended."""
+    """Return the end time of a payment."""
     return datetime.fromisoformat(payment["outcome"]["decided_at"])
 
 
 class Summary(NamedTuple):
-    """The figures of the last hour; `median` and `late` (the 95th percentile) in seconds, of the newest payments."""
+    """Figures of the last hour; `median` and `late` (95th percentile) in seconds, for the newest payments."""
 
     ended: int
     approved: int
@@ -143,12 +143,12 @@ def summary(shop: Shop, now: datetime) -> Summary | None:
 
 
 def _quantile(times: Sequence[float], percent: int) -> float:
-    """Return the smallest of the times that so many percent do not exceed."""
+    """Return the smallest time that this percentage of the times does not exceed."""
     return times[-(-len(times) * percent // 100) - 1]
 
 
 class Away(NamedTuple):
-    """Why the daemon cannot be asked, since when, and when it is tried again."""
+    """Why the daemon is unreachable, since when, and the time of the next attempt."""
 
     reason: str
     since: datetime
@@ -157,13 +157,13 @@ class Away(NamedTuple):
 
 @dataclass
 class WatchState:
-    """The last answers, and whether the daemon still answers."""
+    """Last responses, and whether the daemon still replies."""
 
     shop: Shop = field(default_factory=Shop)
     away: Away | None = None
     #: Number of changes of this state.
     version: int = 0
-    #: Ids that the feed named since the last frame.
+    #: Ids in the feed since the last frame.
     changed_ids: set[str] = field(default_factory=set)
 
     def add_changed(self, identity: str) -> None:
@@ -171,29 +171,29 @@ class WatchState:
         self.changed_ids.add(identity)
 
     def set_shop(self, shop: Shop) -> None:
-        """Replace the daemon's answers."""
+        """Replace the daemon's responses."""
         self.shop, self.away = shop, None
         self.version += 1
 
     def set_unreachable(self, reason: str, now: datetime, pause: float) -> None:
-        """Record that the daemon does not answer. The next attempt is in `pause` seconds."""
+        """Record that the daemon does not reply. The next attempt follows in `pause` seconds."""
         since = now if self.away is None else self.away.since
         self.away = Away(reason, since, now + timedelta(seconds=pause))
         self.version += 1
 
 
-# Threads that ask the daemon for what `posd watch` shows. They never draw.
+# Threads that poll the daemon for `posd watch`. They never draw.
 
-#: Lines of the feed that are read at once.
+#: Lines of the feed read at once.
 PAGE = 500
-#: Names of the messages that are changes; others tell of the stream itself.
+#: Names of messages that are changes. Others are about the stream itself.
 KINDS = frozenset({"transaction", "print_job"})
 
 Change = Mapping[str, Any]
 
 
 class FeedEnd(NamedTuple):
-    """The number of a line of the feed. Another database counts from the start."""
+    """Number of a line of the feed. Another database counts from its start."""
 
     database_id: str
     seq: int
@@ -209,7 +209,7 @@ def newest(api: Api) -> FeedEnd:
 
 
 def live(api: Api, seq: int) -> Iterator[tuple[Change, str]]:
-    """Yield the lines behind that number as they come, decoded and as received, until posd ends that.
+    """Yield the lines after that number as they arrive, decoded and as received, until posd ends the stream.
 
     Raise Problem or Unreachable.
     """
@@ -218,20 +218,20 @@ def live(api: Api, seq: int) -> Iterator[tuple[Change, str]]:
             yield decode(item.data), item.data
 
 
-#: seconds between two looks while the feed is silent.
+#: Seconds between two polls while the feed is silent.
 LOOK_SECONDS = 10.0
-#: seconds between two looks at least, however much happens.
+#: Least seconds between two polls.
 BETWEEN_SECONDS = 0.3
-#: seconds: a look that takes longer is no answer; the socket is on this machine.
+#: Seconds after which a poll counts as failed; the socket is on this machine.
 ANSWER_SECONDS = 10.0
-#: seconds until a daemon that is away is tried again: at first, and at most; it doubles.
+#: Seconds until an unreachable daemon is tried again: first, and at most; it doubles.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
-#: The most payments of a list; more do not fit on any screen.
+#: Most payments of a list. More do not fit on a screen.
 MOST = 200
-#: The most ended payments that details are requested for.
+#: Most ended payments whose details are requested.
 MOST_RECENT = 100
 
-#: list of the shop -> its call.
+#: List of the shop -> its call.
 LISTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "open": ("/transactions", {"open": "true", "limit": str(MOST)}),
     "attention": ("/transactions", {"attention": "true", "limit": str(MOST)}),
@@ -244,9 +244,9 @@ EVERYTHING = frozenset({"health", "terminals", *LISTS})
 
 
 def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
-    """Return the shop with what is wanted of it asked for. Raise Problem or Unreachable.
+    """Return the shop after a poll of these parts. Raise Problem or Unreachable.
 
-    A daemon that cannot read its database says so in its health; the lists stay as they were then.
+    If the daemon cannot read its database, its health says so, and the lists stay unchanged.
     """
     shop = before
     if "health" in wanted:
@@ -271,12 +271,12 @@ def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
 
 
 def words(error: Problem | Unreachable) -> str:
-    """Write in one line why something was not answered or not done."""
+    """Write in one line why a call failed."""
     return error.reason if isinstance(error, Unreachable) else " ".join(map(str.strip, problem_lines(error)))
 
 
 class Source:
-    """Threads that ask the daemon. `call` runs a function with its arguments in the thread of the screen."""
+    """Polling threads. `call` runs a function with its arguments in the screen's thread."""
 
     def __init__(self, socket: Path, state: WatchState, call: Callable[..., object]) -> None:
         """Start with the shop of `state`."""
@@ -288,12 +288,12 @@ class Source:
         self._wanted: set[str] = set()
 
     def start(self) -> None:
-        """Start to poll and to follow the feed."""
+        """Start polling and following the feed."""
         self._run(self._poll)
         self._run(self._follow)
 
     def close(self) -> None:
-        """End the threads. One that waits for an answer does not delay the exit."""
+        """End the threads. A waiting thread does not delay the exit."""
         self._closed.set()
         self._woken.set()
 
@@ -318,7 +318,7 @@ class Source:
                 if not self._closed.is_set():
                     self._call(_fail, error)
 
-        # A daemon thread: a blocked read must not delay the exit.
+        # A daemon thread, so that a blocked read does not delay the exit.
         threading.Thread(target=body, daemon=True).start()
 
     def _want(self, names: frozenset[str]) -> None:

@@ -24,17 +24,17 @@ from posd.cli.printing import show_all as show_print_job
 from posd.cli.terminals.command import why
 from posd.cli.watch.state import Document, Kind, ListName, Row, Shop, WatchState, decided_at, summary
 
-#: The way of a payment through its seven states: the four ends have words beside it.
+#: States of a payment in order; the four ends have words beside them.
 STEPS: Sequence[tuple[str, str | None]] = (
     ("ack", "TERMINAL_ACKNOWLEDGED"),
     ("card", "CARD_PRESENTED"),
     ("bank", "APPROVAL_REQUESTED"),
     ("end", None),
 )
-#: That of a print job.
+#: States of a print job.
 PRINT_STEPS: Sequence[tuple[str, str | None]] = (("wait", "PENDING"), ("print", "IN_PROGRESS"), ("end", None))
 
-#: `reachable` -> its words and their style.
+#: `reachable` -> its text and style.
 REACHABLE: Mapping[bool | None, tuple[str, str]] = {
     True: ("reachable", "green"),
     False: ("no answer", "bold red"),
@@ -43,16 +43,16 @@ REACHABLE: Mapping[bool | None, tuple[str, str]] = {
 
 ASK_A_PERSON = "ask a person"
 
-#: Cells before a row, for the mark of the selected one.
+#: Cells before a row, for the selection mark.
 MARK = 2
-#: Cells between two columns, and whether each keeps its least width: the first of these that leaves no column out.
+#: Cells between two columns, and whether each keeps its least width: the first choice that leaves no column out.
 SPACINGS = ((2, True), (1, True), (1, False))
-#: The last column needs so many cells, or is left out.
+#: Least cells of the last column; with fewer it is left out.
 LEAST_REST = 12
 
 
 def since(at: str | None, now: datetime) -> str:
-    """Write how long ago something was, by the second: 0:07, 12:34, 3h05, 2d04h."""
+    """Write an age to the second: 0:07, 12:34, 3h05, 2d04h."""
     if not at:
         return "-"
     seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
@@ -63,7 +63,7 @@ def since(at: str | None, now: datetime) -> str:
 
 
 def ago(at: str | None, now: datetime) -> str:
-    """Write roughly how long ago something was, so that it seldom changes: now, 5 min, 3 h, 2 d."""
+    """Write a rough age that seldom changes: now, 5 min, 3 h, 2 d."""
     if not at:
         return "never"
     minutes = max(0, int((now - datetime.fromisoformat(at)).total_seconds())) // 60
@@ -96,7 +96,7 @@ def _place(row: Row, _now: datetime) -> Text:
 
 
 def _runs(row: Row, _now: datetime) -> Text:
-    """Return what a terminal runs."""
+    """Return the payment that a terminal runs."""
     payment = row.runs
     if payment is None:
         if row.document["transaction"]:
@@ -121,7 +121,7 @@ def _amount(row: Row, _now: datetime) -> Text:
 
 
 def track(row: Row, _now: datetime) -> Text:
-    """Return the states that a payment goes through, the present one in brackets."""
+    """Return the states of a payment in order, the present one in brackets."""
     steps = PRINT_STEPS if row.kind is Kind.PRINT_JOB else STEPS
     states, status = [state for _, state in steps], row.document["status"]
     here = len(steps) - 1 if row.outcome else states.index(status) if status and status in states else -1
@@ -133,7 +133,7 @@ def track(row: Row, _now: datetime) -> Text:
 
 
 def state(row: Row, _now: datetime) -> Text:
-    """Return what an open payment waits for, or how it ended."""
+    """Return what an open payment waits for, or its result."""
     if row.outcome is not None:
         result = row.outcome["result"]
         return _text(result.replace("_", " "), words.STYLES.get(result, "yellow"))
@@ -162,10 +162,10 @@ def _to_do(row: Row, _now: datetime) -> Text:
 
 
 class Column(NamedTuple):
-    """A column: its cell of a row, and its rank.
+    """Column: its cell of a row, and its rank.
 
-    Where the screen is too narrow, columns of high rank are left out first. The last column takes what is left over.
-    `least` keeps the columns to its right in place. `is_serial`: long texts lose their middle.
+    On a narrow screen, columns of high rank are left out first. The last column takes the rest. `least` aligns the
+    columns to its right. `is_serial`: long texts lose their middle.
     """
 
     cell: Callable[[Row, datetime], Text]
@@ -202,7 +202,7 @@ COLUMNS: Mapping[ListName, Sequence[Column]] = {
 
 
 def lines(section: ListName, rows: Sequence[Row], room: int, now: datetime) -> list[Text]:
-    """Return a line of at most `room` cells for each row. The columns of all lines are the same."""
+    """Return a line of at most `room` cells for each row, with equal columns."""
     columns = COLUMNS[section]
     most = 40 if room >= WIDE_COLUMNS - MARK else 16
     table = [[column.cell(row, now) for column in columns] for row in rows]
@@ -241,14 +241,14 @@ def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Mapping[int,
     return line
 
 
-# What `posd watch` says around its lists: header, notices, titles, rates, what to do, everything about one row.
+# Texts around the lists: header, notices, titles, rates, advice, details of one row.
 
-#: health's `status` -> its style.
+#: Health's `status` -> its style.
 STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
 
 
 def nothing(section: ListName) -> Text:
-    """Return what stands in a list that is empty."""
+    """Return the text of an empty list."""
     return Text(f"  {say('watch', section.name.lower())}", "dim")
 
 
@@ -266,7 +266,7 @@ def header(state: WatchState, now: datetime, room: int) -> Text:
 
 
 def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
-    """Return what is wrong with posd itself, in `most` lines."""
+    """Return what is wrong with posd itself, in at most `most` lines."""
     if state.away is not None:
         left = max(0, round((state.away.again_at - now).total_seconds()))
         text = (
@@ -283,22 +283,22 @@ def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
 
 
 def check_text(check: object) -> str:
-    """Write one health check: its status, and what else it says."""
+    """Write one health check: its status and details."""
     if not isinstance(check, Mapping):
         return str(check)
-    # What is no text is for programs: the texts say it all.
+    # Values that are not texts are for programs; the texts are complete.
     rest = "; ".join(value for name, value in check.items() if name != "status" and isinstance(value, str) and value)
     return f"{check.get('status', '')}: {rest}" if rest else str(check.get("status", ""))
 
 
 def _cut(text: str, room: int, most: int) -> list[str]:
-    """Break a text into `most` lines. Where there are more, the end of the last one says so."""
+    """Break a text into at most `most` lines. An ellipsis shows that there are more."""
     lines = wrap(shown(text), room)
     return lines if len(lines) <= most else [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"]
 
 
 def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
-    """Return the name of a list and how much there is in it."""
+    """Return the name of a list and its length."""
     text = Text.assemble((section.value, "bold"))
     match section:
         case ListName.TERMINALS:
@@ -316,13 +316,13 @@ def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
 
 
 def ruled(text: Text, right: str, room: int) -> Text:
-    """Return a text with a line to the right end of the screen, or to `right`."""
+    """Return a text with a line up to the right end of the screen, or to `right`."""
     line = max(0, room - text.cell_len - len(right) - 1)
     return Text.assemble(text, (" " + "─" * line, "dim"), (right, "yellow"), no_wrap=True)
 
 
 def rates(shop: Shop, now: datetime) -> Text:
-    """Return how many payments ended in the last hour, how, and how fast."""
+    """Return how many payments ended in the last hour, their results, and their speed."""
     found = summary(shop, now)
     if found is None:
         return Text("last hour no payment ended", "dim")
@@ -340,7 +340,7 @@ def _seconds(seconds: float) -> str:
 
 
 def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:
-    """Yield everything in lines, as many as it takes, without what to do about each row."""
+    """Yield all texts as lines, without the advice on each row."""
     yield header(state, now, room)
     if wrong := notice(state, now, room, 1000):
         yield wrong
@@ -355,7 +355,7 @@ def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:
 
 
 def heading(row: Row) -> str:
-    """Return what names a row in one line."""
+    """Return the name of a row, on one line."""
     if row.kind is Kind.TERMINAL:
         return shown(f"terminal {row.identity}")
     noun = "print job" if row.kind is Kind.PRINT_JOB else words_of(row.document).noun
@@ -363,13 +363,13 @@ def heading(row: Row) -> str:
 
 
 def what(row: Row) -> str:
-    """Return what a question names: "the payment of 11.20 on SN-0001"."""
+    """Return the object of a question: "the payment of 11.20 on SN-0001"."""
     amount = asked(row.document.get("amount"))
     return shown(f"the {words_of(row.document).noun}{f' of {amount}' if amount else ''} on {row.document['terminal']}")
 
 
 def advice(row: Row) -> tuple[str, Sequence[str]]:
-    """Return what is known of a row beyond its line with what to do about it, and the commands."""
+    """Return the known details of a row with its advice, and the commands."""
     detail, found = _advice(row)
     told = (_sentence(times.in_words(detail)) if detail else "", found.words)
     return shown(" ".join(filter(None, told))), found.commands
@@ -392,7 +392,7 @@ def _advice(row: Row) -> tuple[str, Advice]:
 
 
 def below(row: Row, room: int, most: int) -> Text:
-    """Return what to do about a row, in `most` lines: the commands come last."""
+    """Return the advice on a row, in `most` lines, with the commands last."""
     told, commands = advice(row)
     typed = wrap("   ".join(command.format(id="ID") for command in commands), room)[: bool(commands)]
     text = Text("\n".join(_cut(told, room, most - len(typed))))
@@ -400,7 +400,7 @@ def below(row: Row, room: int, most: int) -> Text:
 
 
 def became(row: Row, call: str, document: Document) -> tuple[str, str]:
-    """Return what became of a payment by `abort` or `reconcile`, and the style of it."""
+    """Return the result of `abort` or `reconcile` for a payment, and its style."""
     if document["outcome"] is not None:
         style, meaning = words.meaning(document)
         return f"{meaning} ({what(row)}: {words.state(document)})", style
@@ -412,19 +412,19 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
 
 
 def help_page(keys: Iterable[Pair]) -> RenderableType:
-    """Return what the help shows."""
+    """Return the text of the help."""
     return Group(_grid(keys, "bold"), "", Text(say("watch", "help")))
 
 
 class _Screen(io.StringIO):
-    """A file that passes for a terminal."""
+    """File object that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def page(api: Api, row: Row, room: int) -> Text:
-    """Ask the daemon for everything about a row, as its own command shows it. Raise Problem or Unreachable."""
+    """Request all details of a row, displayed as its own command does. Raise Problem or Unreachable."""
     stream = _Screen()
     output = Output(as_json=False, stream=stream)
     output.stdout.width = room

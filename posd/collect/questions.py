@@ -195,12 +195,16 @@ async def totals(connection: AsyncConnection[Any], first: date, last: date, zone
 async def started(
     connection: AsyncConnection[Any], merchant: str | None, lane: str, since: datetime
 ) -> list[tuple[str, datetime, str | None, str | None]]:
-    """Return the ids of payments that a lane has started since `since`: time, terminal, sale."""
+    """Return the ids of payments that a lane has started since `since`: time, terminal, sale.
+
+    The lane's clock may have been behind, so the time of the server counts as well.
+    """
     query = (
         "SELECT client_transaction_id, created_at, terminal, sale FROM posd.payments"
-        " WHERE lane = %s AND (%s::text IS NULL OR merchant = %s) AND updated_at >= %s ORDER BY created_at, 1"
+        " WHERE lane = %s AND (%s::text IS NULL OR merchant = %s) AND (updated_at >= %s OR received_at >= %s)"
+        " ORDER BY created_at, 1"
     )
-    return [tuple(row) for row in await _rows(connection, query, (lane, merchant, merchant, since))]
+    return [tuple(row) for row in await _rows(connection, query, (lane, merchant, merchant, since, since))]
 
 
 async def _rows(connection: AsyncConnection[Any], query: Any, values: Sequence[Any] | None = None) -> list[Any]:

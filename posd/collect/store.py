@@ -230,7 +230,7 @@ class CollectorStore:
             return []
         await self.connection.execute(_INCOMING)
         async with self.connection.cursor() as cursor, cursor.copy("COPY incoming FROM STDIN") as copy:
-            await copy.write("".join(_line(row, number) for number, (_, row) in enumerate(found)))
+            await copy.write("".join(_line(item.message, row, number) for number, (item, row) in enumerate(found)))
         stored = await self.connection.execute(_STORED)
         others = [] if stored.rowcount == len(found) else await self._rows(_OTHERS)
         await self._stand()
@@ -310,11 +310,12 @@ def _columns(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _line(row: ChangeRow, number: int) -> str:
-    """Return a row in COPY's format, with its number in the batch."""
+def _line(message: LaneMessage, row: ChangeRow, number: int) -> str:
+    """Return a row in COPY's format, with its number in the batch and the time of its message."""
     texts = (
         *(row.database_id, str(row.seq), row.merchant, row.lane, row.at.isoformat(), row.kind, row.id, row.change),
         str(number),
+        message.received_at.isoformat(),
     )
     line = "\t".join(texts)
     if line.count("\t") != len(texts) - 1 or _SPECIAL.search(line):
@@ -345,7 +346,7 @@ _INCOMING = """
 DROP TABLE IF EXISTS incoming;
 CREATE TEMPORARY TABLE incoming (
   database_id text, seq bigint, merchant text, lane text, at timestamptz, kind text, id text, change jsonb,
-  number integer
+  number integer, received_at timestamptz
 ) ON COMMIT DROP
 """
 _STORED = """
@@ -364,7 +365,9 @@ _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLIC
 #: database has none, the outcome stays: that database lost it.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
-WITH of_one AS (SELECT DISTINCT merchant, lane, kind, id FROM incoming),
+WITH of_one AS (
+  SELECT merchant, lane, kind, id, max(received_at) AS received_at FROM incoming GROUP BY merchant, lane, kind, id
+),
 by_database AS MATERIALIZED (  -- once for each, not for each of the lane's databases
   SELECT of_one.*, here.* FROM of_one, LATERAL (  -- by the index, however large the table is thought to be
     SELECT database_id, max(seq) AS last, max(seq) FILTER (WHERE c.change ? 'outcome') AS told, min(c.at) AS first_at
@@ -374,11 +377,11 @@ by_database AS MATERIALIZED (  -- once for each, not for each of the lane's data
   ) here
 ),
 standing AS (
-  SELECT merchant, lane, kind, id, min(first_at) AS first_at, max(ARRAY[ordinal, last]) AS newest,
-    max(ARRAY[ordinal, told, last]) FILTER (WHERE told IS NOT NULL) AS told
+  SELECT merchant, lane, kind, id, min(first_at) AS first_at, max(received_at) AS received_at,
+    max(ARRAY[ordinal, last]) AS newest, max(ARRAY[ordinal, told, last]) FILTER (WHERE told IS NOT NULL) AS told
   FROM by_database JOIN posd.databases USING (merchant, lane, database_id) GROUP BY merchant, lane, kind, id
 )
-SELECT s.merchant, s.lane, s.kind, s.id, s.first_at, n.database_id, n.seq, n.at, n.change,
+SELECT s.merchant, s.lane, s.kind, s.id, s.first_at, s.received_at, n.database_id, n.seq, n.at, n.change,
   ARRAY(SELECT jsonb_array_elements_text(n.change -> 'attention')) AS attention,
   o.change -> 'outcome' AS about, CASE WHEN s.told[2] = s.told[3] THEN o.change -> 'outcome' END AS stands
 FROM standing s
@@ -392,7 +395,7 @@ _PAYMENTS = """
 INSERT INTO posd.payments (
   merchant, lane, client_transaction_id, database_id, seq, phase, in_doubt, result, corrected, type, amount,
   authorized_amount, tip, currency, sale, original, reversal, terminal, transaction_reference, ticket_number,
-  created_at, decided_at, occurred_at, updated_at, attention
+  created_at, decided_at, occurred_at, updated_at, attention, received_at
 )
 SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'phase' = 'in_doubt',
   stands ->> 'result', coalesce((stands -> 'corrected')::boolean, false), about ->> 'type',
@@ -400,7 +403,7 @@ SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'pha
   stands ->> 'currency', about ->> 'sale', about ->> 'original', stands ->> 'reversal', change ->> 'terminal',
   stands ->> 'transaction_reference', stands ->> 'ticket_number',
   coalesce((about ->> 'created_at')::timestamptz, first_at), (stands ->> 'decided_at')::timestamptz,
-  stands ->> 'occurred_at', at, attention
+  stands ->> 'occurred_at', at, attention, received_at
 FROM newest WHERE kind = 'transaction'
 ON CONFLICT (merchant, lane, client_transaction_id) DO UPDATE SET
   database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, in_doubt = excluded.in_doubt,
@@ -409,7 +412,8 @@ ON CONFLICT (merchant, lane, client_transaction_id) DO UPDATE SET
   sale = excluded.sale, original = excluded.original, reversal = excluded.reversal, terminal = excluded.terminal,
   transaction_reference = excluded.transaction_reference, ticket_number = excluded.ticket_number,
   created_at = excluded.created_at, decided_at = excluded.decided_at, occurred_at = excluded.occurred_at,
-  updated_at = excluded.updated_at, attention = excluded.attention
+  updated_at = excluded.updated_at, attention = excluded.attention,
+  received_at = greatest(payments.received_at, excluded.received_at)
 """
 
 _PRINT_JOBS = """

@@ -235,6 +235,21 @@ async def test_a_lane_whose_clock_was_ahead_is_complete_no_further_than_it_sent(
     assert (found.gaps, found.complete_to_at) == (0, datetime.fromisoformat(iso(lane.at)))
 
 
+async def test_a_list_of_ids_has_those_that_were_started_by_a_clock_that_was_behind(store: CollectorStore) -> None:
+    """A restore takes the ids over, and a till that repeats one of them charges nobody twice."""
+    lane = life(1)
+    since = lane.at + timedelta(hours=1)
+    await write(store, as_messages(lane.sent))
+    sent, before = len(lane.sent), set(lane.newest)
+    lane.at -= timedelta(days=2000)
+    lane.live(3)
+    behind = [message._replace(received_at=since) for message in as_messages(lane.sent[sent:], 1000)]
+    await write(store, behind)
+    started = {identity for kind, identity in lane.newest.keys() - before if kind == "transaction"}
+    assert started
+    assert {row[0] for row in await questions.started(store.connection, None, lane.lane, since)} == started
+
+
 async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()
@@ -537,6 +552,7 @@ async def test_what_an_earlier_version_stored_makes_no_question_fail(store: Coll
     await write(store, as_messages([*life(1).sent, *bad.sent]))
     await store.connection.execute("DELETE FROM posd.schema_version WHERE version > 3")
     await store.connection.execute("DROP FUNCTION posd.missing, posd.delete_changes CASCADE")
+    await store.connection.execute("ALTER TABLE posd.payments DROP COLUMN received_at")
     await store.connection.execute("ALTER TABLE posd.unreadable DROP COLUMN seq CASCADE")
     await store.connection.execute("ALTER INDEX posd.databases_by_ordinal RENAME TO databases_of_lane")
     await store.connection.execute(

@@ -26,3 +26,7 @@ $$;
 
 UPDATE posd.lanes SET complete_to_at = least(complete_to_at, last_state_at);
 UPDATE posd.databases SET state_as_of = now() WHERE state_as_of > now();
+
+-- A lane whose clock is behind has started payments at times long past.
+
+ALTER TABLE posd.payments ADD COLUMN received_at timestamptz;  -- when the server stored the last message about it

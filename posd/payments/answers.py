@@ -363,7 +363,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
         case Replied(status=status, body=body):
             try:
                 mended = readable(body)
-                elements = list((_page if paged else _elements)(mended.body, pointer))
+                elements = _elements(mended.body, pointer, paged=paged)
             except ValueError as error:
                 return SearchFailed(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
@@ -403,9 +403,11 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
         return NotAnEvent(str(error))  # without what it was raised through, which has the whole reply
 
 
-def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
-    """Return the elements at the pointer, verbatim. Raise ValueError if there is no list and no object."""
+def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
+    """Return the elements at the pointer, verbatim. Raise ValueError if there is no list and no object of them."""
     raw = _at(body, pointer)
+    if paged and not raw.lstrip().startswith(b"["):
+        raise ValueError(f"no list of transactions stands at {pointer}")
     try:
         if raw.lstrip().startswith(b"["):
             return [bytes(item) for item in _LIST.decode(raw)]
@@ -422,14 +424,6 @@ _SIZES = frozenset({"size", "page_size", "pageSize", "per_page", "perPage", "lim
 _WELL = frozenset({"ok", "success"})
 #: What the names of members have in common that say whether there are further ones.
 _FURTHER = ("next", "more")
-
-
-def _page(body: bytes, pointer: str) -> Iterable[bytes]:
-    """Return the elements of a page, verbatim. Raise ValueError if there is none."""
-    raw = _at(body, pointer)
-    if not raw.lstrip().startswith(b"["):
-        raise ValueError(f"no list of transactions stands at {pointer}")
-    return [bytes(item) for item in _LIST.decode(raw)]
 
 
 def _tells_beside(around: Any, pointer: str) -> bool:

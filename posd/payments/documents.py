@@ -32,10 +32,10 @@ from posd.records.model import (
     IntentLine,
     Line,
     Phase,
+    facts_of,
     line_of,
     own_line,
 )
-from posd.terminals.attempt import Attempt, Replied
 
 # Fields that several documents have.
 
@@ -364,9 +364,9 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
     match entry:
         case Attempted(attempt=attempt):
             judgement = entry.judgement(transaction.client_transaction_id)
-            return AttemptLine(at=at, judgement=NAMES[type(judgement)], **_attempt(attempt))
+            return AttemptLine(at=at, judgement=NAMES[type(judgement)], **facts_of(attempt))
         case AbortAnswered(attempt=attempt):
-            return AbortAnsweredLine(at=at, answer=entry.answer, **_attempt(attempt))
+            return AbortAnsweredLine(at=at, answer=entry.answer, **facts_of(attempt))
         case Searched(answer=answer):
             reason, status = (answer.reason, answer.status) if isinstance(answer, SearchFailed) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
@@ -376,9 +376,3 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
             return SilentLine(at=at, kind="stalled", seconds=seconds)
         case _:
             return own_line(HISTORY_LINES, at, entry)
-
-
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    if isinstance(attempt, Replied):
-        return {"http_status": attempt.status, "reason": None}
-    return {"http_status": None, "reason": attempt.reason}

@@ -37,13 +37,12 @@ from posd.payments.schedule import CLOSED_SECONDS
 from posd.payments.wire import TransactionEvent, read_event
 from posd.records import terminals
 from posd.records.model import Phase, Quarantined
-from posd.records.service import CallsInFlight, take_over
-from posd.storage import changes
+from posd.records.service import CallsInFlight, publish, take_over
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: `kind` of a payment's lines in the feed.
-KIND = "transaction"
+KIND = rows.PAYMENT.name
 
 #: Entries that are kept even where they change nothing: what was sent, its result, and what people did.
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
@@ -219,25 +218,9 @@ def _publish(
     *,
     approval_came: bool = False,
 ) -> None:
-    changes.record(
-        unit,
-        TransactionChanged(
-            seq=0,
-            at=at,
-            kind=KIND,
-            id=after.client_transaction_id,
-            reason=_word(cause),
-            phase=after.phase,
-            status=after.status,
-            result=after.outcome.result if after.outcome else None,
-            attention=tuple(item.code for item in after.attention),
-            terminal=after.terminal,
-            before=before,
-            after=after,
-            cause=cause,
-            approval_came=approval_came,
-        ),
-    )
+    result = after.outcome.result if after.outcome else None
+    line = partial(TransactionChanged, result=result, cause=cause, approval_came=approval_came)
+    publish(unit, line, rows.PAYMENT, before, after, _word(cause), at)
 
 
 def _word(cause: Cause) -> str:

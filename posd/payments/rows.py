@@ -154,20 +154,17 @@ def called_back(db: sqlite3.Connection) -> list[Transaction]:
 
 def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
     """Yield the open transactions of a terminal."""
-    for row in db.execute(f"{_SELECT_OPEN} AND terminal = ?", (terminal,)):
-        yield _transaction(row)
+    return map(_transaction, db.execute(f"{_SELECT_OPEN} AND terminal = ?", (terminal,)))
 
 
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
     """Yield the transactions of a sale, newest first; a till that always says the same has all."""
-    for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,)):
-        yield _transaction(row)
+    return where(db, "sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,))
 
 
 def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -> Iterator[Transaction]:
     """Yield the transactions of an SQL condition, with its order and limit."""
-    for row in db.execute(f"{SELECT} WHERE {condition}", parameters):
-        yield _transaction(row)
+    return map(_transaction, db.execute(f"{SELECT} WHERE {condition}", parameters))
 
 
 def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:

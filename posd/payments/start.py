@@ -157,9 +157,9 @@ class Payments(RecordService):
         A start whose reply is not waited for is judged like any other lost reply, and that is committed.
         """
         self._starts.draining = True
-        await self._starts.running.wait(seconds)
+        await self._starts.wait(seconds)
         self._fleet.cancel_calls()
-        await self._starts.running.wait()
+        await self._starts.wait()
 
     # 2. The request is checked.
 

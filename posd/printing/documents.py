@@ -23,11 +23,11 @@ from posd.records.model import (
     IntentLine,
     Line,
     Phase,
+    facts_of,
     line_of,
     own_line,
 )
 from posd.records.pages import Filters, encode_cursor, joined
-from posd.terminals.attempt import Replied
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,12 +182,7 @@ def line(at: str, entry: Entry) -> Line:
                 body=msgspec.Raw(body),
             )
         case Created(attempt=attempt):
-            return AttemptLine(
-                at=at,
-                judgement=NAMES[type(entry.judgement)],
-                http_status=attempt.status if isinstance(attempt, Replied) else None,
-                reason=None if isinstance(attempt, Replied) else attempt.reason,
-            )
+            return AttemptLine(at=at, judgement=NAMES[type(entry.judgement)], **facts_of(attempt))
         case Polled(answer=PollAnswered(report=said)):
             return PollLine(at=at, status=said.status, error_code=said.error_code, error_message=said.error_message)
         case Polled(answer=NoAnswer() as answer):

@@ -6,6 +6,7 @@ A change is an entry of the journal, with its line of the feed; and what the log
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,9 +19,8 @@ from posd.printing.entries import Called, Created, Dismissed, Entry, Interrupted
 from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records import pages
 from posd.records.model import Phase, tag
-from posd.records.service import take_over
+from posd.records.service import publish, take_over
 from posd.records.table import PRUNED_PRINT_JOBS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
-from posd.storage import changes
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 
@@ -139,6 +139,9 @@ class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
     after: PrintJob
 
 
+_publish = partial(publish, line=partial(PrintJobChanged, result=None), kind=PRINT_JOB)
+
+
 def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
 
@@ -149,48 +152,28 @@ def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime
         return before
     append(unit, before.print_job_id, entry, iso(now))
     if after == before:
-        _publish(unit, before, before, feed_word(entry), iso(now))
+        _publish(unit, before=before, after=before, word=feed_word(entry), at=iso(now))
         return before
     return move(unit, before, after, feed_word(entry))
-
-
-def _publish(unit: WriteTransaction, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
-    changes.record(
-        unit,
-        PrintJobChanged(
-            seq=0,
-            at=at,
-            kind=KIND,
-            id=after.print_job_id,
-            reason=word,
-            phase=after.phase,
-            status=after.status,
-            result=None,
-            attention=tuple(item.code for item in after.attention),
-            terminal=after.terminal,
-            before=before,
-            after=after,
-        ),
-    )
 
 
 def begin(unit: WriteTransaction, job: PrintJob, word: str) -> None:
     """Record a job for the first time. `word`: `intent`, `orphan` or `taken_over`."""
     insert(unit, job)
-    _publish(unit, None, job, word, job.updated_at)
+    _publish(unit, before=None, after=job, word=word, at=job.updated_at)
 
 
 def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
     """Change a job from what it was to what it is now, with its line of the feed. Raise StaleState."""
     changed = update(unit, before, after)
     if changed is not before:
-        _publish(unit, before, changed, word, changed.updated_at)
+        _publish(unit, before=before, after=changed, word=word, at=changed.updated_at)
     return changed
 
 
 def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
     """Write a line of the feed for something that was done about a job and did not change it."""
-    _publish(unit, job, job, word, at)
+    _publish(unit, before=job, after=job, word=word, at=at)
 
 
 # The log of new attentions and new ends: it listens to the hub, so that no cause of a change can forget it.

@@ -232,11 +232,11 @@ class Printing(RecordService):
     async def drain(self, seconds: float) -> None:
         """Send nothing any more: what waits in line is not sent. Give what is being sent some seconds."""
         self._starts.draining = True
-        await self._starts.running.wait(seconds)
+        await self._starts.wait(seconds)
 
     async def close(self) -> None:
         """Wait for what is left, when the calls to the terminals were ended: each is judged and recorded."""
-        await self._starts.running.wait()
+        await self._starts.wait()
 
     async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
         """Apply a person's decision, audited and never a proof; return the job as it then stands. Raise Problem."""
@@ -333,7 +333,7 @@ class Printing(RecordService):
         crash_point("print.intended")
         identity, terminal = draft.print_job_id, draft.terminal
         job = None if draft.queued else recorded
-        delivery = self._starts.running.keep(self._deliver(identity, terminal, job, url, failures))
+        delivery = self._starts.keep(self._deliver(identity, terminal, job, url, failures))
         self._deliveries[identity] = delivery
 
         def delivered(_delivery: object) -> None:

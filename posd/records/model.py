@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from posd.base.json_types import Moment
 from posd.base.problems import Problem
+from posd.terminals.attempt import Attempt, Replied
 
 
 class Phase(StrEnum):
@@ -154,6 +155,13 @@ class AttemptLine(Line, frozen=True, kw_only=True):
     ]
     http_status: Annotated[int | None, Meta(description="the terminal's, null if no whole reply arrived")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
+
+
+def facts_of(attempt: Attempt) -> dict[str, Any]:
+    """Return what a line says of a call to a terminal: the HTTP status of its reply, or why there was none."""
+    if isinstance(attempt, Replied):
+        return {"http_status": attempt.status, "reason": None}
+    return {"http_status": None, "reason": attempt.reason}
 
 
 TAKEN_OVER_LINE = line_of(

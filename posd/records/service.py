@@ -15,10 +15,11 @@ from posd.base.problems import Problem
 from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
 from posd.records.table import R, RecordKind
+from posd.storage import changes
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
+from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.records")
@@ -80,6 +81,8 @@ class RecordService:
         self._quotas = parts.quotas
 
 
+_status = attrgetter("status")  # stored for one kind, and derived for the other
+
 # Decisions of an operator: audited, and never a proof.
 
 
@@ -112,9 +115,37 @@ def require_attention(record: RecordState, code: str, identity: str) -> None:
         raise Problem("not_found", f"attention {code} is not open on {identity}")
 
 
-# Recovery of the records that an earlier daemon left open. Nothing is sent again.
+# The feed line of a change.
 
-_status = attrgetter("status")  # stored for one kind, and derived for the other
+
+def publish(
+    unit: WriteTransaction,
+    line: Callable[..., RecordedChange],
+    kind: RecordKind[R],
+    before: R | None,
+    after: R,
+    word: str,
+    at: str,
+) -> None:
+    """Record the feed line of a change, made by `line`. `before` is None for a record that was not known."""
+    identity, attention = kind.table.id_of(after), tuple(item.code for item in after.attention)
+    found = line(
+        seq=0,
+        at=at,
+        kind=kind.name,
+        id=identity,
+        reason=word,
+        phase=after.phase,
+        status=_status(after),
+        attention=attention,
+        terminal=after.terminal,
+        before=before,
+        after=after,
+    )
+    changes.record(unit, found)
+
+
+# Recovery of the records that an earlier daemon left open. Nothing is sent again.
 
 
 async def take_over(

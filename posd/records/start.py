@@ -38,43 +38,6 @@ Names = Mapping[type[Any], str]
 log = structlog.get_logger("posd.starts")
 
 
-class RunningCalls:
-    """The open calls of one use case."""
-
-    def __init__(self) -> None:
-        self._busy: dict[str, asyncio.Future[None]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run a call to its end, whether or not the till waits for it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, because the waiting till may have disconnected
-
-    @asynccontextmanager
-    async def per_id_lock(self, identity: str) -> AsyncIterator[None]:
-        """Allow one call of an id at a time."""
-        while (busy := self._busy.get(identity)) is not None:
-            await asyncio.wait({busy})
-        mine = self._busy[identity] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            del self._busy[identity]
-            mine.set_result(None)
-
-    async def wait(self, seconds: float | None = None) -> None:
-        """Wait until no call runs, at most that long."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
-
-
 Q = TypeVar("Q", bound=msgspec.Struct)
 D = TypeVar("D")
 Faults = tuple[RequestFault, ...]
@@ -106,11 +69,14 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 class Starts(Generic[R, Q, D]):
     """Starts of one kind of record. Calls of one id run one after the other, and a known id is answered from its
     record.
+
+    Open calls run to their end, whether or not the till waits for them.
     """
 
     def __init__(self, rules: StartRules[R, Q, D], parts: ServiceParts) -> None:
-        self.running = RunningCalls()
         self.draining = False
+        self._busy: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._rules = rules
         self._store = parts.store
         self._quotas = parts.quotas
@@ -125,7 +91,7 @@ class Starts(Generic[R, Q, D]):
         None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx or
         503 nothing was sent, and nothing of the call is recorded.
         """
-        return await asyncio.shield(self.running.keep(self._start(identity, body, refusal, sender)))
+        return await asyncio.shield(self.keep(self._start(identity, body, refusal, sender)))
 
     async def _start(
         self, identity: str, body: bytes, refusal: Problem | None, sender: SocketPeer | None
@@ -137,7 +103,7 @@ class Starts(Generic[R, Q, D]):
             request, faults = rules.read(body)
         except MalformedJson as error:
             refusal = refusal or malformed(error, rules.nothing)
-        async with self.running.per_id_lock(identity.lower()):
+        async with self._per_id_lock(identity.lower()):
             known = await self._look_up(identity)
             if known is None:
                 with of_unknown_id(self._missing):
@@ -154,6 +120,35 @@ class Starts(Generic[R, Q, D]):
         differing = rules.differing(known, request, faults)
         require_same(identity, differing, used_for=rules.used_for, new_id_for=rules.new_id_for)
         return known, False
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run a call to its end, whether or not the till waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, because the waiting till may have disconnected
+
+    @asynccontextmanager
+    async def _per_id_lock(self, identity: str) -> AsyncIterator[None]:
+        """Allow one call of an id at a time."""
+        while (busy := self._busy.get(identity)) is not None:
+            await asyncio.wait({busy})
+        mine = self._busy[identity] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._busy[identity]
+            mine.set_result(None)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until no call runs, at most that long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
 
     def refuse_draining(self) -> None:
         """Raise Problem if posd is stopping."""
@@ -184,7 +179,7 @@ class Starts(Generic[R, Q, D]):
             return await conclude()
         except Exception as error:
             self.log_failure(identity, error)
-            self.running.keep(self._conclude_later(conclude))
+            self.keep(self._conclude_later(conclude))
             raise
 
     async def _conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:

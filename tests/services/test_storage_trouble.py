@@ -235,7 +235,7 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
     # The call is repeated while posd still tries to settle what the first one left: the repeated one counts.
-    settling = set(inside.payments._starts.running._tasks)
+    settling = set(inside.payments._starts._tasks)
     assert settling
     meanwhile: list[Transaction | None] = []
 

@@ -709,8 +709,7 @@ _ALL: Final = (
         "The stop does not wait for the starts that are under way.",
         Change(
             start.Payments.drain,
-            "await self._starts.running.wait(seconds)\n    self._fleet.cancel_calls()\n"
-            "    await self._starts.running.wait()",
+            "await self._starts.wait(seconds)\n    self._fleet.cancel_calls()\n    await self._starts.wait()",
             "pass",
         ),
     ),

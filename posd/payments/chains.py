@@ -1,9 +1,10 @@
-"""Which transactions derive from which, and where a new one stands among them: inside the commit of its intent."""
+"""Which transactions derive from which, and what stands in the way of a new one: inside the commit of its intent."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Container, Iterator, Sequence, Sized
 from contextlib import suppress
 from datetime import tzinfo
+from itertools import islice
 
 import msgspec
 
@@ -14,9 +15,11 @@ from posd.payments import counting, journal, rows
 from posd.payments import operations as rules
 from posd.payments.amounts import AmountRules
 from posd.payments.counting import Original, excess
-from posd.payments.model import Outcome, Transaction, undecided
+from posd.payments.model import Outcome, Transaction, may_be_paid, undecided
 from posd.payments.operations import end_of_day
 from posd.payments.wire import NotAnEvent, read_event
+from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.writer import WriteTransaction
 
@@ -293,10 +296,14 @@ def _under_original(
         )
     if fault := rules.misfit(kind, original):
         raise _unknown(kind, fault + _named_instead(unit, kind, original))
-    try:
-        reference = rules.reference(kind, original, list(links.members(original).values()))
-    except rules.NotDerivable as error:
-        raise _unknown(kind, str(error)) from error
+    source = rules.source_of(kind, original, list(links.members(original).values()))
+    reference = source.outcome.transaction_reference if source.outcome else None
+    if reference is None:
+        raise _unknown(
+            kind,
+            f"{source.client_transaction_id} was approved without a transaction_reference; if you have it from the "
+            "receipt or the acquirer, give it as `transaction_reference` instead",
+        )
     return msgspec.structs.replace(
         transaction, transaction_reference=reference, derives_from=original.client_transaction_id
     )
@@ -397,3 +404,56 @@ def _same_day_until(unit: WriteTransaction, original: Transaction, outcome: Outc
 
 def _unknown(kind: OperationType, reason: str) -> Problem:
     return Problem("unknown_original", f"cannot start: {reason}. No {kind} was sent")
+
+
+# The other guards against paying twice: another payment of the sale, and one that holds the terminal.
+
+#: Payments of a sale that are looked at, the newest first; a card that is declined ten times fits.
+MAX_OF_SALE = 300
+
+
+def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
+    """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
+
+    Those of its own chain are of the same sale and no second payment for it; `place` guards them.
+    """
+    if transaction.sale is None or transaction.repeat:
+        return
+    newest = list(islice(rows.of_sale(unit.db, transaction.sale), MAX_OF_SALE + 1))
+    claims = (
+        item.client_transaction_id for item in newest if may_be_paid(item) and item.client_transaction_id not in chain
+    )
+    others = list(islice(claims, MAX_SHOWN))
+    if not others and len(newest) > MAX_OF_SALE:
+        raise Problem(
+            "sale_conflict",
+            f"cannot start: sale {transaction.sale} has more than {MAX_OF_SALE} payments, so posd cannot tell whether "
+            "one of them is approved. Give each sale a key of its own; if this is a further payment for the same "
+            'sale, say so with "additional": true',
+            transactions=[],
+        )
+    if others:
+        raise Problem(
+            "sale_conflict",
+            f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
+            f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
+            'with "additional": true',
+            transactions=others,
+        )
+
+
+def refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
+    """Raise Problem if another transaction holds the terminal, and is open or has a call under way."""
+    holder = rows.lease_holder(unit.db, transaction.terminal)
+    blocking = rows.get(unit.db, holder) if holder else None
+    if blocking is None:
+        return
+    identity = blocking.client_transaction_id
+    if blocking.phase is not Phase.FINAL or outstanding.of(identity):
+        raise Problem(
+            "terminal_busy",
+            f"cannot start: terminal {transaction.terminal} is still busy with {identity} "
+            f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
+            f"(posd abort {identity}) or free the terminal (posd release {identity})",
+            blocking_transaction=identity,
+        )

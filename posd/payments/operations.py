@@ -17,10 +17,6 @@ from posd.base.times import parse_iso
 from posd.payments.model import Result, Transaction, approved, undecided
 
 
-class NotDerivable(ValueError):
-    """The operation cannot be derived from this original; the message says why and what to do."""
-
-
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
     """Return why an operation of that type cannot be derived from this transaction, None if it can.
 
@@ -38,22 +34,15 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
     return None
 
 
-def reference(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> str:
-    """Return the reference to send for an original that fits; `members` is all that derives from it, oldest first.
+def source_of(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> Transaction:
+    """Return the payment whose reference is sent for an original that fits.
 
-    Raise NotDerivable where the one that counts is not known.
+    `members` is all that derives from the original, oldest first.
     """
-    source = original
-    if OPERATIONS[kind].takes_newest:
-        again = [item for item in members if item.type is OperationType.RE_AUTH and approved(item)]
-        source = again[-1] if again else original
-    found = source.outcome.transaction_reference if source.outcome else None
-    if found is None:
-        raise NotDerivable(
-            f"{source.client_transaction_id} was approved without a transaction_reference; if you have it from the "
-            "receipt or the acquirer, give it as `transaction_reference` instead"
-        )
-    return found
+    if not OPERATIONS[kind].takes_newest:
+        return original
+    again = [item for item in members if item.type is OperationType.RE_AUTH and approved(item)]
+    return again[-1] if again else original
 
 
 Clash = Literal["already_derived", "chain_conflict"]

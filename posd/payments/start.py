@@ -11,10 +11,9 @@
 Each call runs as a task of its own: a till that hangs up changes nothing.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from datetime import datetime, tzinfo
 from functools import partial
-from itertools import islice
 
 import msgspec
 import structlog
@@ -32,14 +31,14 @@ from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
 from posd.payments.answers import NAMES
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
-from posd.payments.model import Transaction, amount_total, may_be_paid
+from posd.payments.model import Transaction, amount_total
 from posd.payments.record import begin, record
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
-from posd.records.service import CallsInFlight, RecordService, ServiceParts
+from posd.records.service import RecordService, ServiceParts
 from posd.records.start import Destination, StartRules, Starts, destination, unavailable
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -48,12 +47,8 @@ from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut,
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
-#: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
-MAX_CONFLICTS_SHOWN = 20
 #: Of an acknowledgement so much is kept, in bytes: it may echo the till's metadata.
 MAX_REPLY_BYTES = 64 * 1024
-#: Payments of a sale that are looked at, the newest first; a card that is declined ten times fits.
-MAX_OF_SALE = 300
 
 #: The codes of the problems with which a start is refused.
 REFUSALS = (
@@ -359,9 +354,9 @@ class Payments(RecordService):
         # unknown_original, already_derived, chain_conflict, amount_exceeds
         transaction, chain = chains.place(unit, draft, self._zone, self._amounts)
         request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
-        _refuse_sale(unit, transaction, chain)  # sale_conflict
+        chains.refuse_sale(unit, transaction, chain)  # sale_conflict
         self._parts.refuse_unseen()  # restore_unseen
-        _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
+        chains.refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
         if way.to.problem is not None:
             raise way.to.problem  # identity_conflict, terminal_offline
         if way.to.trusted is not None:
@@ -430,53 +425,6 @@ class Payments(RecordService):
         if proved is not None:
             terminals.proved(unit, transaction.terminal, proved)
         return record(unit, before, start, now, self._outstanding)
-
-
-def _refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
-    """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
-
-    Those of its own chain are of the same sale and no second payment for it; `chains.place` guards them.
-    """
-    if transaction.sale is None or transaction.repeat:
-        return
-    newest = list(islice(rows.of_sale(unit.db, transaction.sale), MAX_OF_SALE + 1))
-    claims = (
-        item.client_transaction_id for item in newest if may_be_paid(item) and item.client_transaction_id not in chain
-    )
-    others = list(islice(claims, MAX_CONFLICTS_SHOWN))
-    if not others and len(newest) > MAX_OF_SALE:
-        raise Problem(
-            "sale_conflict",
-            f"cannot start: sale {transaction.sale} has more than {MAX_OF_SALE} payments, so posd cannot tell whether "
-            "one of them is approved. Give each sale a key of its own; if this is a further payment for the same "
-            'sale, say so with "additional": true',
-            transactions=[],
-        )
-    if others:
-        raise Problem(
-            "sale_conflict",
-            f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
-            f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
-            'with "additional": true',
-            transactions=others,
-        )
-
-
-def _refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Raise Problem if another transaction holds the terminal, and is open or has a call under way."""
-    holder = rows.lease_holder(unit.db, transaction.terminal)
-    blocking = rows.get(unit.db, holder) if holder else None
-    if blocking is None:
-        return
-    identity = blocking.client_transaction_id
-    if blocking.phase is not Phase.FINAL or outstanding.of(identity):
-        raise Problem(
-            "terminal_busy",
-            f"cannot start: terminal {transaction.terminal} is still busy with {identity} "
-            f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
-            f"(posd abort {identity}) or free the terminal (posd release {identity})",
-            blocking_transaction=identity,
-        )
 
 
 def _written(transaction: Transaction) -> None:

@@ -262,13 +262,13 @@ _ALL: Final = (
         "busy-not-checked",
         "start",
         "A second payment is started on a terminal that another one holds.",
-        Change(start.Payments._record_intent, "_refuse_busy(unit, transaction, self._outstanding)", "None"),
+        Change(start.Payments._record_intent, "chains.refuse_busy(unit, transaction, self._outstanding)", "None"),
     ),
     Break(
         "sale-not-checked",
         "start",
         "A second payment of one sale is started on another terminal.",
-        Change(start.Payments._record_intent, "_refuse_sale(unit, transaction, chain)", "None"),
+        Change(start.Payments._record_intent, "chains.refuse_sale(unit, transaction, chain)", "None"),
     ),
     Break(
         "id-reused",
@@ -516,7 +516,7 @@ _ALL: Final = (
         "oldest-reference",
         "chains",
         "A capture is sent under the reference of the pre-authorization, although that was authorized anew.",
-        Change(operations.reference, "source = again[-1] if again else original", "source = original"),
+        Change(operations.source_of, "return again[-1] if again else original", "return original"),
     ),
     Break(
         "day-of-utc",

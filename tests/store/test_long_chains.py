@@ -13,8 +13,8 @@ from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.payments import chains, rows
 from posd.payments.amounts import AmountRules
+from posd.payments.chains import refuse_sale
 from posd.payments.model import Transaction
-from posd.payments.start import _refuse_sale
 from posd.records.model import Phase
 from posd.storage.connection import connect_reader
 from posd.storage.writer import WriteTransaction
@@ -123,7 +123,7 @@ def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_
 
     def start(db: Any) -> str | None:
         try:
-            _refuse_sale(WriteTransaction(db), asked(type=OperationType.CHARGE, original=None, sale="t"), ())
+            refuse_sale(WriteTransaction(db), asked(type=OperationType.CHARGE, original=None, sale="t"), ())
         except Problem as problem:
             return problem.code
         return None
@@ -135,7 +135,7 @@ def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_
     with closing(connect_reader(more)) as db:
         assert start(db) == "sale_conflict"
         assert (
-            _refuse_sale(
+            refuse_sale(
                 WriteTransaction(db), asked(type=OperationType.CHARGE, original=None, sale="t", repeat=True), ()
             )
             is None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from posd.base import limits
 from posd.base.negotiation import Language
@@ -24,7 +25,7 @@ from posd.cli.payments.words import operation
 from posd.payments import display, missing_proof
 
 #: Codes, each with its texts.
-Rows = Iterator[tuple[str, "CodeText"]]
+Rows = Iterator[tuple[str, "CodeEntry"]]
 
 #: Kinds whose English texts have braces of `OperationWords.fill`.
 FILLED = frozenset({"attention", "next", "result"})
@@ -42,19 +43,32 @@ _OF_TERMINALS = (
 _OF_DISK = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
 
 
-class CodeText(NamedTuple):
-    """Texts about a code.
+class CodeEntry(msgspec.Struct, frozen=True):
+    """Texts about a code of a kind, in `language`.
 
     `means`: its meaning. `comes`: its cause. `money`: whether money is at stake. `do`: what to do, with `commands` in
     order. `see`: the heading in docs/guides/operations.md, empty if there is none.
     """
 
+    kind: str
+    code: str
     means: str = ""
     comes: str = ""
     money: str = ""
     do: str = ""
     commands: tuple[str, ...] = ()
     see: str = ""
+    language: Language = Language.EN
+
+    @property
+    def title(self) -> str:
+        """The code and its kind."""
+        return f"{self.code} ({self.of})"
+
+    @property
+    def of(self) -> str:
+        """Its kind."""
+        return kinds(self.language)[self.kind].name
 
 
 class CodeKind(NamedTuple):
@@ -70,17 +84,17 @@ def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
     return {kind: CodeKind(**texts) for kind, texts in read(language)["kind"].items()}
 
 
-def row(section: str, code: str, language: Language) -> CodeText:
+def row(section: str, code: str, language: Language) -> CodeEntry:
     """Return a file's texts about a code; English texts about all operations are filled for a charge."""
     english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
     short = found.get("hint") or found.get("short", "")
     means = found.get("means") or (_sentence(short) if short else "")
-    said = CodeText(means, found.get("comes", ""), found.get("money", ""), found.get("do") or found.get("refused", ""))
+    do = found.get("do") or found.get("refused", "")
+    said = {"means": means, "comes": found.get("comes", ""), "money": found.get("money", ""), "do": do}
     if section in FILLED and language is Language.EN:
-        fill = operation("charge").fill
-        said = CodeText(fill(said.means), fill(said.comes), fill(said.money), fill(said.do))
+        said = {name: operation("charge").fill(text) for name, text in said.items()}
     commands = tuple(line.replace("{id}", "ID") for line in english.get("commands", ()))
-    return said._replace(commands=commands, see=english.get("see", ""))
+    return CodeEntry(section, code, **said, commands=commands, see=english.get("see", ""), language=language)
 
 
 def _problems(language: Language) -> Rows:
@@ -88,7 +102,7 @@ def _problems(language: Language) -> Rows:
         found = row("problem", code, language)
         if language is Language.EN:
             means, comes = _sentence(problem.title), _sentence(problem.when)
-            found = found._replace(means=means, comes="" if comes == means else comes)
+            found = replace(found, means=means, comes="" if comes == means else comes)
         yield code, found
 
 
@@ -96,22 +110,22 @@ def _proofs(language: Language) -> Rows:
     told = missing_proof.ProofContext("ID", "SERIAL", settle=60, probes=False, abortable=True)
     money = row("attention", "in_doubt", language).money
     for code in missing_proof.ProofCode:
-        found = row("proof", code, language)._replace(money=money, see="The payment is in doubt")
+        found = replace(row("proof", code, language), money=money, see="The payment is in doubt")
         if language is Language.EN:
-            found = found._replace(means=_sentence(missing_proof.detail(code, told)))
+            found = replace(found, means=_sentence(missing_proof.detail(code, told)))
         yield code, found
 
 
 def _displays(language: Language) -> Rows:
     for code in display.DisplayCode:
         means = _sentence(display.text(code, OperationType.CHARGE).of(language, " 11.20"))
-        yield code, row("display", code, language)._replace(means=means)
+        yield code, replace(row("display", code, language), means=means)
 
 
 def _doubts(language: Language) -> Rows:
     clock = row("check", "clock", language)
     for code, texts in read(language)["doubt"].items():
-        yield code, clock._replace(means=texts["means"], comes="")
+        yield code, replace(clock, means=texts["means"], comes="")
 
 
 def _limits(language: Language) -> Rows:
@@ -126,7 +140,7 @@ def _limits(language: Language) -> Rows:
         found = row("problem", "storage_unavailable", language) if of_disk else row(section, code, language)
         said = texts["least" if of_disk else "most"]
         means, comes = (said[field].format(**words) for field in ("means", "comes"))
-        yield limit.name, found._replace(means=means, comes=comes, money=texts["any"]["money"])
+        yield limit.name, replace(found, means=means, comes=comes, money=texts["any"]["money"])
 
 
 def _much(limit: limits.Limit, unit: str, count: str) -> str:
@@ -144,7 +158,7 @@ def _events(language: Language) -> Rows:
         money = stakes.get(code if severe else family) or stakes[family]
         levels = f" {level['or']} ".join(event.levels)
         means = level["means"].format(levels=levels, says=_named(found.means))
-        yield code, found._replace(means=means, money=money)
+        yield code, replace(found, means=means, money=money)
 
 
 def _named(says: str) -> str:
@@ -176,37 +190,13 @@ _DERIVED: Mapping[str, Callable[[Language], Rows]] = {
 MOST_NEAR = 5
 
 
-class CodeEntry(msgspec.Struct, frozen=True):
-    """Texts about one code; `language`: their language. See `CodeText`."""
-
-    kind: str
-    code: str
-    means: str
-    comes: str
-    money: str
-    do: str
-    commands: tuple[str, ...]
-    see: str
-    language: Language = Language.EN
-
-    @property
-    def title(self) -> str:
-        """The code and its kind."""
-        return f"{self.code} ({self.of})"
-
-    @property
-    def of(self) -> str:
-        """Its kind."""
-        return kinds(self.language)[self.kind].name
-
-
 def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
     """Yield every entry, in the order of the kinds. The Spanish file defines the codes, because it has all of them."""
     for kind in kinds(language):
         derived = _DERIVED.get(kind)
         rows = derived(language) if derived else ((code, row(kind, code, language)) for code in read(Language.ES)[kind])
         for code, found in rows:
-            yield CodeEntry(kind, code, *found, language)
+            yield replace(found, kind=kind, code=code)
 
 
 def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:

@@ -4,11 +4,12 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from posd.base.files import acting_as_owner
 from posd.cli.app.context import Context, ExitCode, context
@@ -61,24 +62,15 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
         refused, unseen = refusals(shop)
     notes = list(dict.fromkeys(map(_reason, unseen)))
-    output, beside = Output(as_json=as_json), aside()
+    problems = [
+        ConfigProblem(one.file, one.key, _reason(one), "\n".join((one.todo, *one.commands)), one.line)
+        for one in refused
+    ]
+    output = Output(as_json=as_json)
     if as_json:
-        problems = [
-            {
-                "file": one.file,
-                "line": one.line,
-                "key": one.key,
-                "reason": _reason(one),
-                "cure": "\n".join((one.todo, *one.commands)),
-            }
-            for one in refused
-        ]
-        click.echo(json.dumps({"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}))
-    elif refused:
-        for one in refused:
-            _show_problem(beside, one, _reason(one), one.todo, one.commands)
-        many = counted(len(refused), "problem")
-        beside.line(f"{many}: posd cannot use the configuration on this machine until this is mended.")
+        _print_problems(loaded.file, problems, notes)
+    elif problems:
+        _show_problems(problems)
     else:
         output.verbatim(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
         output.verbatim(*(f"  {label + ':':<12} {value}" for label, value in _summary(loaded)))
@@ -150,35 +142,36 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
         return load(Path(config_path), check_files=check_files)
     except ConfigError as error:
         if as_json:
-            problems = [
-                {"file": p.file, "line": p.line, "key": p.key, "reason": p.reason, "cure": p.cure}
-                for p in error.problems
-            ]
-            click.echo(json.dumps({"file": error.problems[0].file, "ok": False, "problems": problems}))
+            _print_problems(error.problems[0].file, error.problems)
         else:
             _show_problems(error.problems)
+            _show_editor(error.problems)
         sys.exit(ExitCode.USAGE)
 
 
-def _show_problems(problems: tuple[ConfigProblem, ...]) -> None:
+def _print_problems(file: Path | str, problems: Sequence[ConfigProblem], notes: Sequence[str] = ()) -> None:
+    """Write problems for programs."""
+    document = {"file": str(file), "ok": not problems, "problems": problems, "notes": notes}
+    click.echo(msgspec.json.encode(document))
+
+
+def _show_problems(problems: Sequence[ConfigProblem]) -> None:
     beside = aside()
+    width = beside.stdout.width if beside.rich else sys.maxsize
     for problem in problems:
-        _show_problem(beside, problem, problem.reason, problem.cure)
-    beside.line(f"{counted(len(problems), 'problem')}: the configuration cannot be used until this is mended.")
+        beside.line(problem.what, "red")
+        cure, *commands = problem.cure.split("\n")
+        if cure:
+            beside.line(cure, indent=INDENT)
+        beside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
+    beside.line(f"{counted(len(problems), 'problem')}: posd cannot use the configuration until this is mended.")
+
+
+def _show_editor(problems: Sequence[ConfigProblem]) -> None:
+    """Write the commands that open the files at their first problem."""
     for file, first in {problem.file: problem for problem in reversed(problems)}.items():
         line = [] if first.line is None else [f"+{first.line}"]
-        beside.verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))
-
-
-def _show_problem(
-    beside: Output, at: "ConfigProblem | CheckFinding", reason: str, cure: str, commands: Iterable[str] = ()
-) -> None:
-    where = at.file if at.line is None else f"{at.file}:{at.line}"
-    beside.line(f"{where}: {f'{at.key} ' if at.key else ''}{reason}", "red")
-    if cure:
-        beside.line(cure, indent=INDENT)
-    width = beside.stdout.width if beside.rich else sys.maxsize
-    beside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
+        aside().verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))
 
 
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:

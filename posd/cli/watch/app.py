@@ -127,6 +127,8 @@ class RowPage(Screen[None]):
     def __init__(self, title: str, row: Row | None = None) -> None:
         super().__init__()
         self.heading, self.row = title, row
+        #: That of the state when everything about the row was asked for.
+        self.version = -1
 
     def compose(self) -> ComposeResult:
         """Lay out the title, the scrolled text, and the keys."""
@@ -309,12 +311,12 @@ class Watch(App[None]):
         put(self.screen, "notice", texts.notice(self.state, now, self.size.width, 3 if self.size.height >= 16 else 2))
         put(self.screen, "message", Text() if over else self._message)
         if isinstance(self.screen, RowPage):
-            if self.screen.row is not None and self.screen.row.identity in self.state.changed_ids:
+            if self.screen.row is not None and self.screen.version != self.state.version:
                 self._ask_all(self.screen, self.screen.row)
+                self.screen.version = self.state.version
             self.screen.draw()
         else:
             self._draw_lists(lists, area.height, now)
-        self.state.changed_ids.clear()
 
     def on_option_list_option_highlighted(self) -> None:
         """Move the selection."""
@@ -391,8 +393,7 @@ class Watch(App[None]):
     async def action_show(self) -> None:
         """Show all details of the selected row."""
         if (row := self._row()) is not None:
-            await self.push_screen(page := RowPage(texts.heading(row), row))
-            self._ask_all(page, row)
+            await self.push_screen(RowPage(texts.heading(row), row))
 
     def _ask_all(self, page: RowPage, row: Row) -> None:
         self.source.ask(partial(texts.page, row=row, room=self.size.width), page.show)

@@ -12,11 +12,11 @@ from rich.console import Group
 from rich.live import Live
 
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
-from posd.cli.app.outcome import as_away
 from posd.cli.app.output import Output
 from posd.cli.explain.catalogue import say
-from posd.cli.watch.state import FIRST_PAUSE, LONGEST_PAUSE, Shop, WatchState, live, look, newest, words
+from posd.cli.watch.state import Shop, WatchState, changes, look, newest, words
 from posd.cli.watch.texts import once
+from posd.client.documents import PosdError
 
 #: Seconds between two frames of `refresh`.
 REFRESH_SECONDS = 2.0
@@ -82,23 +82,20 @@ def refresh(api: Api, output: Output) -> None:
 
 def _follow(api: Api, output: Output) -> None:
     """Write each change from now on as a line. Raise Unreachable if the daemon is missing at the start."""
-    place, pause, away = newest(api), FIRST_PAUSE, False
-    while True:
-        try:
-            if (found := newest(api)).database_id != place.database_id:
-                place = found
-            if away:
-                output.note("posd is back")
-            pause, away = FIRST_PAUSE, False
-            for change, raw in live(api, place.seq):
-                output.json_line(raw)
-                place = place._replace(seq=change["seq"])
-        except (Unreachable, Problem) as error:
-            gone = as_away(error)
-            if gone is None:
-                raise
-            if not away:
-                away = True
-                output.note(f"posd is away: {gone.reason}; still watching")
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+    is_away = False
+
+    def away(error: PosdError) -> None:
+        nonlocal is_away
+        if not is_away:
+            is_away = True
+            output.note(f"posd is away: {words(error)}; still watching")
+
+    def back() -> None:
+        nonlocal is_away
+        api.get("/version")
+        if is_away:
+            is_away = False
+            output.note("posd is back")
+
+    for _, raw in changes(api, newest(api), away, back):
+        output.json_line(raw)

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from posd.base.times import iso
-from posd.cli.app.connection import Api, Problem, Unreachable, decode
+from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.errors import problem_lines
+from posd.cli.app.outcome import Arrived
+from posd.client.documents import PosdError
+from posd.client.plans import Place
 
 #: A document of the local API.
 Document = Mapping[str, Any]
@@ -61,7 +64,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """The daemon's last responses. `recent`: ended payments. `cut`: lists with more rows than requested."""
+    """The daemon's last responses. `recent`: ended payments. `figures`: the report of the last hour.
+
+    `cut`: lists with more rows than requested.
+    """
 
     health: Document = field(default_factory=dict)
     version: str = ""
@@ -69,9 +75,9 @@ class Shop:
     open: Sequence[Document] = ()
     attention: Sequence[Document] = ()
     recent: Sequence[Document] = ()
-    totals: Sequence[Document] = ()
     open_prints: Sequence[Document] = ()
     print_attention: Sequence[Document] = ()
+    figures: Document = field(default_factory=dict)
     cut: frozenset[str] = frozenset()
 
     def rows(self, now: datetime) -> list[Row]:
@@ -117,36 +123,6 @@ def decided_at(payment: Document) -> datetime:
     return datetime.fromisoformat(payment["outcome"]["decided_at"])
 
 
-class Summary(NamedTuple):
-    """Figures of the last hour; `median` and `late` (95th percentile) in seconds, for the newest payments."""
-
-    ended: int
-    approved: int
-    last_minute: int
-    median: float
-    late: float
-
-
-def summary(shop: Shop, now: datetime) -> Summary | None:
-    """Return the figures; None if no payment ended."""
-    ended = [(decided_at(item), datetime.fromisoformat(item["created_at"])) for item in shop.recent]
-    times = sorted((end - begun).total_seconds() for end, begun in ended)
-    if not times:
-        return None
-    return Summary(
-        ended=sum(item["count"] for item in shop.totals),
-        approved=sum(item["count"] for item in shop.totals if item["result"] == "approved"),
-        last_minute=sum(end > now - timedelta(minutes=1) for end, _ in ended),
-        median=_quantile(times, 50),
-        late=_quantile(times, 95),
-    )
-
-
-def _quantile(times: Sequence[float], percent: int) -> float:
-    """Return the smallest time that this percentage of the times does not exceed."""
-    return times[-(-len(times) * percent // 100) - 1]
-
-
 class Away(NamedTuple):
     """Why the daemon is unreachable, since when, and the time of the next attempt."""
 
@@ -163,12 +139,6 @@ class WatchState:
     away: Away | None = None
     #: Number of changes of this state.
     version: int = 0
-    #: Ids in the feed since the last frame.
-    changed_ids: set[str] = field(default_factory=set)
-
-    def add_changed(self, identity: str) -> None:
-        """Record that the feed named it."""
-        self.changed_ids.add(identity)
 
     def set_shop(self, shop: Shop) -> None:
         """Replace the daemon's responses."""
@@ -186,36 +156,27 @@ class WatchState:
 
 #: Lines of the feed read at once.
 PAGE = 500
-#: Names of messages that are changes. Others are about the stream itself.
-KINDS = frozenset({"transaction", "print_job"})
-
-Change = Mapping[str, Any]
-
-
-class FeedEnd(NamedTuple):
-    """Number of a line of the feed. Another database counts from its start."""
-
-    database_id: str
-    seq: int
-
 
 T = TypeVar("T")
 
 
-def newest(api: Api) -> FeedEnd:
+def newest(api: Api) -> str:
     """Return the place of the newest line of the feed. Raise Problem or Unreachable."""
-    database = api.get("/feed", {"limit": "1"}).body["databases"][-1]
-    return FeedEnd(database["database_id"], database["last_seq"] or 0)
+    last = api.get("/feed", {"limit": "1"}).body["databases"][-1]["last_seq"] or 0
+    return str(api.get("/feed", {"limit": "1", "after": str(last)}).body["place"])
 
 
-def live(api: Api, seq: int) -> Iterator[tuple[Change, str]]:
-    """Yield the lines after that number as they arrive, decoded and as received, until posd ends the stream.
+def changes(
+    api: Api, place: str, away: Callable[[PosdError], None], before: Callable[[], None]
+) -> Iterator[tuple[Document, str]]:
+    """Yield the lines of the feed after a place as they arrive, decoded and as received, over restarts of posd.
 
-    Raise Problem or Unreachable.
+    `away` is called with each error, `before` before each opening: an error that it raises counts too.
     """
-    for item in api.stream(f"/feed?limit={PAGE}", after=seq):
-        if item.name in KINDS:
-            yield decode(item.data), item.data
+    stream = Place(api.socket, f"/feed?limit={PAGE}", Arrived, place, away)
+    for item, change in api.follow(stream, before):
+        if change is not None:
+            yield change.document, item.data
 
 
 #: Seconds between two polls while the feed is silent.
@@ -231,16 +192,16 @@ MOST = 200
 #: Most ended payments whose details are requested.
 MOST_RECENT = 100
 
-#: List of the shop -> its call.
-LISTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+#: list of the shop -> its call.
+LISTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "open": ("/transactions", {"open": "true", "limit": str(MOST)}),
     "attention": ("/transactions", {"attention": "true", "limit": str(MOST)}),
-    "recent": ("/transactions", {"phase": "final", "totals": "true", "limit": str(MOST_RECENT)}),
+    "recent": ("/transactions", {"phase": "final", "limit": str(MOST_RECENT)}),
     "open_prints": ("/print-jobs", {"open": "true", "limit": str(MOST)}),
     "print_attention": ("/print-jobs", {"attention": "true", "limit": str(MOST)}),
 }
 PAYMENTS, PRINTS = frozenset({"open", "attention", "recent"}), frozenset({"open_prints", "print_attention"})
-EVERYTHING = frozenset({"health", "terminals", *LISTS})
+EVERYTHING = frozenset({"health", "terminals", "figures", *LISTS})
 
 
 def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
@@ -256,13 +217,16 @@ def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
     try:
         if "terminals" in wanted:
             shop = replace(shop, terminals=api.get("/terminals", seconds=ANSWER_SECONDS).body["terminals"])
+        since = {"since": iso(datetime.now(UTC) - WINDOW)}
+        if "figures" in wanted:
+            span = {**since, "until": iso(datetime.now(UTC))}
+            shop = replace(shop, figures=api.get("/report", span, seconds=ANSWER_SECONDS).body)
         for name, (path, query) in LISTS.items():
             if name in wanted:
-                since = {"since": iso(datetime.now(UTC) - WINDOW)} if name == "recent" else {}
-                page = api.get(path, {**query, **since}, seconds=ANSWER_SECONDS).body
+                page = api.get(path, query | since if name == "recent" else query, seconds=ANSWER_SECONDS).body
                 cut = shop.cut - {name} | ({name} if page["next_cursor"] else set())
                 rows = page["print_jobs" if name in PRINTS else "transactions"]
-                shop = replace(shop, cut=frozenset(cut), totals=page.get("totals", shop.totals), **{name: rows})
+                shop = replace(shop, cut=frozenset(cut), **{name: rows})
     except Problem as problem:
         if problem.code != "storage_unavailable":
             raise
@@ -270,9 +234,11 @@ def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
     return shop
 
 
-def words(error: Problem | Unreachable) -> str:
-    """Write in one line why a call failed."""
-    return error.reason if isinstance(error, Unreachable) else " ".join(map(str.strip, problem_lines(error)))
+def words(error: PosdError) -> str:
+    """Write in one line why something was not answered or not done."""
+    if isinstance(error, Problem):
+        return " ".join(map(str.strip, problem_lines(error)))
+    return error.reason if isinstance(error, Unreachable) else str(error)
 
 
 class Source:
@@ -350,21 +316,19 @@ class Source:
                 wanted = EVERYTHING
 
     def _follow(self, api: Api) -> None:
-        pause, place = FIRST_PAUSE, FeedEnd("", 0)
-        while not self._closed.is_set():
+        def look(_: object = None) -> None:  # the poll reports an error
+            self._want(EVERYTHING)
+
+        while True:
             try:
-                if (found := newest(api)).database_id != place.database_id:
-                    place = found
-                    self._want(EVERYTHING)
-                pause = FIRST_PAUSE
-                for change, _ in live(api, place.seq):
-                    place = place._replace(seq=change["seq"])
-                    self._call(self._state.add_changed, change["id"])
-                    self._want(PAYMENTS if change["kind"] == "transaction" else PRINTS)
+                place = newest(api)
+                break
             except (Problem, Unreachable):
-                self._want(EVERYTHING)  # the poll reports it
-            self._closed.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                self._closed.wait(FIRST_PAUSE)
+        for change, _ in changes(api, place, look, look):
+            if self._closed.is_set():
+                return
+            self._want(PAYMENTS if change["kind"] == "transaction" else PRINTS)
 
 
 def _fail(error: Exception) -> None:

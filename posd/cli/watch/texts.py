@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from posd.base.text import shown
 from posd.cli import printing as print_words
 from posd.cli.app import times
 from posd.cli.app.connection import Api
+from posd.cli.app.context import RESULT_CODES
 from posd.cli.app.output import WIDE_COLUMNS, Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, shortened, wrap
 from posd.cli.explain.catalogue import Advice, chosen, say
@@ -22,7 +23,7 @@ from posd.cli.payments.show import show_all
 from posd.cli.payments.words import attention_advice, next_step, settling, words_of
 from posd.cli.printing import show_all as show_print_job
 from posd.cli.terminals.command import why
-from posd.cli.watch.state import Document, Kind, ListName, Row, Shop, WatchState, decided_at, summary
+from posd.cli.watch.state import Document, Kind, ListName, Row, Shop, WatchState, decided_at
 
 #: States of a payment in order; the four ends have words beside them.
 STEPS: Sequence[tuple[str, str | None]] = (
@@ -52,24 +53,8 @@ LEAST_REST = 12
 
 
 def since(at: str | None, now: datetime) -> str:
-    """Write an age to the second: 0:07, 12:34, 3h05, 2d04h."""
-    if not at:
-        return "-"
-    seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if hours < 1:
-        return f"{minutes}:{seconds % 60:02}"
-    return f"{hours}h{minutes % 60:02}" if days < 1 else f"{days}d{hours % 24:02}h"
-
-
-def ago(at: str | None, now: datetime) -> str:
-    """Write a rough age that seldom changes: now, 5 min, 3 h, 2 d."""
-    if not at:
-        return "never"
-    minutes = max(0, int((now - datetime.fromisoformat(at)).total_seconds())) // 60
-    if minutes < 1:
-        return "now"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 1440 else f"{minutes // 1440} d"
+    """Write how long ago something was, "" where it never was."""
+    return times.age(max(0.0, (now - datetime.fromisoformat(at)).total_seconds())) if at else ""
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -85,8 +70,8 @@ def _reachable(row: Row, _now: datetime) -> Text:
 
 
 def _seen(row: Row, now: datetime) -> Text:
-    text = ago(row.document["last_seen"], now)
-    return _text({"now": "seen now", "never": "not seen"}.get(text, f"{text} ago"), "dim")
+    ago = since(row.document["last_seen"], now)
+    return _text(f"{ago} ago" if ago else "not seen", "dim")
 
 
 def _place(row: Row, _now: datetime) -> Text:
@@ -151,7 +136,7 @@ def _code(row: Row, _now: datetime) -> Text:
 
 
 def _attention_age(row: Row, now: datetime) -> Text:
-    return _text(ago((row.attention or {}).get("since"), now), "dim")
+    return _text(since((row.attention or {}).get("since"), now), "dim")
 
 
 def _to_do(row: Row, _now: datetime) -> Text:
@@ -322,21 +307,18 @@ def ruled(text: Text, right: str, room: int) -> Text:
 
 
 def rates(shop: Shop, now: datetime) -> Text:
-    """Return how many payments ended in the last hour, their results, and their speed."""
-    found = summary(shop, now)
-    if found is None:
+    """Return how many payments ended in the last hour, how, and how fast."""
+    results = shop.figures.get("results", ())
+    approved = sum(item["approved"] for item in results)
+    ended = sum(item[result] for item in results for result in RESULT_CODES)
+    if not ended:
         return Text("last hour no payment ended", "dim")
+    took = shop.figures["seconds"]
+    fast = f" · half in {took['median']:f} s, 95% in {took['p95']:f} s" if took["count"] else ""
+    recent = sum(decided_at(item) > now - timedelta(minutes=1) for item in shop.recent)
     return Text.assemble(
-        ("last hour ", "dim"),
-        f"{found.ended} ended · {100 * found.approved // max(1, found.ended)}% approved · half in "
-        f"{_seconds(found.median)}, 95% in {_seconds(found.late)} · {found.last_minute}/min",
+        ("last hour ", "dim"), f"{ended} ended · {100 * approved // ended}% approved{fast} · {recent}/min"
     )
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:

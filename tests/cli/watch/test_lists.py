@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from posd.cli.app.context import RESULT_CODES
 from posd.cli.watch.app import share
-from posd.cli.watch.state import Away, ListName, Shop, Summary, WatchState, summary
-from posd.cli.watch.texts import lines, once, ruled, title
+from posd.cli.watch.state import Away, ListName, Shop, WatchState
+from posd.cli.watch.texts import lines, once, rates, ruled, title
 from tests.cli.documents import attention, outcome
 from tests.cli.watch.shops import BUSY, NOW, at, identity, in_doubt, payment, terminal
 
@@ -103,8 +105,9 @@ def test_a_payment_that_ended_stays_for_some_seconds() -> None:
     assert [row.identity for row in shop.rows(NOW)] == [identity(3), identity(1)]
 
 
-def test_the_figures_are_of_times_that_were_measured_and_of_the_totals() -> None:
-    assert summary(Shop(), NOW) is None
-    recent = [ended(number, number, number, "approved" if number <= 90 else "declined") for number in range(1, 101)]
-    totals = [{"result": "approved", "count": 180}, {"result": "declined", "count": 20}]
-    assert summary(Shop(recent=recent, totals=totals), NOW) == Summary(200, 180, 59, 50.0, 95.0)
+def test_the_figures_are_those_of_the_daemons_report() -> None:
+    assert rates(Shop(), NOW).plain == "last hour no payment ended"
+    results = [dict.fromkeys(RESULT_CODES, 5) | {"approved": 180, "open": 7}] * 2
+    seconds = {"count": 400, "median": Decimal("5.0"), "p95": Decimal(95)}
+    shop = Shop(figures={"results": results, "seconds": seconds}, recent=[ended(1, 59, 3), ended(2, 61, 3)])
+    assert rates(shop, NOW).plain == "last hour 400 ended · 90% approved · half in 5.0 s, 95% in 95 s · 1/min"

@@ -320,7 +320,7 @@ def test_the_newest_line_of_the_feed_is_found(shop: Counter) -> None:
     shop.ended(shop.charge(1))
     with Api(shop.socket) as api:
         newest = api.get("/feed", {"limit": "500"}).body["changes"][-1]["seq"]
-        assert state.newest(api).seq == newest
+        assert state.newest(api).partition("-")[0] == str(newest)
 
 
 @pytest.mark.slow

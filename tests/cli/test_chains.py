@@ -69,7 +69,7 @@ def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses
     done = shop.run("void", "--reference", str(uuid.uuid4()))
     assert done.returncode == 1
     assert labels(done)["result"] == (
-        "The void did not start; nothing was reversed, and the original stands as before."
+        "The void did not start; nothing was reversed, and the original is unchanged."
     )
     assert "UNKNOWN_REFERENCE" in labels(done)["proof"]
 

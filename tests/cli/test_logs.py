@@ -88,12 +88,14 @@ def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: P
             f"  transaction={ONE}  (payment.started)"
         ),
         (
-            "2026-11-22T10:42:03.123Z  warning  the payment on terminal SN-1 needs a look (gap): an event is missing"
+            "2026-11-22T10:42:03.123Z  warning  an operator has to check the payment on terminal SN-1 (gap):"
+            " an event is missing"
             f"  transaction={ONE}  (payment.attention)"
         ),
         advice,
         (
-            "2026-11-22T10:42:03.123Z  error    the payment on terminal SN-2 needs a look (conflicting_final): two ends"
+            "2026-11-22T10:42:03.123Z  error    an operator has to check the payment on terminal SN-2"
+            " (conflicting_final): two ends"
             f"  transaction={OTHER}  (payment.attention)"
         ),
         (
@@ -170,7 +172,7 @@ def test_a_line_that_is_odd_is_shown_nevertheless(tmp_path: Path) -> None:
     ]
     done = posd("logs", log_of(tmp_path, *odd))
     assert done.returncode == 0
-    assert done.stdout.count("posd failed in a way that it should not (7)") == len(odd)
+    assert done.stdout.count("posd has an internal fault (7)") == len(odd)
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e‮\x00"

@@ -66,10 +66,15 @@ REMOVED = problem(404, "not_found", "cannot find it")
     [
         ("found", SURE, "The terminal knows this payment", ""),
         ("none", SURE, "The terminal answered", "That alone proves nothing"),
-        ("no_answer", SURE, "The terminal gave no answer", "says nothing about whether the customer was charged"),
-        ("none", CONFLICTING, "The device", "it may be another one than terminal SN-0001"),
-        ("none", REMOVED, "Terminal SN-0001 is not in the configuration any more", "whether the customer was charged"),
-        ("no_answer", REMOVED, "Terminal SN-0001 is not in the configuration", "whether the customer was charged"),
+        ("no_answer", SURE, "The terminal gave no usable answer", "does not show whether the customer was charged"),
+        ("none", CONFLICTING, "The device", "it may not be terminal SN-0001"),
+        ("none", REMOVED, "Terminal SN-0001 is no longer in the configuration", "whether the customer was charged"),
+        (
+            "no_answer",
+            REMOVED,
+            "Terminal SN-0001 is no longer in the configuration",
+            "whether the customer was charged",
+        ),
     ],
 )
 def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
@@ -152,7 +157,7 @@ BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
             ("release", ID),
             {},
             RELEASED,
-            ("Whether the customer was charged", f"posd resolve {ID} RESULT"),
+            ("It is not known yet whether the customer was charged", f"posd resolve {ID} RESULT"),
         ),
         *(
             (
@@ -167,10 +172,15 @@ BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
             ("resolve", ID, "approved", "--reference", OTHER_ID.upper()),
             BOTH,
             CLOSED["approved"],
-            ("By a person's word",),
+            ("By an operator's decision",),
         ),
         (("acknowledge", ID, "gap"), {"code": "gap"}, LEFT, ("gap is cleared.", "attention amount_differs: asked for")),
-        (("resolve", JOB, "COMPLETED"), {"result": "COMPLETED"}, PRINTED, ("By a person's word: it is printed.",)),
+        (
+            ("resolve", JOB, "COMPLETED"),
+            {"result": "COMPLETED"},
+            PRINTED,
+            ("An operator recorded that it is printed.",),
+        ),
         (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, (f"    posd acknowledge --print-job {JOB} orphan",)),
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
@@ -326,7 +336,7 @@ def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_
         ("GET", f"/transactions/{ID}", None),
         ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "it hangs"}),
     ]
-    for part in ("SN-0001", "11.20", "in doubt", "It does not answer whether the", f"    posd abort {ID}\n", "[y/N]"):
+    for part in ("SN-0001", "11.20", "in doubt", "It does not decide whether the", f"    posd abort {ID}\n", "[y/N]"):
         assert part in seen.screen
     assert fits(seen.screen.replace("]: ", "]:\n").replace("payment): ", "payment):\n"))
 
@@ -351,7 +361,7 @@ def test_resolve_on_a_terminal_says_what_it_means_and_a_no_changes_nothing(
     assert [call.method for call in stub.calls] == ["GET"]
     text = " ".join(seen.screen.split())
     assert words in text
-    assert "If the terminal says otherwise later, that wins." in text
+    assert "A later report of the terminal overrides it." in text
     assert ("Without --reference" in text) == (result == "approved")
     assert "posd abort" not in text
     assert "Nothing was changed." in text
@@ -406,7 +416,7 @@ def test_json_stays_json_where_a_question_is_asked(tmp_path: Path) -> None:
         seen = posd_on_terminal("release", ID, "--json", socket=tmp_path / "s", types="it hangs\ny\n", pipe=True)
     assert seen.returncode == 0, seen.screen
     assert json.loads(seen.piped) == released
-    assert "It does not answer whether the" in seen.screen
+    assert "It does not decide whether the" in seen.screen
 
 
 # prune

@@ -219,9 +219,9 @@ def test_without_a_daemon_nothing_was_sent(tmp_path: Path) -> None:
     [
         (COMPLETED, 0, ["printed", "result: The terminal printed it.", "proof: the terminal reported it"]),
         (FAILED, 1, ["failed", "error: out of paper (E7)", f"posd print FILE --reprint-of {JOB}"]),
-        (REFUSED, 1, ["refused", "result: The terminal did not take it: nothing of it is printed."]),
-        (UNSENT, 1, ["not sent", "result: It never reached the terminal: nothing of it is printed."]),
-        (COMPLETED | {"decided_by": "operator"}, 0, ["result: By a person's word: it is printed."]),
+        (REFUSED, 1, ["refused", "result: The terminal did not accept it: nothing is printed."]),
+        (UNSENT, 1, ["not sent", "result: It never reached the terminal: nothing is printed."]),
+        (COMPLETED | {"decided_by": "operator"}, 0, ["result: An operator recorded that it is printed."]),
         (FAILED | {"error_message": None}, 1, ["error: E7"]),
         (COMPLETED | {"attention": [attention("outcome_corrected", "x")]}, 0, [f"    posd print-jobs {JOB}"]),
         (COMPLETED | {"status": "EATEN"}, 1, ["result: It ended in a way that this version does not know."]),
@@ -279,8 +279,8 @@ def test_without_waiting_it_says_how_to_ask(tmp_path: Path) -> None:
     assert "sent to SN-0001" in done.stdout
     assert f"how it stands: posd print-jobs {JOB}" in done.stdout
     assert "sent to" not in doubt.stdout
-    assert "It may have been sent to the printer: that is not known." in doubt.stderr
-    assert "Do not print it again under another id before that is known." in doubt.stderr
+    assert "It may have been sent to the printer." in doubt.stderr
+    assert "Do not print it again under another id before you know the result." in doubt.stderr
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_attention_says_what_to_do_and_to_type(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [page(STUCK, DOUBTFUL)]):
         done = posd("print-jobs", "--attention", socket=tmp_path / "s")
     lines = done.stdout.splitlines()
-    assert lines[lines.index("print_stuck") + 1].startswith("  The terminal took it long ago")
-    assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have taken it")
+    assert lines[lines.index("print_stuck") + 1].startswith("  The terminal accepted it long ago")
+    assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have accepted it")
     assert lines.count(f"    posd resolve {JOB} FAILED") == 2
 
 
@@ -120,12 +120,12 @@ def test_one_is_shown_with_its_history(tmp_path: Path) -> None:
     rows = [line.split("\t")[1:] for line in lines[lines.index("time\twhat\tdetails") + 1 :]]
     assert rows == [
         ["recorded, about to be sent", "SN-0001"],
-        ["sent: the terminal took it", "HTTP 202"],
+        ["sent: the terminal accepted it", "HTTP 202"],
         ["terminal asked: IN_PROGRESS", ""],
-        ["its turn to be sent", ""],
-        ["posd was stopped before it was this job's turn to be sent", ""],
-        ["posd was stopped while it sent it", ""],
-        ["no end of it for 300 s", ""],
+        ["next to be sent", ""],
+        ["posd was stopped before it sent this job", ""],
+        ["posd was stopped while it sent the job", ""],
+        ["no end reported for 300 s", ""],
         ["the terminal reported FAILED", "no paper, code E7"],
         ["new_kind", "value 7"],
     ]
@@ -135,7 +135,7 @@ def test_one_is_shown_with_its_history(tmp_path: Path) -> None:
 def test_an_open_one_says_what_happens_now_and_what_to_do(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(DOUBTFUL), answer({"history": []})]):
         done = posd("print-jobs", JOB, socket=tmp_path / "s")
-    assert "now: cannot tell whether the terminal took it: posd goes on asking." in done.stdout
+    assert "now: cannot tell whether the terminal accepted it: posd asks again." in done.stdout
     assert "attention in_doubt: no answer" in done.stdout
 
 

@@ -65,9 +65,9 @@ def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(s
         assert decided.returncode == 0, decided.stderr
         stdout, stderr = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 1, stderr
-    assert "By a person's word: it is not printed." in stdout
+    assert "An operator recorded that it is not printed." in stdout
     shown = posd("print-jobs", "stuck", config=shop.config_path)
-    for what in ("recorded, about to be sent", "sent: the terminal took it", "decided by a person: FAILED"):
+    for what in ("recorded, about to be sent", "sent: the terminal accepted it", "decided by a person: FAILED"):
         assert what in shown.stdout
     assert "note: nothing came out" in shown.stdout
     assert posd("print-jobs", "stuck", "--wait", config=shop.config_path).returncode == 1

@@ -59,7 +59,7 @@ def test_what_several_ids_begin_with_names_them_and_does_nothing(
     words = json.loads(done.stdout)["detail"] if options else done.stderr
     assert (done.returncode, bool(done.stdout)) == (2, bool(options))
     head, columns, *listed = words.splitlines()
-    assert "7f3c0001 is the beginning of several ids" in head
+    assert "several ids begin with 7f3c0001" in head
     assert columns.split()[0] == "id"
     assert [line.split()[0] for line in listed] == [FIRST, TWIN]
     assert [" ".join(line.split()[-4:]) for line in listed] == [
@@ -71,7 +71,7 @@ def test_what_several_ids_begin_with_names_them_and_does_nothing(
 def test_what_no_id_begins_with_and_what_is_too_short_is_said(shop: Shop) -> None:
     none = shop.run("show", "7f3d")
     assert none.returncode == 1
-    assert "no payment has an id that begins with 7f3d. posd list shows those that there are" in none.stderr
+    assert "no payment has an id that begins with 7f3d. posd list lists the existing ones" in none.stderr
     for typed in ("7f3", "7f3g", "receipt-10"):
         short = shop.run("show", typed)
         assert short.returncode == 2

@@ -28,7 +28,7 @@ HISTORY = [
         "no funds (bank 51), arrived after the end",
     ),
     ({"kind": "abort_requested", "uid": 1000, "probe": False}, "abort asked for", "user id 1000"),
-    ({"kind": "stalled", "seconds": 60.5}, "silence of the terminal for 60.5 s", ""),
+    ({"kind": "stalled", "seconds": 60.5}, "no report of the terminal for 60.5 s", ""),
     (
         {"kind": "resolve", **PERSON, "result": "approved", "transaction_reference": OTHER_ID},
         "decided by a person: approved",
@@ -97,7 +97,7 @@ def test_the_outcome_tells_its_proof_and_what_it_corrected(tmp_path: Path) -> No
     first = labels.index("corrected")
     assert lines[first].startswith("corrected: was not_started: the request was never sent (")
     assert lines[first].endswith("): connection refused")
-    assert lines[first + 1].startswith("corrected: was declined: a person's word (")
+    assert lines[first + 1].startswith("corrected: was declined: an operator's decision (")
     assert lines[first + 1].endswith("): by Ana, user id 1000, note: called the bank")
 
 
@@ -106,14 +106,14 @@ def test_each_attention_comes_with_its_reason_and_what_to_do(tmp_path: Path) -> 
     code = lines.index(
         "attention outcome_corrected: the outcome was not_started by inference; the terminal says approved"
     )
-    assert "correct both" in lines[code + 1]
+    assert "Correct both" in lines[code + 1]
     assert lines[code + 2 : code + 4] == [f"    posd show {ID}", f"    posd acknowledge {ID} outcome_corrected"]
-    assert any(line.startswith("last_search: ") and line.endswith("it knows of it") for line in lines)
+    assert any(line.startswith("last_search: ") and line.endswith("it knows it") for line in lines)
 
 
 def test_evidence_names_all_that_it_rests_on() -> None:
     refusal = {"kind": "refusal", "at": AT, "event_id": None, "status": 409, "body": '{"busy":1}'}
-    assert evidence_text(refusal).endswith('): HTTP 409, it said: {"busy":1}')
+    assert evidence_text(refusal).endswith('): HTTP 409, it replied: {"busy":1}')
     assert evidence_text({"kind": "oracle", "at": AT, "bird": "crow"}).startswith("oracle (")
     proof = {"kind": "proof", "evidence": [{"kind": "abort", "at": AT, "status": 409}, {"kind": "search", "at": AT}]}
     text = details(proof)
@@ -141,7 +141,7 @@ def test_on_a_terminal_it_fits(tmp_path: Path) -> None:
         seen = posd_on_terminal("show", ID, socket=tmp_path / "s")
     assert seen.returncode == 0
     assert f"    posd acknowledge {ID} outcome_corrected\n" in seen.screen
-    assert "was declined: a person's word" in " ".join(seen.screen.replace("│", " ").split())
+    assert "was declined: an operator's decision" in " ".join(seen.screen.replace("│", " ").split())
     assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
 
 
@@ -232,9 +232,9 @@ def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path:
         f"    posd acknowledge {ID} quarantined_event",
         f"    posd acknowledge {OTHER_ID} quarantined_event",
         "",
-        "  more of it: posd explain conflicting_final quarantined_event",
+        "  more about it: posd explain conflicting_final quarantined_event",
     ]
-    assert sum("was set aside" in line for line in lines) == 1
+    assert sum("is in quarantine" in line for line in lines) == 1
 
 
 def test_what_is_true_of_one_type_alone_is_said_for_it_alone(tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ def test_what_is_true_of_one_type_alone_is_said_for_it_alone(tmp_path: Path) -> 
         done = posd("list", "--attention", socket=tmp_path / "s")
     text = done.stdout
     assert "whether the customer was charged, and how often; void the second approval" in text
-    assert "whether the original was reversed, and how often; have the acquirer put right" in text
+    assert "whether the original was reversed, and how often; ask the acquirer to correct" in text
     first, second = (text.index(f"posd acknowledge {each} conflicting_final") for each in (ID, OTHER_ID))
-    assert text.index("void the second approval") < first < text.index("have the acquirer put right") < second
+    assert text.index("void the second approval") < first < text.index("ask the acquirer to correct") < second
 
 
 def test_on_a_narrow_terminal_the_list_keeps_every_word_whole(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_the_commands_are_not_repeated_without_end(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(listed(*(numbered(number, "orphan") for number in range(12))))]):
         done = posd("list", "--attention", socket=tmp_path / "s")
     assert done.stdout.count("posd acknowledge ") == 5
-    assert "and so for 7 more, with their ids" in done.stdout
+    assert "the same for 7 more, with their ids" in done.stdout
 
 
 def test_only_the_list_of_attention_says_what_to_do(tmp_path: Path) -> None:

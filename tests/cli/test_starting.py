@@ -164,7 +164,7 @@ def test_a_refusal_tells_what_to_type(tmp_path: Path, refusal: Answer, told: lis
         done = posd("capture", NEW_ID, "5", socket=tmp_path / "s")
         program = posd("capture", NEW_ID, "5", "--json", socket=tmp_path / "s")
     code = json.loads(refusal.body)["code"]
-    assert done.stderr.splitlines() == ["Nothing was started.", *told, f"  more of it: posd explain {code}"]
+    assert done.stderr.splitlines() == ["Nothing was started.", *told, f"  more about it: posd explain {code}"]
     assert program.stdout.encode() == refusal.body + b"\n"
 
 
@@ -196,10 +196,10 @@ def test_what_is_left_open_is_called_what_it_is(tmp_path: Path, arguments: tuple
             if "(_read)" in thread.name:
                 thread.join(PATIENCE)
     assert (lost.returncode, cut.returncode) == (4, 4)
-    assert f"posd: a fault in {{this}}\nThe {noun} may have started, and then it goes on." in lost.stderr
+    assert f"posd: a fault in {{this}}\nThe {noun} may have started; if so, it goes on." in lost.stderr
     assert f"posd await {NEW_ID}" in lost.stderr
     assert f"Still open; the {noun} goes on." in cut.stderr
-    assert f"Do not start this {noun} again before its outcome is known." in cut.stderr
+    assert f"Do not start this {noun} again before you know its outcome." in cut.stderr
 
 
 @pytest.mark.parametrize("command", DERIVED)
@@ -213,7 +213,8 @@ def test_without_waiting_it_says_that_it_runs_and_how_to_go_on(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("reversal", "words"), [("cancellation", "a cancellation"), ("refund", "a refund"), (None, "is not known here")]
+    ("reversal", "words"),
+    [("cancellation", "a cancellation"), ("refund", "a refund"), (None, "posd does not know whether")],
 )
 def test_a_void_says_what_it_was(tmp_path: Path, reversal: str | None, words: str) -> None:
     with Stub(tmp_path / "s", [answer(final("void", reversal=reversal), 201)]):

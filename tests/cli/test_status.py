@@ -130,8 +130,8 @@ def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> 
     [
         (None, "posd reconcile {id}"),
         ("found", "posd reconcile {id}"),
-        ("none", "posd reconcile {id}; once you know how it ended ({results}): posd resolve {id} RESULT"),
-        ("no_answer", "posd reconcile {id}; once you know how it ended ({results}): posd resolve {id} RESULT"),
+        ("none", "posd reconcile {id}; when you know how it ended ({results}): posd resolve {id} RESULT"),
+        ("no_answer", "posd reconcile {id}; when you know how it ended ({results}): posd resolve {id} RESULT"),
     ],
 )
 def test_a_payment_whose_terminal_was_asked_in_vain_names_how_a_person_settles_it(

@@ -364,5 +364,5 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
     assert (done.returncode, levels[listener], levels[str(made.private_key)]) == (1, "warning", "failure")
 
     done = await run(daemon, "tls", "init")
-    assert (done.returncode, "the posd that runs serves it already" in done.stdout) == (0, True)
+    assert (done.returncode, "the running posd serves it already" in done.stdout) == (0, True)
     assert (await run(daemon, "tls", "status", "--json")).returncode == 0

@@ -24,8 +24,8 @@ END = Answer(200, b"event: outcome\ndata: {}\n\n", "text/event-stream")
 CHARGE = ("charge", "5", "--id", ID)
 AWAIT = ("await", ID)
 PRINT = ("print", __file__, "--id", JOB)
-NO_MORE = "Do not start this payment again before its outcome is known."
-NO_PRINT = "Do not print it again under another id before that is known."
+NO_MORE = "Do not start this payment again before you know its outcome."
+NO_PRINT = "Do not print it again under another id before you know the result."
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_what_failed(tmp_path: Path, t
     assert (done.returncode, program.returncode, printed.returncode) == (4, 4, 4)
     assert "Its outcome is not known" in done.stderr
     assert f"posd await {ID}" in done.stderr
-    assert "Do not start this transaction again before its outcome is known." in done.stderr
+    assert "Do not start this transaction again before you know its outcome." in done.stderr
     assert NO_PRINT in printed.stderr
 
 
@@ -94,7 +94,7 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
         unknown = posd(*AWAIT, socket=tmp_path / "s")
         stopping = posd(*AWAIT, socket=tmp_path / "s")
     assert unknown.returncode == 1
-    assert unknown.stderr == "posd: no such payment\n  more of it: posd explain not_found\n"
+    assert unknown.stderr == "posd: no such payment\n  more about it: posd explain not_found\n"
     assert stopping.returncode == 3
 
 
@@ -129,7 +129,7 @@ def test_a_start_whose_answer_cannot_be_read_may_have_started(tmp_path: Path, bo
         done = posd(*CHARGE, socket=tmp_path / "s")
     assert done.returncode == 4, done.stderr
     assert "is not posd's" in done.stderr
-    assert "The payment may have started, and then it goes on." in done.stderr
+    assert "The payment may have started; if so, it goes on." in done.stderr
     assert NO_MORE in done.stderr
 
 
@@ -154,8 +154,8 @@ def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(
     assert (fresh.returncode, again.returncode, printed.returncode) == (3, 3, 3)
     assert "Nothing was started." in fresh.stderr
     assert "Nothing was" not in again.stderr + printed.stderr
-    assert "This call started nothing; an earlier one with the same --id may have." in again.stderr
-    assert "This call sent nothing to the printer; an earlier one with the same --id may have." in printed.stderr
+    assert "This call started nothing, but an earlier one with the same --id may have." in again.stderr
+    assert "This call sent nothing to the printer, but an earlier one with the same --id may have." in printed.stderr
 
 
 @pytest.mark.parametrize("phase", ["starting", "in_doubt"])
@@ -166,7 +166,7 @@ def test_a_start_that_left_doubt_is_not_told_as_started(tmp_path: Path, phase: s
         program = posd(*CHARGE, "--no-wait", "--json", socket=tmp_path / "s")
     assert (done.returncode, program.returncode) == (4, 4)
     assert "started on" not in done.stdout
-    assert "The payment may have started, and then it goes on." in done.stderr
+    assert "The payment may have started; if so, it goes on." in done.stderr
     assert NO_MORE in done.stderr
     assert json.loads(program.stdout)["phase"] == phase
 

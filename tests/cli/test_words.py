@@ -113,7 +113,7 @@ def test_only_an_approval_means_that_it_was_done_and_an_end_after_the_bank_was_a
         words = meaning(ended(kind, result))[1]
         assert (words == approved) == (result is Result.APPROVED)
         by_person = transaction(type=kind, outcome=outcome(result, {"kind": "operator"}, reached_acquirer=None))
-        assert meaning(by_person)[1] == f"By a person's word: {words}"
+        assert meaning(by_person)[1] == f"By an operator's decision: {words}"
         if result is not Result.APPROVED:
             assert "may have been" in meaning(ended(kind, result, reached_acquirer=None))[1]
     assert (approved in meaning(ended(kind, "approved", reversal="refund"))[1]) == (kind != "void")

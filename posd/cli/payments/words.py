@@ -133,7 +133,7 @@ def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
     style, row = STYLES.get(outcome["result"], "yellow"), chosen("result").get(outcome["result"], {})
     words = named._replace(approved=approval(transaction)).fill(row.get("means", ""))
     if any(evidence["kind"] == "operator" for evidence in outcome["evidence"]):
-        return style, f"By a person's word: {words}"
+        return style, f"By an operator's decision: {words}"
     if outcome["result"] == "approved" or outcome["reached_acquirer"] is not None:
         return style, words
     return "yellow", named.fill(chosen("hint")["uncertain"])

@@ -68,9 +68,7 @@ def test_what_a_re_auth_says_to_type_captures_the_newest_reference(shop: Shop) -
 def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses_nothing(shop: Shop) -> None:
     done = shop.run("void", "--reference", str(uuid.uuid4()))
     assert done.returncode == 1
-    assert labels(done)["result"] == (
-        "The void did not start; nothing was reversed, and the original is unchanged."
-    )
+    assert labels(done)["result"] == ("The void did not start; nothing was reversed, and the original is unchanged.")
     assert "UNKNOWN_REFERENCE" in labels(done)["proof"]
 
 

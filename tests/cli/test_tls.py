@@ -97,7 +97,7 @@ def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> N
 def test_status_of_files_that_may_not_be_read_is_no_fault_of_posd() -> None:
     done = run_as_another("status", closed="state/tls")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "not looked at: nobody may not read" in done.stdout
+    assert "not checked: nobody may not read" in done.stdout
     assert "fault of posd" not in done.stdout
 
 
@@ -189,7 +189,7 @@ def test_the_shops_own_pair_is_shown_and_left_alone(config: Path) -> None:
     before = certificate.read_bytes()
     code, findings = status(config)
     assert (code, findings[certificate.name]["status"]) == (1, "warning")
-    assert "put a right pair into" in findings[certificate.name]["todo"]
+    assert "put a matching pair into" in findings[certificate.name]["todo"]
     assert "ca.crt" not in findings
     done = posd("tls", "renew", config=config)
     assert (done.returncode, "cannot renew: the certificate is that of the shop's own PKI" in done.stderr) == (1, True)

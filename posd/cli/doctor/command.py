@@ -143,7 +143,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
         if hidden := [one for one in shop.found if _hidden(one)]:
             subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
             said = shop.tell("unseen.all", shop.me, subjects=subjects)
-            show_group(output, named("Not looked at"), [msgspec.structs.replace(said, check="not looked at")])
+            show_group(output, named("Not checked"), [msgspec.structs.replace(said, check="not checked")])
         _summary(output, [one for one in shop.found if not _hidden(one)], len(hidden), unread=config is None)
     failed = any(one.status is CheckStatus.FAILURE for one in shop.found)
     sys.exit((ExitCode.NOT_DONE if failed else ExitCode.DONE) if shop.there else ExitCode.UNREACHABLE)

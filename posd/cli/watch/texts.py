@@ -39,7 +39,7 @@ PRINT_STEPS: Sequence[tuple[str, str | None]] = (("wait", "PENDING"), ("print", 
 REACHABLE: Mapping[bool | None, tuple[str, str]] = {
     True: ("reachable", "green"),
     False: ("no answer", "bold red"),
-    None: ("not looked at", "dim"),
+    None: ("not checked", "dim"),
 }
 
 ASK_A_PERSON = "ask a person"

@@ -199,7 +199,7 @@ DB, CALLBACK_KEY, OWN_KEY = "{state}/posd.db", "{state}/callback.key", "{home}/o
 SERVER_CRT, SERVER_KEY, CA_CRT = "{state}/tls/server.crt", "{state}/tls/server.key", "{state}/tls/ca.crt"
 NOT_NAMED, TAKEN, NO_FILE = (
     "does not name it: every callback is refused",
-    "is taken by ",
+    "uses the port: posd cannot",
     "cannot be read (No such file",
 )
 PIN, TO_TEXTFILE = "ab" * 32, '[metrics]\ntextfile = "{home}/metrics/posd.prom"\n'
@@ -219,7 +219,7 @@ BROKEN: dict[str, Fault] = {
     "of_another_ca": Fault("certificate", "chain", "by another CA", f"{THEIRS.format('key')}; {THEIRS.format('crt')}"),
     "no_certificate": Fault("certificate", SERVER_CRT, "no certificate", f"rm {SERVER_CRT}", CRT, cured=True),
     "ca_damaged": Fault("certificate", CA_CRT, "cannot be read", f"echo no > {CA_CRT}", cured=True),
-    "ca_waits": Fault("certificate", CA_CRT, "a new one waits", ca_waits, status="warning"),
+    "ca_waits": Fault("certificate", CA_CRT, "a new one signs", ca_waits, status="warning"),
     "no_key": Fault("certificate", SERVER_KEY, "does not exist", f"rm {SERVER_KEY}", KEY, cured=True),
     "key_is_none": Fault("certificate", SERVER_KEY, "cannot be read", f"echo no > {SERVER_KEY}", KEY, cured=True),
     "own_expired": Fault("certificate", "{home}/own/server.crt", "expired on ", own_pair_expired, CRT),
@@ -269,7 +269,7 @@ BY_ROOT = {
     "backups": Fault("files", "{state}/backups", "no backup can be", "mkdir -m 755 {state}/backups", PATH, cured=True),
     "sockets": Fault("access", "{home}/run", "posd cannot make its sockets", "chown root: {home}", RUN, cured=True),
     "ca": Fault("configuration", CA, "(Permission denied): ", SHUT.format("terminal/ca.crt"), CA, cured=True),
-    "ca_behind": Fault("configuration", CA, "may not pass through it", "chown root: {home}/terminal", CA),
+    "ca_behind": Fault("configuration", CA, "may not enter it", "chown root: {home}/terminal", CA),
     "file": Fault(
         "configuration", "{home}/config.toml", "(Permission denied)", SHUT.format("config.toml"), "", cured=True
     ),

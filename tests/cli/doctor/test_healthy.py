@@ -206,7 +206,7 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     setup.change("[database]", f'certificate = "{certificate}"\nprivate_key = "{key}"\n[database]')
     (told,) = (one["meaning"] for one in setup.findings() if one["subject"] == "chain")
     assert ("2 certificates; every terminal has to trust" in told) == whole
-    assert ("an intermediate CA has to follow in the file" in told) != whole
+    assert ("add the intermediate CA to the file" in told) != whole
     key.chmod(0o644)
     if whole:  # the rest of the chain of another certificate
         certificate.write_bytes(leaf.cert_chain_pems[0].bytes() + trustme.CA().cert_pem.bytes())
@@ -219,7 +219,7 @@ def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(
     setup.config += 'access_mode = "cloud"\n'
     (told,) = (one for one in setup.findings() if one["check"] == "callback")
     assert (told["subject"], told["status"]) == (f"localhost:{setup.port}", "warning")
-    assert f"the service calls it for {SERIAL}; seen from here it cannot be reached" in told["meaning"]
+    assert f"calls it for {SERIAL}; a call from this machine failed: it cannot be reached" in told["meaning"]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_that_terminals_get_through_is_shown_by_their_callbacks_alone(
         db.execute("UPDATE events SET received_at = ?", (iso(datetime.now(UTC) - before),))
     (told,) = (one for one in setup.findings() if one["check"] == "firewall")
     assert (told["subject"], told["status"]) == (SERIAL, status)
-    assert ("not looked at" in told["meaning"]) == (status == "warning")
+    assert ("not checked" in told["meaning"]) == (status == "warning")
 
 
 async def test_payments_that_wait_for_a_person_are_told(setup: SetUp) -> None:
@@ -339,8 +339,8 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     assert {"callback key", "certificate files", str(setup.database)} <= set(closed)
     assert all("nobody" in meaning for meaning in closed.values())
     assert (checked["ok"], checked["problems"]) == (True, [])
-    assert f"not looked at: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
-    assert line.split("\t")[0:3] == ["warning", "not looked at", "nobody"]
+    assert f"not checked: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
+    assert line.split("\t")[0:3] == ["warning", "not checked", "nobody"]
     assert "files (callback key), files (certificate files)" in line
     assert line.endswith(f"sudo posd --config {setup.file} doctor")
     assert "posd says of it: valid for" in closed[str(setup.tls.certificate)]

@@ -33,7 +33,7 @@ async def test_a_callback_address_at_which_no_program_answers_or_another_one(set
     for failed in (silent, strange):
         assert (failed["check"], failed["subject"]) == ("callback", f"127.0.0.2:{setup.port}")
     assert f"{SERIAL} will call this address; what should be posd cannot be reached" in silent["meaning"]
-    assert "it is not posd that answers there: it shows a certificate of " in strange["meaning"]
+    assert "another server answers there: it shows a certificate of " in strange["meaning"]
     assert setup.terminal.fingerprint in strange["meaning"]
 
 
@@ -55,7 +55,7 @@ async def test_posd_that_listens_elsewhere_than_the_configuration_says(setup: Se
         found = setup.findings(1)
     (failed,) = failures(found)
     assert (failed["check"], failed["subject"]) == ("port", "127.0.0.1:1")
-    assert f"posd runs and listens on port {setup.port}, not on" in failed["meaning"]
+    assert f"posd listens on port {setup.port}, not on" in failed["meaning"]
     assert of(found, "callback")[0]["subject"] == f"127.0.0.1:{setup.port}", "that is what the terminals are told"
 
 

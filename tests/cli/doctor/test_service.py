@@ -82,7 +82,7 @@ def test_what_the_unit_keeps_from_posd_is_refused(setup: SetUp, units: Path) -> 
     assert no_credential["commands"][0].endswith("systemctl edit posd")
     assert "ProtectSystem=strict" in meanings["database.path"]["meaning"]
     if str(setup.home).startswith("/tmp/"):
-        assert "which the unit of posd hides from it" in meanings["terminals[0].ca_file"]["meaning"]
+        assert "which posd's unit hides from posd" in meanings["terminals[0].ca_file"]["meaning"]
 
 
 def test_a_socket_that_systemd_passes_is_that_of_the_configuration(setup: SetUp, units: Path) -> None:

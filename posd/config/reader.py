@@ -6,11 +6,9 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from posd.base.redaction import REDACTED
 from posd.base.text import nearest
-from posd.config.layers import TERMINALS, Layers, read_all
+from posd.config.layers import TERMINALS, Layers, located, read_all
 from posd.config.profile import (
     ACCESS_MODES,
     CLIENT_TRANSACTION_ID,
@@ -72,7 +70,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
     try:
         return whole(read_all(path), check_files=check_files)
     except ConfigError as error:
-        raise _located(error) from error
+        raise ConfigError(located(error.problems)) from error
 
 
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
@@ -82,11 +80,9 @@ def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tup
     """
     try:
         reading, config = _read(read_all(path), check_files)
-        if reading.problems:
-            return config, _located(ConfigError(tuple(reading.problems))).problems
     except ConfigError as error:
-        return None, _located(error).problems
-    return config, ()
+        return None, located(error.problems)
+    return config, located(reading.problems)
 
 
 def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
@@ -102,12 +98,6 @@ def whole(layers: Layers, *, check_files: bool = True) -> Config:
     if reading.problems:
         raise ConfigError(tuple(reading.problems))
     return config
-
-
-def _located(error: ConfigError) -> ConfigError:
-    from posd.config.layers import located  # imported late: needed only for problems
-
-    return ConfigError(located(error.problems))
 
 
 def _read(layers: Layers, check_files: bool) -> "tuple[ConfigReader, Config]":
@@ -151,9 +141,10 @@ class ConfigReader:
 
     def cross_check(self, config: Config) -> None:
         """Add problems between values, unless one of the values is a problem itself."""
-        for finding in findings(config):
-            if self._with_fault.isdisjoint(finding.keys):
-                self._add(finding.keys[0], ValueFault(finding.reason, finding.cure))
+        for conflicts in CHECKS:
+            for names, reason, cure in conflicts(config):
+                if self._with_fault.isdisjoint(names):
+                    self._add(names[0], ValueFault(reason, cure))
 
     def _certificate_pair(self, raw: object) -> None:
         """Add a problem if only one of the two files is given, readable or not."""
@@ -312,31 +303,21 @@ def _merge(*layers: Headers) -> Headers:
 MAX_SOCKET_PATH_BYTES = 107
 
 
-class ConfigConflict(msgspec.Struct, frozen=True):
-    """Problem between the values of `keys`, reported at the first of them."""
-
-    keys: tuple[str, ...]
-    reason: str
-    cure: str
+#: Problem between the values of some keys, which is reported at the first of them: the keys, the reason, the cure.
+Conflict = tuple[tuple[str, ...], str, str]
 
 
-def findings(config: Config) -> Iterator[ConfigConflict]:
-    """Yield every problem between values."""
-    for check in CHECKS:
-        yield from check(config)
-
-
-def _socket_paths(config: Config) -> Iterator[ConfigConflict]:
+def _socket_paths(config: Config) -> Iterator[Conflict]:
     size = len(str(config.local_api.admin_socket).encode())
     if size > MAX_SOCKET_PATH_BYTES:
-        yield ConfigConflict(
+        yield (
             ("local_api.directory",),
             f"makes a socket path of {size} bytes; the system allows {MAX_SOCKET_PATH_BYTES}",
             "choose a shorter directory",
         )
 
 
-def _one_port_twice(config: Config) -> Iterator[ConfigConflict]:
+def _one_port_twice(config: Config) -> Iterator[Conflict]:
     """Yield a problem if the metrics have the webhooks' port: posd could not start."""
     metrics, webhooks = config.metrics.listen, config.webhooks.listen
     if metrics is None or metrics.port != webhooks.port or not metrics.port:
@@ -344,56 +325,58 @@ def _one_port_twice(config: Config) -> Iterator[ConfigConflict]:
     hosts = {metrics.host, webhooks.host}
     every_ipv4 = "0.0.0.0" in hosts and not any(":" in host for host in hosts)  # noqa: S104
     if len(hosts) == 1 or "::" in hosts or every_ipv4:
-        yield ConfigConflict(
+        yield (
             ("metrics.listen", "webhooks.listen"),
             f"is the port {metrics.port} of webhooks.listen too: posd cannot listen on it twice",
             "choose another port",
         )
 
 
-def _print_poll(config: Config) -> Iterator[ConfigConflict]:
+def _print_poll(config: Config) -> Iterator[Conflict]:
     if config.print_.poll_first_seconds > config.print_.poll_max_seconds:
-        yield ConfigConflict(
+        yield (
             ("print.poll_first_seconds", "print.poll_max_seconds"),
             "is longer than poll_max_seconds",
             "make it the shorter of the two",
         )
 
 
-def _nats_login(config: Config) -> Iterator[ConfigConflict]:
+def _nats_login(config: Config) -> Iterator[Conflict]:
     for section in ("relay", "collect"):
         nats: NatsConfig = config.section(section)
         if nats.credentials_file is not None and nats.user:
             names = (f"{section}.credentials_file", f"{section}.user")
-            yield ConfigConflict(names, "is a second way to log in", "keep one of them")
+            yield names, "is a second way to log in", "keep one of them"
         for name, other in (("user", "password_file"), ("certificate", "private_key")):
             if bool(getattr(nats, name)) != bool(getattr(nats, other)):
                 names = (f"{section}.{name}", f"{section}.{other}")
-                yield ConfigConflict(names, f"goes together with {other}", "give both, or neither")
+                yield names, f"goes together with {other}", "give both, or neither"
 
 
-def _cloud_address(config: Config) -> Iterator[ConfigConflict]:
+def _cloud_address(config: Config) -> Iterator[Conflict]:
     for at, terminal in _terminals(config):
         if terminal.access_mode == "cloud" and not terminal.base_url:
-            yield ConfigConflict(
+            yield (
                 (f"{at}.base_url", at),
-                "is missing: this terminal is called through the cloud, and only terminals on this network are found "
-                "by discovery",
+                (
+                    "is missing: this terminal is called through the cloud, and only terminals on this network are "
+                    "found by discovery"
+                ),
                 'write the address of the service, as in base_url = "https://HOST"',
             )
 
 
-def _cloud_callback(config: Config) -> Iterator[ConfigConflict]:
+def _cloud_callback(config: Config) -> Iterator[Conflict]:
     cloud = next((at for at, terminal in _terminals(config) if terminal.access_mode == "cloud"), None)
     if cloud is not None and not config.webhooks.public_url:
-        yield ConfigConflict(
+        yield (
             ("webhooks.public_url", "webhooks"),
             f"is missing: {cloud} is called through the cloud, and the service calls back from outside this network",
             'write where it reaches this listener, as in public_url = "https://HOST", or access_mode = "local"',
         )
 
 
-def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
+def _unique_serials(config: Config) -> Iterator[Conflict]:
     first: dict[str, str] = {}
     for at, terminal in _terminals(config):
         key = f"{at}.serial"
@@ -402,7 +385,7 @@ def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
         if terminal.serial in first:
             (file, other), here = (config.layers.origin(at) for at in (first[terminal.serial], key))
             where = "" if file == here[0] else f" of {file}"
-            yield ConfigConflict(
+            yield (
                 (key, first[terminal.serial]),
                 f"{terminal.serial!r} is the serial of {other.removesuffix('.serial')}{where} too",
                 "give each terminal once, with its own serial",
@@ -411,7 +394,7 @@ def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
             first[terminal.serial] = key
 
 
-def _unique_addresses(config: Config) -> Iterator[ConfigConflict]:
+def _unique_addresses(config: Config) -> Iterator[Conflict]:
     """Yield a problem for each terminal with the address of another: two payments would run on one device."""
     first: dict[object, str] = {}
     for at, terminal in _terminals(config):
@@ -421,7 +404,7 @@ def _unique_addresses(config: Config) -> Iterator[ConfigConflict]:
         place = ((parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme), parts.path.rstrip("/"))
         other = first.setdefault((place, tuple(terminal.headers.items())), at)
         if other != at:
-            yield ConfigConflict(
+            yield (
                 (f"{at}.base_url", f"{other}.base_url"),
                 f"is the address of {other} too: posd would start two payments on one terminal",
                 "give each terminal its own address",
@@ -436,56 +419,56 @@ _PORTS: Mapping[str, int] = {"https": 443, "http": 80}
 PINS = ("fingerprint_sha256", "public_key_sha256")
 
 
-def _pins(config: Config) -> Iterator[ConfigConflict]:
+def _pins(config: Config) -> Iterator[Conflict]:
     for at, terminal in _terminals(config):
         given = [name for name in PINS if getattr(terminal, name)]
         if given and _scheme(terminal) == "http":
-            yield ConfigConflict(
+            yield (
                 (f"{at}.{given[0]}", f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
                 "cannot be checked: this terminal is called without TLS",
                 f"call it over https, or remove {given[0]}",
             )
         if len(given) > 1:
-            yield ConfigConflict(
+            yield (
                 (f"{at}.{given[0]}", f"{at}.{given[1]}"),
                 f"is a second pin beside {given[1]}",
                 f"keep {given[1]}: it stays right where the certificate is renewed with the same key",
             )
 
 
-def _name_that_is_not_looked_at(config: Config) -> Iterator[ConfigConflict]:
+def _name_that_is_not_looked_at(config: Config) -> Iterator[Conflict]:
     """Yield a problem for each unused server_name: a terminal's own, or a default that no terminal uses."""
     for at, terminal in _terminals(config):
         key = f"{at}.server_name"
         if not terminal.server_name or config.sources.get(key) != "file":
             continue
         if _scheme(terminal) == "http":
-            yield ConfigConflict(
+            yield (
                 (key, f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
                 "cannot be checked: this terminal is called without TLS",
                 "call it over https, or remove server_name",
             )
         elif pin := next((name for name in PINS if getattr(terminal, name)), ""):
-            yield ConfigConflict(
+            yield (
                 (key, f"{at}.{pin}"),
                 f"is not looked at: {pin} trusts one certificate under any name",
                 "remove one of the two",
             )
     unused = [item for item in config.terminals if _scheme(item) == "http" or item.pin]
     if config.terminal_defaults.server_name and config.terminals and len(unused) == len(config.terminals):
-        yield ConfigConflict(
+        yield (
             ("terminal_defaults.server_name", "terminals"),
             "is not looked at: every terminal is called without TLS or is pinned",
             "remove it",
         )
 
 
-def _search_by_get(config: Config) -> Iterator[ConfigConflict]:
+def _search_by_get(config: Config) -> Iterator[Conflict]:
     for access_mode in ACCESS_MODES:
         at = PROFILE_SECTIONS[access_mode]
         row = config.profiles[config.terminal_defaults.edition].table(access_mode)["search"]
         if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
-            yield ConfigConflict(
+            yield (
                 (f"{at}.search.path", f"{at}.search.method"),
                 "does not say which transaction is asked for: a GET has no body",
                 f"put {{{CLIENT_TRANSACTION_ID}}} into the path",
@@ -496,7 +479,7 @@ def _search_by_get(config: Config) -> Iterator[ConfigConflict]:
 _GIVE_BACK = frozenset({"void", "refund"})
 
 
-def _paths_of_their_own(config: Config) -> Iterator[ConfigConflict]:
+def _paths_of_their_own(config: Config) -> Iterator[Conflict]:
     """Yield a problem for each row with the call of another row: a void or a search would charge the customer."""
     for access_mode in ACCESS_MODES:
         section, told = PROFILE_SECTIONS[access_mode], set[str]()
@@ -507,14 +490,14 @@ def _paths_of_their_own(config: Config) -> Iterator[ConfigConflict]:
                 if {other, operation} <= _GIVE_BACK or other == operation or operation in told:
                     continue
                 told.add(operation)
-                yield ConfigConflict(
+                yield (
                     (f"{section}.{operation}.path", f"{section}.{other}.path"),
                     f"is the path of {other} too: a call for {operation} would be one for {other}",
                     "give each its own path",
                 )
 
 
-def _confirmed_for_two_editions(config: Config) -> Iterator[ConfigConflict]:
+def _confirmed_for_two_editions(config: Config) -> Iterator[Conflict]:
     """Yield a problem for a confirmed row with two paths of two editions: one confirmation cannot cover both."""
     for access_mode in ACCESS_MODES:
         editions = {item.edition for item in config.terminals if item.access_mode == access_mode}
@@ -522,7 +505,7 @@ def _confirmed_for_two_editions(config: Config) -> Iterator[ConfigConflict]:
         for operation in OPERATIONS:
             rows = [table[operation] for table in tables]
             if all(row.confirmed for row in rows) and len({(row.method, row.path) for row in rows}) > 1:
-                yield ConfigConflict(
+                yield (
                     (f"{PROFILE_SECTIONS[access_mode]}.{operation}.confirmed",),
                     f"is for two paths: {' and '.join(row.path for row in rows)}, of the two editions",
                     "remove it, and see each terminal working: posd terminals commission SERIAL",
@@ -533,25 +516,25 @@ def _confirmed_for_two_editions(config: Config) -> Iterator[ConfigConflict]:
 _OF_SCHEMES = ("authorization", "timestamp")
 
 
-def _authentication(config: Config) -> Iterator[ConfigConflict]:
+def _authentication(config: Config) -> Iterator[Conflict]:
     """Yield problems of `auth` without its code, of an unused code, and of headers that the scheme would overwrite."""
     for at, terminal in _terminals(config):
         code = (f"{at}.business_code", f"{at}.auth", "terminal_defaults.business_code", "terminal_defaults.auth")
         if terminal.auth != "none" and terminal.business_code is None:
-            yield ConfigConflict(
+            yield (
                 code,
                 f'is missing: auth = "{terminal.auth}" signs with it',
                 'write business_code = {file = "PATH"} or {credential = "NAME"}',
             )
         if terminal.webhook_signature and terminal.secret_of_webhooks is None:
-            yield ConfigConflict(
+            yield (
                 (f"{at}.webhook_secret", f"{at}.webhook_signature", *code, "terminal_defaults.webhook_secret"),
                 "is missing, and so is business_code: webhook_signature verifies with one of them",
                 'write webhook_secret = {file = "PATH"} or {credential = "NAME"}',
             )
         written = [name for name in terminal.headers if name.lower() in _OF_SCHEMES]
         if terminal.auth != "none" and written:
-            yield ConfigConflict(
+            yield (
                 (f"{at}.headers", "terminal_defaults.headers", "profile.headers", "profile.cloud.headers"),
                 f'has {written[0]}, which auth = "{terminal.auth}" writes itself',
                 "remove one of the two",
@@ -559,14 +542,14 @@ def _authentication(config: Config) -> Iterator[ConfigConflict]:
     unused = all(item.auth == "none" and not item.webhook_signature for item in config.terminals)
     for at, table in (("terminal_defaults", config.terminal_defaults), *_terminals(config)):
         if table.business_code is not None and unused and config.sources[f"{at}.business_code"] == "file":
-            yield ConfigConflict(
+            yield (
                 (f"{at}.business_code", "terminals"),
                 "is not used: no terminal has an auth that signs with it",
                 'write auth = "hash-encrypt" as the vendor says, or remove it',
             )
 
 
-CHECKS: tuple[Callable[[Config], Iterator[ConfigConflict]], ...] = (
+CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _socket_paths,
     _one_port_twice,
     _print_poll,

@@ -400,24 +400,12 @@ class Config(msgspec.Struct, frozen=True):
         return getattr(self, "print_" if name == "print" else name)
 
 
-#: Sections that are plain tables of keys: name in the file -> class. The field of `print` is `print_`.
+#: Sections that are plain tables of keys: name in the file -> class; the field of `print` is `print_`.
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {
-        "merchant": MerchantConfig,
-        "local_api": LocalApiConfig,
-        "webhooks": WebhooksConfig,
-        "database": DatabaseConfig,
-        "discovery": DiscoveryConfig,
-        "reconcile": ReconcileConfig,
-        "amounts": AmountsConfig,
-        "clock": ClockConfig,
-        "print": PrintConfig,
-        "terminal_defaults": TerminalDefaults,
-        "hash_encrypt": HashEncryptConfig,
-        "relay": RelayConfig,
-        "collect": CollectConfig,
-        "metrics": MetricsConfig,
-        "logging": LoggingConfig,
+        name.removesuffix("_"): kind
+        for name, kind in get_annotations(Config).items()
+        if isinstance(kind, type) and keys(kind)
     }
 )
 

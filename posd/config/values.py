@@ -288,7 +288,7 @@ def advertised_host(raw: object, base: ReaderContext) -> str:
         if ipaddress.ip_address(value).is_unspecified:
             raise unusable("is no address that a terminal can call", 'write this machine\'s address, or ""', value)
         return value
-    if _HOST.fullmatch(value) is None or _ADDRESS_LIKE.fullmatch(value):
+    if not _is_host(value):
         raise unusable("is neither a host name nor an IP address", "write it without scheme and port", value)
     return value
 
@@ -296,9 +296,7 @@ def advertised_host(raw: object, base: ReaderContext) -> str:
 def certificate_name(raw: object, base: ReaderContext) -> str:
     """Return a host name or address for a certificate, IPv6 without brackets; or an empty string."""
     value = text(raw, base)
-    if value == "" or is_address(value):
-        return value
-    if _HOST.fullmatch(value) is None or _ADDRESS_LIKE.fullmatch(value):
+    if value and not _is_host(value):
         raise unusable(
             "is neither a host name nor an IP address",
             "write one name exactly as in the certificate (posd terminals pin SERIAL shows them), without scheme, "
@@ -327,7 +325,7 @@ def url(*schemes: str) -> Reader[str]:
             # Not quoted, because it may hold a password.
             raise unusable("has a user name or password in the URL", f"{example}, and give credentials as headers")
         host = parts.hostname or ""
-        if not (is_address(host) or (_HOST.fullmatch(host) and not _ADDRESS_LIKE.fullmatch(host))) or port == 0:
+        if not _is_host(host) or port == 0:
             raise unusable("has no usable host and port", example, value)
         if parts.query or parts.fragment or "?" in value or "#" in value or re.search(r"[\s\\{}]", value):
             raise unusable("has more than a host and a path", example, value)
@@ -402,6 +400,11 @@ def is_address(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_host(value: str) -> bool:
+    """Return whether a string is a host name or an address."""
+    return is_address(value) or (_HOST.fullmatch(value) is not None and _ADDRESS_LIKE.fullmatch(value) is None)
 
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")

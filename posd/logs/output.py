@@ -526,29 +526,6 @@ def set_level(level: str) -> None:
         setattr(structlog.get_config()["wrapper_class"], method, getattr(leveled, method))
 
 
-def _logger_class(level: str) -> type[Any]:
-    """Return a class of posd: all users of structlog share its classes."""
-    return type("Logger", (structlog.make_filtering_bound_logger(level),), {"_proxy_to_logger": _hand_over})
-
-
-def _hand_over(logger: Any, level: str, event: str | None = None, **fields: Any) -> None:
-    """Write a line by structlog's processors, as its BoundLoggerBase does if the last one returns arguments.
-
-    The original method copies the fields twice, and checks the type of the result.
-    """
-    if logger._context:
-        fields = {**logger._context, **fields}
-    fields["event"] = event
-    made: Any = fields
-    try:
-        for processor in logger._processors:
-            made = processor(logger._logger, level, made)
-    except structlog.DropEvent:
-        return
-    args, named = made
-    getattr(logger._logger, level)(*args, **named)
-
-
 def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     """Configure all logs, posd's and the libraries', as JSON on stdout."""
     # Not through the standard library's loggers, which cost five times as much; a payment has some ten lines.
@@ -558,7 +535,8 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     structlog.configure(
         processors=[Renderer(prefixes, now)],
         logger_factory=LineSink,
-        wrapper_class=_logger_class(level),
+        # A class of our own: all users of structlog share its classes.
+        wrapper_class=type("Logger", (structlog.make_filtering_bound_logger(level),), {}),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from posd.config.values import is_address
+
 #: Days before its end at which a server certificate is renewed, or the operator informed.
 RENEWAL_DAYS = 30
 #: Days before its end at which a new CA is made and the operator is informed: every terminal needs it.
@@ -138,15 +140,6 @@ def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime)
 
 #: A host name in a certificate: labels of letters, digits, hyphen and underscore.
 HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def server_hostname(name: str) -> Any:

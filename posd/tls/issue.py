@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from posd.base.files import replace
+from posd.config.values import is_address
 from posd.tls import authority, check
 from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, Authority, Issuer, key_pem, pem
 from posd.tls.check import (
@@ -26,7 +27,6 @@ from posd.tls.check import (
     Subjects,
     Validity,
     has_followed,
-    is_address,
     local_addresses,
     local_names,
 )

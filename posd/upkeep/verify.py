@@ -168,10 +168,10 @@ class _Check:
         parts["the key"] = self._key
         if schema == schema_version():
             parts |= {
-                "payments": self._payments,
-                "events": self._events,
-                "the journal": self._journal,
-                "print jobs": self._print_jobs,
+                "payments": partial(self._each, "checking payments", PAYMENTS, _payment_faults),
+                "events": partial(self._rows, "checking events", EVENTS, "event"),
+                "the journal": partial(self._rows, "checking the journal", JOURNAL, "journal entry"),
+                "print jobs": partial(self._each, "checking print jobs", PRINT_JOBS, _print_job_faults),
                 "the history": self._history,
                 "leases": self._leases,
                 "what was removed": self._removed,
@@ -210,23 +210,11 @@ class _Check:
         for kind, subject, fault in test(self._db):
             self._found(kind, subject or self._path.name, fault)
 
-    def _payments(self) -> None:
-        self._each("checking payments", PAYMENTS, _payment_faults)
-
-    def _print_jobs(self) -> None:
-        self._each("checking print jobs", PRINT_JOBS, _print_job_faults)
-
     def _each(self, what: str, kind: MergedKind, faults: Faults) -> None:
         rows = self._db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
         for rowid, identity in self._counted(what, kind.table, rows):
             for fault in faults(self._db, rowid, identity):
                 self._found(*fault)
-
-    def _events(self) -> None:
-        self._rows("checking events", EVENTS, "event")
-
-    def _journal(self) -> None:
-        self._rows("checking the journal", JOURNAL, "journal entry")
 
     def _rows(self, what: str, rows: MergedRows, noun: str) -> None:
         names = ("seq", *rows.columns)

@@ -13,6 +13,8 @@ from posd.printing.rows import PRINT_JOB
 PACKAGE = Path(posd.__file__).parent
 #: What is not the daemon.
 APART = ("cli", "simulator", "client")
+#: Names of the loggers in a module: a module that logs of two parts has two.
+LOGGERS = ("log", "listener_log")
 #: method of a logger -> the level of its lines.
 LEVELS = {
     "debug": "debug",
@@ -62,7 +64,7 @@ def lines(text: str, name: str) -> Iterator[Line]:
         if (methods := _methods(node.func)) is None:
             continue
         place = f"{name}:{node.lineno}"
-        plain |= {id(user) for user in ast.walk(node.func) if isinstance(user, ast.Name) and user.id == "log"}
+        plain |= {id(user) for user in ast.walk(node.func) if isinstance(user, ast.Name) and user.id in LOGGERS}
         events = _events(node.args[0]) if len(node.args) == 1 else {}
         if not events:
             raise NotPlain(f"{place}: the event of a log line is one literal text, its fields are keywords")
@@ -74,7 +76,8 @@ def lines(text: str, name: str) -> Iterator[Line]:
             is_open = any(not NAMED.match(text) for text in loose)
             yield Line(place, event, levels, frozenset({*names, *named}), open=is_open)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id == "log" and isinstance(node.ctx, ast.Load) and id(node) not in plain:
+        is_used = isinstance(node, ast.Name) and node.id in LOGGERS and isinstance(node.ctx, ast.Load)
+        if is_used and id(node) not in plain:
             raise NotPlain(f"{name}:{node.lineno}: call log.LEVEL(…) here, or (log.A if … else log.B)(…)")
 
 
@@ -92,7 +95,7 @@ def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
 def _methods(function: ast.expr) -> set[str] | None:
     """Return the methods of `log` that a call may be of; None where it is a call of something else."""
     match function:
-        case ast.Attribute(value=ast.Name(id="log"), attr=method) if method in LEVELS:
+        case ast.Attribute(value=ast.Name(id=name), attr=method) if name in LOGGERS and method in LEVELS:
             return {method}
         case ast.IfExp(body=one, orelse=other):
             found = _methods(one), _methods(other)

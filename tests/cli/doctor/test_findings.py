@@ -9,6 +9,8 @@ from string import Formatter
 from posd.cli import doctor
 from posd.cli.doctor.context import DoctorContext, texts
 from posd.config import parse as configuration
+from posd.tls import check as dates
+from posd.tls import issue
 from tests.cli.manual.parsing import parse
 
 #: Words that findings share.
@@ -51,7 +53,7 @@ def test_each_finding_can_be_filled_and_each_command_can_be_typed(tmp_path: Path
 
 def test_each_finding_is_told_by_a_check_and_each_that_a_check_tells_has_words() -> None:
     said = set()
-    for path in Path(str(doctor.__file__)).parent.glob("*.py"):
+    for path in (*Path(str(doctor.__file__)).parent.glob("*.py"), *map(Path, (dates.__file__, issue.__file__))):
         said |= {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
     assert [code for code in CODES if ".".join(code) not in said and code[1] not in said] == []
     assert [name for name in REMEDIES if name not in said] == []

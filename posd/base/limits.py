@@ -214,29 +214,8 @@ FREE_FOR_PAYMENTS = Limit(
     "What is left is for the events of payments that are open: their approvals get in.",
 )
 
-ALL = (
-    EVENTS_OF_TRANSACTION,
-    FINALS_OF_TRANSACTION,
-    EVENTS_OF_TERMINAL,
-    QUARANTINE_OF_TERMINAL,
-    QUARANTINE_OF_SUBJECT,
-    CALLBACKS_OF_PRINT_JOB,
-    CONNECTIONS_OF_PROCESS,
-    CONNECTIONS_OF_USER,
-    CONNECTIONS_OF_TILLS,
-    CONNECTIONS_OF_OPERATORS,
-    CONNECTIONS_OF_FEED,
-    STREAMS_OF_PROCESS,
-    PAYMENTS_OF_PROCESS,
-    PAYMENTS_OF_USER,
-    PRINT_JOBS_OF_PROCESS,
-    PRINT_JOBS_OF_USER,
-    CALLS_OF_TRANSACTION,
-    IN_FLIGHT_OF_PROCESS,
-    IN_FLIGHT_OF_USER,
-    FREE_FOR_EXTRAS,
-    FREE_FOR_PAYMENTS,
-)
+#: In the order of the table.
+ALL = tuple(item for item in list(globals().values()) if isinstance(item, Limit))
 
 #: Parts of a small disk that replace the byte values of these two limits.
 _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}

@@ -282,7 +282,7 @@ class LocalApp:
         if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)
-        state["headers"] = parameters.headers(request, route.headers)
+        state["headers"] = {parameter.name: request.headers.getlist(parameter.name) for parameter in route.headers}
         refusal: Problem | None = state["refusal"]
         texts = False
         try:

@@ -117,11 +117,6 @@ def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
         raise Problem("invalid_request", detail, errors=errors)
 
 
-def headers(request: Request, known: tuple[Parameter, ...]) -> dict[str, list[str]]:
-    """Return the headers of a call by name, with all their values."""
-    return {parameter.name: request.headers.getlist(parameter.name) for parameter in known}
-
-
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
     """Raise Problem for a prefix of ids with other filters than `limit`, because the order would differ."""
     if page.id is not None and (summed or not page.by_id):

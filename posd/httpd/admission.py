@@ -304,9 +304,11 @@ class PeerQuotas:
     """
 
     def __init__(self, of_process: int, of_user: int, on_full: Callable[[str, SocketPeer], bytes]) -> None:
-        self._processes = Allowance(of_process)
-        self._users = Allowance(of_user)
+        self._of_process = of_process
+        self._of_user = of_user
         self._on_full = on_full
+        self._processes: Counter[int] = Counter()
+        self._users: Counter[int] = Counter()
         self.turned_away = RejectedConnections()
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
@@ -314,29 +316,27 @@ class PeerQuotas:
 
         `full`: the socket has all the connections that it may have.
         """
-        reached = self._occupy(sender)
-        if reached is None and full:
-            self.leave(sender)
-            reached = "socket"
+        reached = self._reached(sender) or ("socket" if full else None)
         if reached is not None:
             self.turned_away.take(connection, self._on_full(reached, sender))
-        return reached is None
+            return False
+        self._users[sender.uid] += 1
+        if sender.pid:
+            self._processes[sender.pid] += 1
+        return True
 
     def leave(self, sender: SocketPeer) -> None:
         """Free the place of a connection."""
-        self._users.give_back(sender.uid)
-        if sender.pid:
-            self._processes.give_back(sender.pid)
+        for counts, key in ((self._users, sender.uid), (self._processes, sender.pid)):
+            counts[key] -= 1
+            if counts[key] <= 0:
+                del counts[key]
 
-    def _occupy(self, sender: SocketPeer) -> str | None:
-        """Occupy a place; without a free one return the reached limit."""
-        if sender.pid and not self._processes.try_take(sender.pid):
+    def _reached(self, sender: SocketPeer) -> str | None:
+        """Return the limit that a sender has reached, or None."""
+        if sender.pid and self._processes[sender.pid] >= self._of_process:
             return "process"
-        if self._users.try_take(sender.uid):
-            return None
-        if sender.pid:
-            self._processes.give_back(sender.pid)
-        return "user"
+        return "user" if self._users[sender.uid] >= self._of_user else None
 
 
 class RejectedConnections:

@@ -8,8 +8,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from posd.base.damaged_json import decoded, named, readable
-from posd.base.json_types import Object, as_text, decode, encode
+from posd.base.json_types import Object, as_text, decode, decoded, encode, named, readable
 from posd.base.text import shown
 from posd.payments.lifecycle import FINALS, Status
 from posd.payments.model import SearchResult

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Meta, Raw
 from msgspec.structs import replace
 
-from posd.base.damaged_json import presentable
-from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat
+from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat, presentable
 from posd.base.negotiation import Language
 from posd.base.operations import OperationType
 from posd.base.text import shown

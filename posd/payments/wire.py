@@ -31,8 +31,7 @@ from typing import Any
 
 import msgspec
 
-from posd.base.damaged_json import UNREADABLE, Place, decoded, named
-from posd.base.json_types import Object, as_text
+from posd.base.json_types import UNREADABLE, Object, Place, as_text, decoded, named
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
 from posd.payments.model import TerminalFailure

@@ -9,8 +9,7 @@ from typing import Annotated, Any, assert_never
 import msgspec
 from msgspec import Meta
 
-from posd.base.damaged_json import UNREADABLE, decoded
-from posd.base.json_types import Object, as_text, decode
+from posd.base.json_types import UNREADABLE, Object, as_text, decode, decoded
 from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus
 from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, judge_start, with_remark
 

@@ -12,8 +12,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from posd.base.damaged_json import UNREADABLE, decoded
-from posd.base.json_types import Object, as_text
+from posd.base.json_types import UNREADABLE, Object, as_text, decoded
 from posd.base.text import shown
 
 #: Longest stored type, code and parameter, and longest stored message, in characters.

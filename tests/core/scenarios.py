@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
-from posd.base.damaged_json import decoded
+from posd.base.json_types import decoded
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
 from posd.payments.model import Result, Transaction
 from posd.payments.wire import StartAcknowledgement, TransactionEvent, read_acknowledgement, read_event

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.damaged_json import MAX_DAMAGED_BYTES, BrokenStructure, mend, named, presentable, readable
-from posd.base.json_types import MAX_DEPTH, check
+from posd.base.json_types import (
+    MAX_DAMAGED_BYTES,
+    MAX_DEPTH,
+    BrokenStructure,
+    check,
+    mend,
+    named,
+    presentable,
+    readable,
+)
 
 CUT = "�"
 

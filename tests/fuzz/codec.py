@@ -7,8 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.base.damaged_json import UNREADABLE, readable
-from posd.base.json_types import decode, encode
+from posd.base.json_types import UNREADABLE, decode, encode, readable
 from posd.payments import entries
 from posd.payments.answers import SearchFailed, SearchHit, SearchMiss, StartAccepted, final_element, judge, read_reply
 from posd.payments.entries import Attempted, Searched, apply

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from posd.api import certificate
-from posd.base import damaged_json
+from posd.base import json_types
 from posd.clock import rules
 from posd.httpd import admission, server
 from posd.httpd import connection as http_connection
@@ -366,7 +366,7 @@ _ALL: Final = (
         "damaged-event-refused",
         "inbox",
         "An event with one bad byte is refused as a whole.",
-        Change(damaged_json.readable, "return mend(body)", "raise"),
+        Change(json_types.readable, "return mend(body)", "raise"),
     ),
     # Doubt and reconciliation.
     Break(

@@ -43,9 +43,8 @@ from posd.records.request import (
     decided,
     read_body,
 )
-from posd.storage import backup, marks
+from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
-from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention

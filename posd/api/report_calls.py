@@ -17,7 +17,7 @@ from posd.calls.app import json_response, page_response
 from posd.calls.parameters import Parameter, ParameterKind, invalid
 from posd.calls.streams import CallContext
 from posd.clock.clock import WallClock
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 
 #: Most shifts in a response: each may have thousands of payments.

@@ -40,8 +40,8 @@ from posd.httpd.connection import TAKE_SECONDS
 from posd.records.quotas import LimitCounters, Quotas, limit_reached
 from posd.records.service import Missing
 from posd.records.start import not_here
+from posd.storage import StorageUnavailable
 from posd.storage.changes import Hub, Waiter
-from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
 
 T = TypeVar("T")

@@ -26,8 +26,7 @@ from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso, parse_iso
 from posd.clock import rules
 from posd.clock.rules import ClockReading, ClockWitness, Doubt, EventTime, Kernel, StoredClock, TerminalTimes
-from posd.storage import changes, marks
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable, changes, marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

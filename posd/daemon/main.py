@@ -37,10 +37,9 @@ from posd.printing.model import PrintJob
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
-from posd.storage import database_id
+from posd.storage import CommitUncertain, StorageUnavailable, StoreError, database_id
 from posd.storage.connection import refuse_lost, unusable
 from posd.storage.database_files import closed_to_us
-from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
 from posd.terminals.identity import Commission, Proof, Trusted
 from posd.upkeep.known_ca import KnownCa

@@ -46,10 +46,10 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.quotas import Quotas
 from posd.records.service import ServiceParts
 from posd.records.witness_file import WitnessFile
+from posd.storage import StorageUnavailable
 from posd.storage.backup import BackupFolder
 from posd.storage.connection import unusable
 from posd.storage.database_files import FreeSpace
-from posd.storage.errors import StorageUnavailable
 from posd.storage.store import MemoryTrimmer, Store
 from posd.storage.writer import RecordedChange
 from posd.terminals.discovery import Discovery

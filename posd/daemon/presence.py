@@ -29,8 +29,7 @@ from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence
 from posd.payments import rows
 from posd.payments.record import TransactionChanged
 from posd.records.model import Phase
-from posd.storage import changes, marks
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable, changes, marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

@@ -17,7 +17,7 @@ from posd.base.clocks import tick
 from posd.base.ids import Channel
 from posd.base.text import shown
 from posd.records.callback_urls import CallbackUrls
-from posd.storage.errors import StorageUnavailable
+from posd.storage import StorageUnavailable
 from posd.tls import ServingContext, server_hostname
 
 #: Seconds between two test calls of the webhook listener, until one succeeds.

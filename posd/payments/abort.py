@@ -24,7 +24,7 @@ from posd.records.model import Phase
 from posd.records.service import RecordService
 from posd.records.start import identity_conflict
 from posd.records.table import PRUNED_PAYMENTS
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
 

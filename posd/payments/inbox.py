@@ -33,7 +33,7 @@ from posd.records.quotas import sender as sender_of
 from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.authentication import Headers
 

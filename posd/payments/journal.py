@@ -10,8 +10,7 @@ from posd.payments.entries import Entry, Resolved, Searched
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
-from posd.storage import database_id
-from posd.storage.errors import StaleState
+from posd.storage import StaleState, database_id
 from posd.storage.writer import WriteTransaction
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)

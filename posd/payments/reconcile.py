@@ -42,7 +42,7 @@ from posd.payments.search import AskedDevice, CallTurns, Searching, always
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.location import AddressChange
 

@@ -22,7 +22,7 @@ from posd.printing.wire import NoAnswer, PollAnswered
 from posd.records.model import Phase
 from posd.records.request import decided
 from posd.records.table import PRUNED_PRINT_JOBS
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 
 
 @dataclass(eq=False)

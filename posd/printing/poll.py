@@ -29,7 +29,7 @@ from posd.printing.start import PrintTurns
 from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent
 

@@ -41,7 +41,7 @@ from posd.records.start import (
     unavailable,
 )
 from posd.records.table import PRUNED_PRINT_JOBS
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
 

@@ -20,7 +20,7 @@ from posd.records.quotas import sender as sender_of
 from posd.records.replies import UNKEPT, CallbackResult, RefusedBody
 from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals import authentication
 

@@ -15,8 +15,7 @@ from posd.base.problems import Problem
 from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
 from posd.records.table import R, RecordKind
-from posd.storage import changes
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable, changes
 from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction

@@ -22,7 +22,7 @@ from posd.records.quotas import SenderQuotas
 from posd.records.request import MalformedJson, RequestFault, malformed
 from posd.records.service import Missing, ServiceParts
 from posd.records.table import R, RecordKind
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.marks import MissingRecords
 from posd.terminals.attempt import Attempt, Replied
 from posd.terminals.identity import OpenConflict, Trusted

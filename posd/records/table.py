@@ -15,7 +15,7 @@ from posd.base.ids import Channel
 from posd.base.json_types import encode
 from posd.base.problems import Problem
 from posd.records.model import Phase, Pruned, PrunedJob, RecordState
-from posd.storage.errors import StaleState
+from posd.storage import StaleState
 from posd.storage.writer import WriteTransaction
 
 

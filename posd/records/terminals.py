@@ -14,8 +14,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import encode
 from posd.base.problems import Problem
-from posd.storage import marks
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable, marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet

@@ -18,7 +18,7 @@ import structlog
 from posd.base import files
 from posd.records import witness
 from posd.records.witness import WitnessContents
-from posd.storage.errors import StorageUnavailable
+from posd.storage import StorageUnavailable
 
 #: Most seconds between a line and its sync. A power cut can lose the starts of that time.
 SYNC_SECONDS = 60.0

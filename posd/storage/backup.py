@@ -32,9 +32,8 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
 from posd.base.times import iso
-from posd.storage import database_files, integrity, marks
+from posd.storage import StorageUnavailable, StoreError, database_files, integrity, marks
 from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, open_file, schema_version
-from posd.storage.errors import StorageUnavailable, StoreError
 
 #: Pages of 4 KiB copied between two checks of `stop`.
 PAGES_AT_A_TIME = 1024

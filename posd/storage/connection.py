@@ -17,8 +17,7 @@ from posd.base.canonical_json import index_words
 from posd.base.clocks import monotonic, wall
 from posd.base.json_types import encode
 from posd.base.text import composed
-from posd.storage import database_files
-from posd.storage.errors import StoreError
+from posd.storage import StoreError, database_files
 
 #: Time that a statement waits for a lock of another process, in milliseconds; then callers get 503.
 BUSY_TIMEOUT_MS = 2000

@@ -14,9 +14,9 @@ from typing import TypeVar
 import aiosqlite
 
 from posd.base.clocks import wall
+from posd.storage import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.changes import Hub
 from posd.storage.connection import connect_reader, lock, lock_file, make_database
-from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.writer import (
     DatabaseWriter,
     RecordedChange,

@@ -22,11 +22,10 @@ import structlog
 from posd.base.clocks import next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
-from posd.storage import checkpoint, database_files
+from posd.storage import CommitUncertain, StorageUnavailable, checkpoint, database_files
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import BUSY_TIMEOUT_MS, NEXT_STEP, connect_again, is_damage, open_database
 from posd.storage.database_files import FolderWatch, OpenFiles
-from posd.storage.errors import CommitUncertain, StorageUnavailable
 
 # One transaction of the writer: the waiting functions, in their order, and one COMMIT.
 #

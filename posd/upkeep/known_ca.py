@@ -17,9 +17,8 @@ import structlog
 
 from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
-from posd.storage import marks
+from posd.storage import CommitUncertain, StorageUnavailable, marks
 from posd.storage.connection import connect_reader
-from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.tls import TlsFiles

@@ -20,10 +20,9 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import StartedPayment
-from posd.storage import backup, changes, connection, database_files, database_id, integrity, marks
+from posd.storage import StoreError, backup, changes, connection, database_files, database_id, integrity, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_file, schema_version
-from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile, Restored
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge

@@ -23,8 +23,7 @@ from posd.base.json_types import Moment
 from posd.base.times import iso
 from posd.clock.clock import stretches
 from posd.records import quarantine
-from posd.storage import backup, connection
-from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage import CommitUncertain, StorageUnavailable, backup, connection
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows as rows

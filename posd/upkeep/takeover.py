@@ -35,9 +35,8 @@ from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
-from posd.storage import database_id
+from posd.storage import StoreError, database_id
 from posd.storage.connection import connect_reader
-from posd.storage.errors import StoreError
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
 from posd.upkeep.merge import EVENTS, UNREADABLE, MergedKind, Numbers, Row

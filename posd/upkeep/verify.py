@@ -19,10 +19,9 @@ from posd.printing.entries import Called
 from posd.printing.model import FINALS, NOT_ACCEPTED
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import database_files, integrity
+from posd.storage import StoreError, database_files, integrity
 from posd.storage.backup import unpacked
 from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, schema_version
-from posd.storage.errors import StoreError
 from posd.storage.integrity import OPERATIONS_AT_A_TIME, FileFault
 from posd.upkeep.merge import (
     EVENTS,

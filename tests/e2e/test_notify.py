@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from posd.daemon import systemd
-from posd.storage.errors import StorageUnavailable
+from posd.storage import StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import run_on_db_thread
 from posd.tls import issue

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 
 from posd.base import files
+from posd.storage import StoreError
 from posd.storage.connection import connect_writer, open_database
-from posd.storage.errors import StoreError
 from tests.simulation import vfs
 from tests.simulation.disk import Disk
 from tests.simulation.recorded import Kind

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from posd.records.witness_file import WitnessFile
+from posd.storage import StoreError
 from posd.storage.connection import connect_again, connect_reader, open_database
-from posd.storage.errors import StoreError
 from tests.simulation.disk import Disk
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network

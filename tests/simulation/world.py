@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import trustme
 
-from posd.storage.errors import StoreError
+from posd.storage import StoreError
 from tests.simulation.announcements import Air, Heard
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks

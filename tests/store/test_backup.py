@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import backup, integrity
+from posd.storage import StorageUnavailable, backup, integrity
 from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, NotABackup, Written
 from posd.storage.connection import PAGE_BYTES, open_database
-from posd.storage.errors import StorageUnavailable
 from posd.upkeep.verify import verify
 from tests.store.filled import Filled, filling
 from tests.support.folders import folders_not_synced
@@ -134,10 +133,10 @@ def test_told_to_stop_while_the_copy_is_checked_it_stops(
 SCRIPT = """
 import sys
 from pathlib import Path
-from posd.storage import backup, errors
+from posd.storage import StorageUnavailable, backup
 try:
     backup.write(Path(sys.argv[1]), Path(sys.argv[2]), [b"k" * 32], "at", lambda: False)
-except errors.StorageUnavailable as error:
+except StorageUnavailable as error:
     print(error)
 """
 
@@ -170,7 +169,7 @@ INTO = """
 import os, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from posd.storage import backup, errors
+from posd.storage import StorageUnavailable, backup
 home, least = Path(sys.argv[1]), []
 def look():
     found = os.statvfs(home)
@@ -178,7 +177,7 @@ def look():
 try:
     backup.write_into(home / "posd.db", home / "backups", 14, [b"k" * 32], datetime.now(UTC), look)
     print(min(least))
-except errors.StorageUnavailable as error:
+except StorageUnavailable as error:
     print(error)
 """
 MB = 1_000_000

@@ -31,8 +31,7 @@ from posd.payments.record import ALWAYS, Recorded, begin, move, record
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
-from posd.storage import changes
-from posd.storage.errors import StaleState
+from posd.storage import StaleState, changes
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost

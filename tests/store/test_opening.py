@@ -12,9 +12,8 @@ import pytest
 
 from posd.client import PaymentStore, StoredPayment
 from posd.records.callback_urls import load_keys
-from posd.storage import connection
+from posd.storage import StoreError, connection
 from posd.storage.connection import connect_reader, open_database, schema_version
-from posd.storage.errors import StoreError
 from posd.storage.store import Store
 from posd.tls import issue
 from posd.upkeep.restore import Restore
@@ -88,7 +87,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     script = (
         "import sys; from pathlib import Path; from posd.storage.connection import lock\n"
-        "from posd.storage.errors import StoreError\n"
+        "from posd.storage import StoreError\n"
         "try: lock(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error)"
     )
@@ -102,7 +101,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
 OPENS = """
 import asyncio, sys
 from pathlib import Path
-from posd.storage.errors import StoreError
+from posd.storage import StoreError
 from posd.storage.store import Store
 
 async def opens(path):

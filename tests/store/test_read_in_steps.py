@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import marks
-from posd.storage.errors import StorageUnavailable
+from posd.storage import StorageUnavailable, marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

@@ -24,10 +24,9 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
-from posd.storage import backup, changes, connection, database_id, marks
+from posd.storage import StoreError, backup, changes, connection, database_id, marks
 from posd.storage.backup import NotABackup
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
-from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent

@@ -19,8 +19,7 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
-from posd.storage import changes, marks
-from posd.storage.errors import StaleState
+from posd.storage import StaleState, changes, marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import StartRefused

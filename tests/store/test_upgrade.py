@@ -22,8 +22,8 @@ from posd.payments.model import Result, Transaction
 from posd.payments.reprocess import Derived, difference
 from posd.printing import rows as print_jobs
 from posd.records.quarantine import Differing
+from posd.storage import StoreError
 from posd.storage.connection import open_database, schema_version
-from posd.storage.errors import StoreError
 from posd.terminals.attempt import Replied
 from posd.upkeep.verify import verify
 from tests.core.scenarios import NOW, starting

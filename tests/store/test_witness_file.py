@@ -12,9 +12,8 @@ import pytest
 from posd.records import witness
 from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
-from posd.storage import changes, database_id
+from posd.storage import CommitUncertain, StorageUnavailable, changes, database_id
 from posd.storage.database_id import IdentityCause
-from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 from tests.support.disk import broken_disk

@@ -11,10 +11,9 @@ from weakref import WeakSet
 import pytest
 
 from posd.base.clocks import monotonic
-from posd.storage import checkpoint, writer
+from posd.storage import CommitUncertain, StorageUnavailable, checkpoint, writer
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import open_database
-from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import BatchResult, DatabaseWriter, Function, RecordedChange, WriteBatch, WriteTransaction
 from tests.support.disk import broken_disk

@@ -20,10 +20,9 @@ from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id,
 from posd.config import HeaderValue
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
-from posd.storage import changes, database_id
+from posd.storage import StoreError, changes, database_id
 from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
 from posd.storage.database_files import closed_to_us
-from posd.storage.errors import StoreError
 from posd.upkeep import known_ca
 
 #: Longest search for damage in the database, in seconds. An old database may need more: use `posd verify`.

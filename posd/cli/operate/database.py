@@ -26,9 +26,8 @@ from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
 from posd.cli.explain.catalogue import chosen, say
 from posd.cli.operate.config import is_own_file
+from posd.storage import StorageUnavailable, StoreError, integrity
 from posd.storage import backup as backup_file
-from posd.storage import integrity
-from posd.storage.errors import StorageUnavailable, StoreError
 
 #: Seconds, far above what the largest database needs, so that a hanging call ends too.
 BACKUP_SECONDS = 3600.0

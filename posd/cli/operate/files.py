@@ -22,8 +22,8 @@ from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
+from posd.storage import StoreError
 from posd.storage.backup import NotABackup
-from posd.storage.errors import StoreError
 from posd.storage.marks import GoneBack, OldFile, Restored
 from posd.upkeep import takeover
 from posd.upkeep import verify as checking

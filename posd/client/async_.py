@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from posd.client import calls, connection, plans
-from posd.client.calls import Call, Id, Lists, PaymentCalls, Reply, Starts, StreamItem
+from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.connection import (
     BASE_URL,
     accepting,
@@ -28,15 +28,15 @@ from posd.client.documents import OutcomeUnknown, PosdError, Problem
 from posd.client.plans import (
     PATIENCE_SECONDS,
     RETRY_SECONDS,
-    Away,
-    Handle,
-    Latest,
+    Call,
     OnAway,
     OnNotice,
     Place,
     Plan,
     R,
-    Show,
+    Reply,
+    StreamItem,
+    transaction_path,
 )
 from posd.client.states import (
     Change,
@@ -143,39 +143,10 @@ class AsyncConnection:
 Answer: TypeAlias = Coroutine[Any, Any, T]
 
 
-class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transaction]], Generic[E]):
-    """A payment that was started, or may have been.
+class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[bool]], Generic[E]):
+    """A payment that was started, or may have been (see `PaymentCalls`)."""
 
-    Dropping the handle does not affect it: it continues, and is found by id.
-    """
-
-    async def _state(self, call: Call, *, once: bool = False) -> Transaction:
-        self._latest.state = state = await self._posd._one(call, Transaction, once=once)
-        return state
-
-    async def _look(self, call: Call) -> Transaction:
-        return await self._posd._look(call, Transaction, self._latest)
-
-    async def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
-        """Wait for the outcome, over restarts of posd, without limit or `timeout` seconds. It starts nothing.
-
-        `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
-        text says so, and there is no outcome yet.
-
-        Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
-        """
-        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show, self._stored_at)
-        return await self._posd.connection.run(plan)
-
-    async def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
-        """Return whether posd knows a payment that was stored before a crash of the till; it starts nothing.
-
-        Until posd knows it, the call is repeated for `within` seconds, because the start may still be on its way. False
-        means that it was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost its record in a
-        restore, unless the payment was stored later.
-        """
-        plan = plans.is_known(self._posd.socket, self.id, self._latest, self._stored_at, within, self._posd._troubled())
-        return await self._posd.connection.run(plan)
+    _posd: "AsyncPosd"
 
     async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
         """Yield the terminal's events and the payment's states, from the beginning, and last the outcome.
@@ -195,23 +166,8 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
         yield await self.outcome()
 
 
-class AsyncPrint(Handle["AsyncPosd", PrintJob]):
+class AsyncPrint(PrintCalls[Answer[PrintJob]]):
     """A print job that was started, or may have been."""
-
-    async def state(self) -> PrintJob:
-        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
-        call = calls.get(calls.print_job_path(self.id))
-        return await self._posd._look(call, PrintJob, self._latest)
-
-    async def outcome(self, timeout: float | None = None) -> PrintJob:
-        """Wait for its end, over restarts of posd, without limit or `timeout` seconds.
-
-        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
-        if posd keeps failing.
-        """
-        return await self._posd.connection.run(
-            plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
-        )
 
 
 class AsyncPosd(
@@ -222,7 +178,14 @@ class AsyncPosd(
         Answer[AsyncPayment],
         Answer[AsyncPrint],
     ],
-    Lists[AsyncIterator[Transaction], AsyncIterator[PrintJob]],
+    Reads[
+        AsyncIterator[Transaction],
+        AsyncIterator[PrintJob],
+        Answer[list[Terminal]],
+        Answer[Terminal],
+        Answer[Health],
+        Answer[Version],
+    ],
 ):
     """The daemon behind one Unix socket: `socket`, else that of POSD_SOCKET, else /run/posd/till.sock.
 
@@ -287,57 +250,21 @@ class AsyncPosd(
                 if change is not None:
                     yield replace(change, place=place.resume)
 
-    async def terminals(self, *, everything: bool = False, check: bool = False) -> list[Terminal]:
-        """Return the terminals of the fleet; with `everything` also announced ones outside it.
-
-        With `check` posd first probes those without a recent probe.
-        """
-        call = calls.get("/terminals", {"all": everything or None, "check": check or None})
-        terminals, _ = await self.connection.run(plans.page(call, "terminals", Terminal, self._away()))
-        return terminals
-
-    async def terminal(self, serial: str) -> Terminal:
-        """Return one terminal. Raise Problem."""
-        return await self._one(calls.get(calls.terminal_path(serial)), Terminal)
-
-    async def health(self) -> Health:
-        """Return the health of posd; a failing posd replies too."""
-        return await self._one(calls.HEALTH, Health)
-
-    async def version(self) -> Version:
-        """Return the version of posd."""
-        return await self._one(calls.get("/version"), Version)
-
-    def _away(self) -> Away:
-        return Away(self.patience, self.on_away)
-
-    async def _one(self, call: Call, kind: type[R], *, once: bool = False) -> R:
-        return await self.connection.run(plans.one(call, kind, self._away(), once=once))
-
-    async def _look(self, call: Call, kind: type[R], latest: Latest[R]) -> R:
-        return await self.connection.run(plans.look(self.socket, call, kind, self._troubled(), latest))
-
-    def _troubled(self) -> Away:
-        return Away(self.patience, self.on_away, plans.passes)
+    def _run(self, plan: Plan[Any]) -> Any:
+        return self.connection.run(plan)
 
     async def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> AsyncPayment:
         stored = self.store and self.store(payment)
         if isinstance(stored, Awaitable):
             stored = await stored
         stored_at = stored.stored_at if isinstance(stored, StoredPayment) else stored_at
-        call = calls.Call("PUT", calls.transaction_path(payment.id), body=payment.body)
+        call = Call("PUT", transaction_path(payment.id), body=payment.body)
         plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away, stored_at)
         return AsyncPayment(self, payment.id, await self.connection.run(plan), stored_at)
 
     async def _begin_print(self, identity: str, call: Call) -> AsyncPrint:
         plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)
         return AsyncPrint(self, identity, await self.connection.run(plan))
-
-    def _payments(self, call: Call) -> AsyncIterator[Transaction]:
-        return self._rows(call, "transactions", Transaction)
-
-    def _print_jobs(self, call: Call) -> AsyncIterator[PrintJob]:
-        return self._rows(call, "print_jobs", PrintJob)
 
     async def _rows(self, call: Call, member: str, kind: type[R]) -> AsyncIterator[R]:
         cursor: str | None = ""

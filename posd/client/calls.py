@@ -1,18 +1,35 @@
-"""Calls of the local API: as values, with the checks that need no posd, and as methods of both clients."""
+"""Calls of the local API as methods of both clients, and the checks that need no posd."""
 
 import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
-from urllib.parse import quote
 from uuid import UUID
 
-from posd.client.documents import encode
+from posd.client import plans
+from posd.client.documents import PosdError
+from posd.client.plans import (
+    Away,
+    Call,
+    Handle,
+    OnAway,
+    Plan,
+    R,
+    Show,
+    get,
+    metadata_filters,
+    moment,
+    post,
+    print_job_path,
+    put,
+    terminal_path,
+    transaction_path,
+)
+from posd.client.states import Health, PrintJob, Terminal, Transaction, Version
 from posd.client.store import Store, StoredPayment
 
 # Amounts, checked before a call by posd's own rules: exact numbers, known members, a sum above 0.
@@ -83,50 +100,10 @@ def _number(name: str, value: object) -> Decimal:
     return number
 
 
-#: seconds: longer than posd's own call to a terminal takes by default (3 + 20).
-REPLY_SECONDS = 60.0
-
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 #: The nil and the max UUID (RFC 9562).
 NEVER_MEANT = frozenset({str(UUID(int=0)), str(UUID(int=2**128 - 1))})
 _PRINT_JOB_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call: its path below /v1, and the seconds to wait for its response (None: without limit).
-
-    `pause`: seconds to wait before it. `also`: 4xx and 5xx that are results of this call, if they carry no problem.
-    """
-
-    method: str
-    path: str
-    params: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-    seconds: float | None = REPLY_SECONDS
-    also: Collection[int] = ()
-    pause: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A response: its HTTP status, its decoded JSON, and its original bytes."""
-
-    status: int
-    body: Any
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StreamItem:
-    """One server-sent event: its id (the newest one so far), its name, and its data as text."""
-
-    id: str
-    name: str
-    data: str
-
-
-HEALTH = Call("GET", "/health", also={503})  # a failing posd reports how it fails
 
 
 def transaction_id(given: UUID | str) -> str:
@@ -148,67 +125,6 @@ def print_job_id(given: str) -> str:
     return given
 
 
-def transaction_path(identity: str, call: str = "") -> str:
-    """Return the path of a transaction, or of a call on it."""
-    return f"/transactions/{identity}{call}"
-
-
-def print_job_path(identity: str, call: str = "") -> str:
-    """Return the path of a print job, or of a call on it."""
-    return f"/print-jobs/{identity}{call}"
-
-
-def terminal_path(serial: str) -> str:
-    """Return the path of a terminal."""
-    return f"/terminals/{quote(serial, safe='')}"
-
-
-def put(path: str, fields: Mapping[str, object]) -> Call:
-    """Return the call that starts something, without fields that are None or False. Raise TypeError for a float."""
-    given = {name: value for name, value in fields.items() if value is not None and value is not False}
-    return Call("PUT", path, body=encode(given))
-
-
-def post(path: str, fields: Mapping[str, object] | None = None) -> Call:
-    """Return a call on a started payment or print job."""
-    given = None if fields is None else {name: value for name, value in fields.items() if value is not None}
-    return Call("POST", path, body=None if given is None else encode(given))
-
-
-def get(path: str, filters: Mapping[str, object] | None = None) -> Call:
-    """Return a call that reads, without filters that are None."""
-    return Call("GET", path, params={k: query(v) for k, v in (filters or {}).items() if v is not None})
-
-
-def metadata_filters(metadata: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the filters on the till's metadata."""
-    return {f"metadata.{name}": value for name, value in (metadata or {}).items()}
-
-
-def query(value: object) -> str:
-    """Return the text of a query parameter. Raise ValueError for a time without a zone."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case datetime():
-            return moment(value)
-        case _:
-            return str(value)
-
-
-def moment(value: object) -> str:
-    """Return a time in posd's format. Raise TypeError for other types, ValueError for a time without a zone."""
-    if not isinstance(value, datetime):
-        raise TypeError(
-            f"{value!r} ({type(value).__name__}) is no time: write datetime.now(UTC) + timedelta(minutes=2)"
-        )
-    if value.tzinfo is None:
-        raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
-    with suppress(OverflowError):  # posd limits it to the calendar
-        value = value.astimezone(UTC)
-    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 # Common methods of the sync and the async client, which differ only by the `await` before the call.
 #
 # The type parameters are their results: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
@@ -222,6 +138,12 @@ Printed = TypeVar("Printed", covariant=True)
 Payments = TypeVar("Payments", covariant=True)
 PrintJobs = TypeVar("PrintJobs", covariant=True)
 State = TypeVar("State", covariant=True)
+Ending = TypeVar("Ending", covariant=True)
+Known = TypeVar("Known", covariant=True)
+Terminals = TypeVar("Terminals", covariant=True)
+OneTerminal = TypeVar("OneTerminal", covariant=True)
+OneHealth = TypeVar("OneHealth", covariant=True)
+OneVersion = TypeVar("OneVersion", covariant=True)
 
 Id: TypeAlias = UUID | str
 Json: TypeAlias = Mapping[str, object]
@@ -253,11 +175,14 @@ class OriginalFields(TypedDict, total=False):
 
 
 class DerivedFields(OriginalFields, StartFields, total=False):
-    """Arguments of each call that starts an operation on another payment."""
+    """Arguments of each call that starts an operation on another payment.
+
+    Their order is that of the stored bytes of a payment: a repeated call must have the same.
+    """
 
 
 class ListFilters(TypedDict, total=False):
-    """Arguments of each list (see `Lists`)."""
+    """Arguments of each list (see `Reads`)."""
 
     phase: str | None
     open: bool | None
@@ -387,28 +312,57 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return self._begin_print(identity, put(print_job_path(identity), fields))
 
 
-class Lists(ABC, Generic[Payments, PrintJobs]):
-    """The lists, newest first, read page by page during the iteration (`page_size` rows at a time, up to 500).
+class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth, OneVersion]):
+    """Calls that read.
 
+    The lists are newest first, and read page by page during the iteration (`page_size` rows at a time, up to 500).
     `since` is inclusive, `until` is not; both are aware times. Raise PosdError.
     """
 
-    @abstractmethod
-    def _payments(self, call: Call) -> Payments:
-        """Yield the rows of a list of payments, from its first page on."""
+    socket: str
+    patience: float
+    on_away: OnAway | None
 
     @abstractmethod
-    def _print_jobs(self, call: Call) -> PrintJobs:
-        """Yield the rows of a list of print jobs, from its first page on."""
+    def _run(self, plan: Plan[Any]) -> Any:
+        """Run a plan, and return its result, or an awaitable of it."""
+
+    @abstractmethod
+    def _rows(self, call: Call, member: str, kind: type[Any]) -> Any:
+        """Yield the rows of a list, from its first page on."""
+
+    def _away(self, passing: Callable[[PosdError], bool] = plans.is_away) -> Away:
+        return Away(self.patience, self.on_away, passing)
+
+    def terminals(self, *, everything: bool = False, check: bool = False) -> Terminals:
+        """Return the terminals of the fleet; with `everything` also announced ones outside it.
+
+        With `check` posd first probes those without a recent probe.
+        """
+        call = get("/terminals", {"all": everything or None, "check": check or None})
+        return cast(Terminals, self._run(plans.whole(call, "terminals", Terminal, self._away())))
+
+    def terminal(self, serial: str) -> OneTerminal:
+        """Return one terminal. Raise Problem."""
+        return cast(OneTerminal, self._run(plans.one(get(terminal_path(serial)), Terminal, self._away())))
+
+    def health(self) -> OneHealth:
+        """Return the health of posd; a failing posd replies too."""
+        return cast(OneHealth, self._run(plans.one(plans.HEALTH, Health, self._away())))
+
+    def version(self) -> OneVersion:
+        """Return the version of posd."""
+        return cast(OneVersion, self._run(plans.one(get("/version"), Version, self._away())))
 
     def transactions(self, **filters: Unpack[PaymentFilters]) -> Payments:
         """Yield the payments that match."""
         metadata = metadata_filters(filters.pop("metadata", None))
-        return self._payments(get("/transactions", _known(filters, PaymentFilters) | metadata))
+        call = get("/transactions", _known(filters, PaymentFilters) | metadata)
+        return cast(Payments, self._rows(call, "transactions", Transaction))
 
     def print_jobs(self, **filters: Unpack[PrintFilters]) -> PrintJobs:
         """Yield the print jobs that match."""
-        return self._print_jobs(get("/print-jobs", _known(filters, PrintFilters)))
+        return cast(PrintJobs, self._rows(get("/print-jobs", _known(filters, PrintFilters)), "print_jobs", PrintJob))
 
 
 def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
@@ -421,23 +375,39 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
     return {API_NAMES.get(name, name): given[name] for name in names.__annotations__ if name in given}
 
 
-class PaymentCalls(ABC, Generic[State]):
-    """Calls on a started payment. None of them starts anything."""
+class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
+    """A payment that was started, or may have been.
 
-    #: The id that the till chose, in lower case.
-    id: str
+    Dropping the handle does not affect it: it continues, and is found by id. None of its calls starts anything.
+    """
 
-    @abstractmethod
-    def _state(self, call: Call, *, once: bool = False) -> State:
-        """Make a call that returns the transaction; with `once`, do not repeat it if posd may have read it."""
+    def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Ending:
+        """Wait for the outcome, over restarts of posd, without limit or `timeout` seconds. It starts nothing.
 
-    @abstractmethod
-    def _look(self, call: Call) -> State:
-        """Make a call that reads the transaction; wait while posd cannot read its database."""
+        `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
+        text says so, and there is no outcome yet.
+
+        Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
+        """
+        return cast(Ending, self._posd._run(plans.outcome(self, timeout, self._posd.on_away, show)))
+
+    def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> Known:
+        """Return whether posd knows a payment that was stored before a crash of the till; it starts nothing.
+
+        Until posd knows it, the call is repeated for `within` seconds, because the start may still be on its way. False
+        means that it was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost its record in a
+        restore, unless the payment was stored later.
+        """
+        plan = plans.is_known(self._posd.socket, self, within, self._posd._away(plans.passes))
+        return cast(Known, self._posd._run(plan))
 
     def state(self) -> State:
         """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
-        return self._look(get(transaction_path(self.id)))
+        return cast(State, _look(self, transaction_path(self.id), Transaction))
+
+    def _state(self, call: Call, *, once: bool = False) -> State:
+        """Make a call that returns the transaction; with `once`, do not repeat it if posd may have read it."""
+        return cast(State, self._posd._run(plans.changed(call, self._posd._away(), self, once=once)))
 
     def abort(self) -> State:
         """Request its abort; then wait for the outcome, because an approval can be faster.
@@ -483,3 +453,26 @@ class PaymentCalls(ABC, Generic[State]):
 
     def _decide(self, call: str, **fields: Any) -> State:
         return self._state(post(transaction_path(self.id, call), fields), once=True)
+
+
+class PrintCalls(Handle[PrintJob], Generic[State]):
+    """A print job that was started, or may have been."""
+
+    def state(self) -> State:
+        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
+        return cast(State, _look(self, print_job_path(self.id), PrintJob))
+
+    def outcome(self, timeout: float | None = None) -> State:
+        """Wait for its end, over restarts of posd, without limit or `timeout` seconds.
+
+        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
+        if posd keeps failing.
+        """
+        plan = plans.print_outcome(self._posd.socket, self, timeout, self._posd.on_away)
+        return cast(State, self._posd._run(plan))
+
+
+def _look(handle: Handle[R], path: str, kind: type[R]) -> Any:
+    """Read the state of a handle; wait while posd cannot read its database."""
+    posd = handle._posd
+    return posd._run(plans.look(posd.socket, get(path), kind, posd._away(plans.passes), handle))

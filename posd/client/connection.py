@@ -13,9 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from posd.client import documents
-from posd.client.calls import Call, Reply, StreamItem
 from posd.client.documents import ForeignAnswer, PosdError, Problem, Unreachable, problem_of
-from posd.client.plans import RETRY_SECONDS, Place, Plan, R
+from posd.client.plans import RETRY_SECONDS, Call, Place, Plan, R, Reply, StreamItem
 
 if TYPE_CHECKING:
     import httpx2

@@ -1,18 +1,19 @@
-"""Logic of the client beyond one call, without I/O: repetition, waiting, paging.
+"""Calls of the local API as values, and the logic beyond one call, without I/O: repetition, waiting, paging.
 
 A plan is a generator: it yields the next call, receives its reply or its error, and returns the result. The sync and
 the async connection run the same plans. Plans read the monotonic clock and nothing else.
 """
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
+from urllib.parse import quote
 
-from posd.client import calls, documents
-from posd.client.calls import Call, Reply, StreamItem
+from posd.client import documents
 from posd.client.documents import (
     SAME_CALL,
     ForeignAnswer,
@@ -21,6 +22,7 @@ from posd.client.documents import (
     PosdError,
     Problem,
     Unreachable,
+    encode,
 )
 from posd.client.states import (
     Change,
@@ -33,6 +35,112 @@ from posd.client.states import (
     Transaction,
     read_outcome,
 )
+
+# Calls as values.
+
+#: seconds: longer than posd's own call to a terminal takes by default (3 + 20).
+REPLY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its path below /v1, and the seconds to wait for its response (None: without limit).
+
+    `pause`: seconds to wait before it. `also`: 4xx and 5xx that are results of this call, if they carry no problem.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    seconds: float | None = REPLY_SECONDS
+    also: Collection[int] = ()
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response: its HTTP status, its decoded JSON, and its original bytes."""
+
+    status: int
+    body: Any
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamItem:
+    """One server-sent event: its id (the newest one so far), its name, and its data as text."""
+
+    id: str
+    name: str
+    data: str
+
+
+HEALTH = Call("GET", "/health", also={503})  # a failing posd reports how it fails
+
+
+def transaction_path(identity: str, call: str = "") -> str:
+    """Return the path of a transaction, or of a call on it."""
+    return f"/transactions/{identity}{call}"
+
+
+def print_job_path(identity: str, call: str = "") -> str:
+    """Return the path of a print job, or of a call on it."""
+    return f"/print-jobs/{identity}{call}"
+
+
+def terminal_path(serial: str) -> str:
+    """Return the path of a terminal."""
+    return f"/terminals/{quote(serial, safe='')}"
+
+
+def put(path: str, fields: Mapping[str, object]) -> Call:
+    """Return the call that starts something, without fields that are None or False. Raise TypeError for a float."""
+    given = {name: value for name, value in fields.items() if value is not None and value is not False}
+    return Call("PUT", path, body=encode(given))
+
+
+def post(path: str, fields: Mapping[str, object] | None = None) -> Call:
+    """Return a call on a started payment or print job."""
+    given = None if fields is None else {name: value for name, value in fields.items() if value is not None}
+    return Call("POST", path, body=None if given is None else encode(given))
+
+
+def get(path: str, filters: Mapping[str, object] | None = None) -> Call:
+    """Return a call that reads, without filters that are None."""
+    return Call("GET", path, params={k: query(v) for k, v in (filters or {}).items() if v is not None})
+
+
+def metadata_filters(metadata: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the filters on the till's metadata."""
+    return {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+
+
+def query(value: object) -> str:
+    """Return the text of a query parameter. Raise ValueError for a time without a zone."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return moment(value)
+        case _:
+            return str(value)
+
+
+def moment(value: object) -> str:
+    """Return a time in posd's format. Raise TypeError for other types, ValueError for a time without a zone."""
+    if not isinstance(value, datetime):
+        raise TypeError(
+            f"{value!r} ({type(value).__name__}) is no time: write datetime.now(UTC) + timedelta(minutes=2)"
+        )
+    if value.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
+    with suppress(OverflowError):  # posd limits it to the calendar
+        value = value.astimezone(UTC)
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# Plans.
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
@@ -102,24 +210,16 @@ def is_awaited(error: PosdError) -> bool:
 R = TypeVar("R", bound=FromDocument)
 
 
-@dataclass(slots=True)
-class Latest(Generic[T]):
-    """Newest known state, None before the first. A handle and its waits share it."""
-
-    state: T | None = None
-
-
-Client = TypeVar("Client")
-
-
-class Handle(Generic[Client, T]):
+class Handle(Generic[T]):
     """Handle of a payment or print job that was started, or may have been: its id, and its newest known state."""
 
-    def __init__(self, posd: Client, identity: str, known: T | None = None, stored_at: datetime | None = None) -> None:
+    def __init__(self, posd: Any, identity: str, newest: T | None = None, stored_at: datetime | None = None) -> None:
         #: The id that the till chose.
         self.id = identity
         self._posd = posd
-        self._latest = Latest(known)
+        #: The newest known state, None before the first one.
+        self._newest = newest
+        #: Time of the first storage of a payment, if known.
         self._stored_at = stored_at
 
     def __repr__(self) -> str:
@@ -186,37 +286,41 @@ def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]
     return kind.read(documents.document(reply.body))
 
 
-def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) -> Plan[R]:
+def changed(call: Call, away: Away, handle: Handle[Transaction], *, once: bool = False) -> Plan[Transaction]:
+    """Make a call that returns the transaction."""
+    handle._newest = state = yield from one(call, Transaction, away, once=once)
+    return state
+
+
+def look(socket: str, call: Call, kind: type[R], away: Away, handle: Handle[R]) -> Plan[R]:
     """Read the state of a payment or print job. Raise Problem if posd does not know it, Unreachable if it cannot check.
 
     Unreachable is no Problem, which a till could take for a refusal: it says nothing about the payment.
     """
     try:
-        latest.state = state = yield from one(call, kind, away)
+        handle._newest = state = yield from one(call, kind, away)
     except Problem as problem:
         raise _failed_look(socket, problem) from problem
     return state
 
 
-def is_known(
-    socket: str, identity: str, latest: Latest[Transaction], stored_at: datetime | None, within: float, away: Away
-) -> Plan[bool]:
+def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away) -> Plan[bool]:
     """Return whether posd knows a transaction; retry for `within` seconds. Raise OutcomeUnknown, or as `look`.
 
     False requires posd's own word (`never_started`): a posd that lost records in a restore may have forgotten it.
     """
-    call, deadline = calls.get(calls.transaction_path(identity)), Deadline(within)
+    call, deadline = get(transaction_path(handle.id)), Deadline(within)
     while True:
         try:
-            yield from look(socket, call, Transaction, away, latest)
+            yield from look(socket, call, Transaction, away, handle)
         except Problem as problem:
             if problem.status == GONE:
                 return True
             away.back()
             if deadline.over():
-                if problem.compare(stored_at).never_started:
+                if problem.compare(handle._stored_at).never_started:
                     return False
-                raise OutcomeUnknown(identity, problem) from problem
+                raise OutcomeUnknown(handle.id, problem) from problem
             call = replace(call, pause=min(ASK_AGAIN_SECONDS, deadline.left() or 0.0))
         else:
             return True
@@ -228,6 +332,12 @@ def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[
     body = documents.document(reply.body)
     rows = [kind.read(documents.document(row)) for row in documents.items(body, member)]
     return rows, documents.maybe(body, "next_cursor")
+
+
+def whole(call: Call, member: str, kind: type[R], away: Away) -> Plan[list[R]]:
+    """Read a list that has one page."""
+    rows, _ = yield from page(call, member, kind, away)
+    return rows
 
 
 def begin(
@@ -266,42 +376,37 @@ def start(
 
 
 def outcome(
-    identity: str,
-    timeout: float | None,
-    latest: Latest[Transaction],
-    on_away: OnAway | None,
-    show: Show | None = None,
-    stored_at: datetime | None = None,
+    handle: Handle[Transaction], timeout: float | None, on_away: OnAway | None, show: Show | None = None
 ) -> Plan[Any]:  # an Outcome with the effect of what the till started
     """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     shown, longest = None, None if show is None else 0.0
     while True:
         try:
-            reply = yield _holding(calls.transaction_path(identity, "/outcome"), deadline, pause, longest)
+            reply = yield _holding(transaction_path(handle.id, "/outcome"), deadline, pause, longest)
             document = documents.document(reply.body)
-            if reply.status == 200 and "client_transaction_id" not in document and latest.state is not None:
-                document = {**latest.state.document, **document}  # an older posd
+            if reply.status == 200 and "client_transaction_id" not in document and handle._newest is not None:
+                document = {**handle._newest.document, **document}  # an older posd
             away.back()
             pause = 0.0
             found = read_outcome(document)
             if found is None:
-                latest.state = Transaction.read(document)
+                handle._newest = Transaction.read(document)
         except PosdError as error:
             try:
                 pause = _next_try(away, error, deadline)
             except Problem as problem:
-                raise OutcomeUnknown(identity, problem.compare(stored_at)) from problem
+                raise OutcomeUnknown(handle.id, problem.compare(handle._stored_at)) from problem
         else:  # an exception of `show` is not posd's
             if show is not None:
                 longest, before = SHOW_SECONDS, shown
-                shown = _display(found, latest.state)
+                shown = _display(found, handle._newest)
                 if shown not in (None, before):
                     show(shown)
             if found is not None:
                 return found
         if deadline.over():
-            raise StillOpen(identity, latest.state)
+            raise StillOpen(handle.id, handle._newest)
 
 
 def _display(found: Outcome | None, state: Transaction | None) -> str | None:
@@ -311,16 +416,16 @@ def _display(found: Outcome | None, state: Transaction | None) -> str | None:
 
 
 def print_outcome(
-    socket: str, identity: str, timeout: float | None, latest: Latest[PrintJob], on_away: OnAway | None
+    socket: str, handle: Handle[PrintJob], timeout: float | None, on_away: OnAway | None
 ) -> Plan[PrintJob]:
     """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look`."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     while True:
         try:
-            reply = yield _holding(calls.print_job_path(identity, "/outcome"), deadline, pause)
+            reply = yield _holding(print_job_path(handle.id, "/outcome"), deadline, pause)
             away.back()
             pause = 0.0
-            latest.state = state = PrintJob.read(documents.document(reply.body))
+            handle._newest = state = PrintJob.read(documents.document(reply.body))
             if state.final:
                 return state
         except PosdError as error:
@@ -329,7 +434,7 @@ def print_outcome(
             except Problem as problem:
                 raise _failed_look(socket, problem) from problem
         if deadline.over():
-            raise StillPrinting(identity, latest.state)
+            raise StillPrinting(handle.id, handle._newest)
 
 
 class Place(Generic[R]):
@@ -401,7 +506,7 @@ class Place(Generic[R]):
 
 def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change | State]:
     """Return the beginning of the stream of a transaction's events."""
-    path = calls.transaction_path(identity, "/events")
+    path = transaction_path(identity, "/events")
     return Place[Change | State](socket, path, Change, 0, on_away, unnumbered={STATE_ITEM: State})
 
 

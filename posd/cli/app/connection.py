@@ -14,10 +14,9 @@ from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output
 from posd.cli.app.output import Output
-from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
-from posd.client.plans import RETRY_SECONDS
+from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
 
 # Local API for the commands: `posd.client`'s connection, called by method and path.
 #

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posd.cli.app.connection import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
-from posd.client import calls, plans
+from posd.client import plans
 from posd.client.documents import FromDocument, PosdError, encode
 from posd.client.plans import Place
 
@@ -185,7 +185,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
                 if event is not None:
                     updates.put(event)
             away = plans.Away(None, told, plans.passes)
-            updates.put(CurrentState(api.run(plans.steady(calls.get(path), away))))
+            updates.put(CurrentState(api.run(plans.steady(plans.get(path), away))))
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             updates.put(error)
 

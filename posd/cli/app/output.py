@@ -24,7 +24,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
 from posd.cli.app.times import TimeCell
 from posd.cli.app.times import moment as moment
-from posd.client.calls import Reply
+from posd.client.plans import Reply
 
 #: Shell word, with quoted parts.
 _WORD = re.compile(r"(?:'[^']*'|\S)+")

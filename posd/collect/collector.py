@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psycopg
@@ -162,17 +162,12 @@ class Collector:
                 log.info("collect.connected", host=source.server, database=connection.info.dbname)
                 if source.old is not None:
                     log.warning("collect.old_server", version=source.old)
-            with self._connected(source):
+            self._source, self.counts.connected = source, True
+            try:
                 await self._take(source, store, forever)
+            finally:
+                self._source, self.counts.connected = None, False
         return self.counts
-
-    @contextmanager
-    def _connected(self, source: StreamConsumer) -> Iterator[None]:
-        self._source, self.counts.connected = source, True
-        try:
-            yield
-        finally:
-            self._source, self.counts.connected = None, False
 
     async def _take(self, source: StreamConsumer, store: CollectorStore, forever: bool) -> None:
         """Store batch after batch; the next one is fetched and read while PostgreSQL stores the previous one."""

@@ -14,7 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from posd.collect.reading import LaneMessage
 from posd.config.schema import CollectConfig
-from posd.relay.stream import ServerErrors, StreamAway, client_of, old_version
+from posd.relay.stream import ServerError, StreamAway, client_of, old_version
 
 #: Name of the durable consumer, and subjects of the stream.
 DURABLE: Final = "pg"
@@ -34,9 +34,9 @@ KEPT_SECONDS = 14 * 86_400.0
 class StreamConsumer:
     """Consumer of the stream, on one connection. Every method raises StreamAway."""
 
-    def __init__(self, client: Client, config: CollectConfig, complaints: ServerErrors) -> None:
+    def __init__(self, client: Client, config: CollectConfig, server_error: ServerError) -> None:
         url = client.connected_url
-        self._complaints = complaints
+        self._server_error = server_error
         self._jetstream = client.jetstream(timeout=10)
         self._stream = config.stream
         self._bound: JetStreamContext.PullSubscription | None = None
@@ -90,8 +90,8 @@ class StreamConsumer:
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
         """Return the next messages; none if none arrives within the wait."""
-        if self._complaints.come.is_set():  # the only response to a forbidden acknowledgement
-            raise _away("messages cannot be taken", NatsError(self._complaints.first))
+        if self._server_error.done():  # the only response to a forbidden acknowledgement
+            raise _away("messages cannot be taken", NatsError(self._server_error.result()))
         try:
             if self._bound is None:
                 self._bound = await self._jetstream.pull_subscribe_bind(durable=DURABLE, stream=self._stream)
@@ -128,8 +128,8 @@ def read(message: Msg) -> LaneMessage:
 @asynccontextmanager
 async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
     """Connect for the block. Raise StreamAway, ServerTooOld."""
-    async with client_of(config, "posd collect", INBOX) as (client, complaints):
-        yield StreamConsumer(client, config, complaints)
+    async with client_of(config, "posd collect", INBOX) as (client, server_error):
+        yield StreamConsumer(client, config, server_error)
 
 
 def _away(what: str, error: Exception) -> StreamAway:

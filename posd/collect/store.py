@@ -298,11 +298,8 @@ class CollectorStore:
     async def _rows(self, query: str, values: Any = None) -> list[Any]:
         return await (await self.connection.execute(query, values)).fetchall()
 
-    async def _row(self, query: str, values: Any = None) -> Any:
-        return (await self._rows(query, values))[0]
-
     async def _one(self, query: str) -> Any:
-        return (await self._row(query))[0]
+        return (await self._rows(query))[0][0]
 
 
 def _columns(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:

@@ -201,15 +201,16 @@ class SendLost:
     to_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class NotResumable:
-    """Feed that cannot continue from the last message: the operator has to decide."""
-
-    detail: str
-    todo: str
+Step = SendBegin | SendChanges | SendLost
 
 
-Step = SendBegin | SendChanges | SendLost | NotResumable
+class RelayStopped(Exception):
+    """Failure that an operator must resolve. `todo`: the next step."""
+
+    def __init__(self, detail: str, todo: str) -> None:
+        super().__init__(detail)
+        self.todo = todo
+
 
 _OTHER_LANE = (
     "Find out which machine sends on this subject: no two lanes may have the same relay.lane. If this lane has a new "
@@ -226,6 +227,8 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step | N
     was sent.
 
     `begin`: the operator has decided that the lane begins again after the loss of its database.
+
+    Raise RelayStopped if the feed cannot continue from the last message.
     """
     first, *_ = page.databases
     if position is None:
@@ -234,7 +237,7 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step | N
     if at is None:
         if begin:
             return SendBegin(first, Previous(position.database_id, position.seq))
-        return NotResumable(
+        raise RelayStopped(
             f"the last message on this lane's subject is of the database {position.database_id}, which this "
             "lane's feed does not know",
             _OTHER_LANE,
@@ -242,14 +245,14 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step | N
     here = page.databases[at]
     newer = page.databases[at + 1] if at + 1 < len(page.databases) else None
     if newer is None and position.seq > here.end:
-        return NotResumable(
+        raise RelayStopped(
             f"the last message on this lane's subject goes up to change {position.seq} of this database, which itself "
             f"has only {here.end}",
             _GONE_BACK,
         )
     unknown = any(notice.code == PLACE_UNKNOWN for notice in page.notices)
     if unknown and here.first_seq <= position.seq <= here.end:
-        return NotResumable(
+        raise RelayStopped(
             f"change {position.seq} of this database is another one than the last that was sent under that number",
             _GONE_BACK,
         )

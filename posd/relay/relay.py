@@ -29,9 +29,9 @@ from posd.relay.messages import (
     Begin,
     Changes,
     Lost,
-    NotResumable,
     Page,
     Position,
+    RelayStopped,
     SendBegin,
     SendChanges,
     SendLost,
@@ -127,14 +127,6 @@ FIRST_PAUSE = 1.0
 MOST_PAUSE = 60.0
 #: Most bytes of the changes in one message; a server accepts 1 MiB by default.
 MOST_BYTES = 512 * 1024
-
-
-class RelayStopped(Exception):
-    """Failure that an operator must resolve. `todo`: the next step."""
-
-    def __init__(self, detail: str, todo: str) -> None:
-        super().__init__(detail)
-        self.todo = todo
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +293,7 @@ class Relay:
         return messages.position(message)
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
-        """Return the next message; None if there is nothing to send."""
+        """Return the next message; None if there is nothing to send. Raise RelayStopped."""
         match messages.following(position, page, begin=self.begin):
             case SendBegin(database, previous):
                 return self._message(Begin, database.database_id, first_seq=database.first_seq, previous=previous)
@@ -312,8 +304,6 @@ class Relay:
             case None:
                 assert position is not None  # noqa: S101 - without a message there is always a step
                 return await self._state(position, page, as_of)
-            case NotResumable(detail, todo):
-                raise RelayStopped(detail, todo)
 
     def _changes(self, sends: SendChanges, page: Page) -> Changes:
         most = self._most or len(sends.changes)

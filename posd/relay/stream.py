@@ -97,17 +97,14 @@ class ServerTooOld(Exception):
     """Server on which the fence does not hold."""
 
 
-class ServerErrors:
-    """Errors that the server sends outside of responses, such as a missing permission, which has no response."""
+#: First error that the server sends outside of responses, such as a missing permission, which has no response.
+ServerError = asyncio.Future[str]
 
-    def __init__(self) -> None:
-        self.first = ""
-        self.come = asyncio.Event()
 
-    async def hear(self, error: Exception) -> None:
-        """Record the first error."""
-        self.first = self.first or str(error)
-        self.come.set()
+def words_of(error: Exception, server_error: ServerError) -> str:
+    """Return the server's own error if there is one, else this error."""
+    said = server_error.result() if server_error.done() else ""
+    return said or str(error) or type(error).__name__
 
 
 class _Client(Client):
@@ -126,12 +123,12 @@ class _Client(Client):
 class LaneStream:
     """One lane's subject, over one connection to one server, without reconnection."""
 
-    def __init__(self, client: Client, stream: str, subject: str, complaints: ServerErrors) -> None:
+    def __init__(self, client: Client, stream: str, subject: str, server_error: ServerError) -> None:
         self._client = client
         self._jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         self._stream = stream
         self._subject = subject
-        self._complaints = complaints
+        self._server_error = server_error
 
     @property
     def server(self) -> str:
@@ -179,14 +176,14 @@ class LaneStream:
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
         """Wait for a response, but end at an error of the server, because no response follows then."""
-        answer, heard = asyncio.ensure_future(request), asyncio.ensure_future(self._complaints.come.wait())
+        answer = asyncio.ensure_future(request)
+        ends: set[asyncio.Future[Any]] = {answer, self._server_error}
         try:
-            await asyncio.wait({answer, heard}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise NatsError
             return answer.result()
         finally:
-            heard.cancel()
             answer.cancel()
 
     def _away(self, what: str, error: Exception) -> StreamAway:
@@ -194,7 +191,7 @@ class LaneStream:
             words = f"{error.description or error} ({error.err_code})"
             todo = "Make room in the stream, or let it hold more; the lane keeps its changes until then"
             return StreamAway(f"{what}: {words}", todo if error.err_code == FULL else "")
-        words = self._complaints.first or str(error) or type(error).__name__
+        words = words_of(error, self._server_error)
         if not self._client.is_connected:
             return StreamAway(f"{what}: {words}")
         return StreamAway(
@@ -207,12 +204,12 @@ class LaneStream:
 @asynccontextmanager
 async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterator[LaneStream]:
     """Connect a lane to one of the servers for the block. Raise StreamAway, ServerTooOld."""
-    async with client_of(config, subject, inbox) as (client, complaints):
-        yield LaneStream(client, config.stream, subject, complaints)
+    async with client_of(config, subject, inbox) as (client, server_error):
+        yield LaneStream(client, config.stream, subject, server_error)
 
 
 @asynccontextmanager
-async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, ServerErrors]]:
+async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, ServerError]]:
     """Connect to one of the servers for the block. Raise StreamAway, ServerTooOld.
 
     A broken connection is not restored, because an earlier write could be sent after it.
@@ -223,19 +220,24 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
     for url in random.sample(config.servers, len(config.servers)):
-        client, complaints = _Client(), ServerErrors()
+        client, server_error = _Client(), asyncio.get_running_loop().create_future()
+
+        async def record(error: Exception, first: ServerError = server_error) -> None:
+            if not first.done():
+                first.set_result(str(error))
+
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await client.connect(url, error_cb=complaints.hear, inbox_prefix=inbox, name=name, **ONCE, **options)
+                await client.connect(url, error_cb=record, inbox_prefix=inbox, name=name, **ONCE, **options)
             break
         except (NatsError, TimeoutError, OSError, ValueError) as error:
             await _end(client)
-            errors.append(f"{url}: {complaints.first or str(error) or type(error).__name__}")
+            errors.append(f"{url}: {words_of(error, server_error)}")
     else:
         raise StreamAway("; ".join(errors))
     try:
         check_version(client)
-        yield client, complaints
+        yield client, server_error
     finally:
         await _end(client)
 

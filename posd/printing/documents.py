@@ -104,7 +104,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead")]
 
 
-#: The types of the lines, in the order of the description; some have the fields of their entry.
+#: Types of the lines, in the order of the description. Some have the fields of their entry.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     TurnLine,
@@ -136,11 +136,11 @@ class PrintHistory(msgspec.Struct, frozen=True):
     ]
 
 
-# The documents of print jobs, made from jobs and rows (local API, Print jobs; names are exact).
+# Documents of print jobs, made from jobs and rows (local API, Print jobs; names are exact).
 
 
 def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob:
-    """Return a job as the local API shows it; the document is not shown again. Without `db` no reprints are known."""
+    """Return the local API's document of a job, without the printed document. Without `db` reprints are unknown."""
     return PrintJob(
         print_job_id=job.print_job_id,
         terminal=job.terminal,
@@ -161,7 +161,7 @@ def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob
 
 
 def history_document(db: sqlite3.Connection, job: model.PrintJob) -> PrintHistory:
-    """Return all that happened to a job, in order: its start and the entries of its journal."""
+    """Return the history of a job in order: its start and the entries of its journal."""
     first = IntentLine(at=job.created_at, terminal=job.terminal)
     lines = [line(at, entry) for at, entry in rows.journal(db, job.print_job_id)]
     return PrintHistory(lines if job.orphan else [first, *lines])
@@ -195,7 +195,7 @@ def line(at: str, entry: Entry) -> Line:
 
 
 class PrintJobQuery(Filters, frozen=True, kw_only=True):
-    """What to list."""
+    """Filters of the list."""
 
     external_reference: str | None = None
 
@@ -207,7 +207,7 @@ class PrintJobQuery(Filters, frozen=True, kw_only=True):
 def read_page(db: sqlite3.Connection, page: PrintJobQuery) -> tuple[list[model.PrintJob], str | None]:
     """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
 
-    Of ids that begin so it is one page, by id.
+    A filter by the beginning of ids has one page, sorted by id.
     """
     if page.id is not None:
         return rows.beginning(db, page.id, page.limit), None

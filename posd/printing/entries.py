@@ -1,7 +1,7 @@
-"""The journal of a print job: every input of it as received, in one order; `apply` is its effect.
+"""Journal of a print job: every input as received, in one order; `apply` is its effect.
 
-The state of a job is never changed in any other way, so that it can be derived again from its first row and its
-journal: `replay`. The raw bytes of each webhook are in it.
+Only these entries change the state of a job, so it can be derived again from its first row and its
+journal: `replay`. The journal has the raw bytes of each webhook.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,18 +20,18 @@ from posd.terminals.attempt import Attempt
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):
-    """It was its turn to be sent, after it had waited in line; `sent_to` is where its terminal was by then.
+    """The job is sent next, after it has waited in line. `sent_to`: its terminal's address at that time.
 
-    None: that was not known any more, and it goes to where the terminal was before.
+    None: the address was unknown then, and the job goes to the earlier one.
     """
 
     sent_to: str | None = None
 
 
 class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """The one attempt to send it, as the terminal client saw it; bodies are base64 in JSON.
+    """The one attempt to send it, as the terminal client saw it. Bodies are base64 in JSON.
 
-    `reads_errors`: whether the version that recorded it read errors (see `wire.judge`).
+    `reads_errors`: whether the recording version read errors (see `wire.judge`).
     """
 
     attempt: Attempt
@@ -39,24 +39,24 @@ class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
     @property
     def judgement(self) -> Judgement:
-        """What it proves."""
+        """Return what it proves."""
         return judge(self.attempt, reads_errors=self.reads_errors)
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
-    """A daemon started and found the job `starting`; `in_line`: it was not yet its turn to be sent."""
+    """A daemon started and found the job `starting`. `in_line`: it still waited to be sent."""
 
     in_line: Annotated[bool, Meta(description="its turn had not come: nothing was sent")]
 
 
 class Called(msgspec.Struct, frozen=True, omit_defaults=True, tag="webhook", tag_field="kind"):
-    """A webhook that was taken; `body` is what the terminal sent, kept beside the entry as raw bytes."""
+    """An accepted webhook. `body`: the terminal's raw bytes, stored beside the entry."""
 
     body: bytes = b""
 
 
 class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
-    """What a poll brought."""
+    """Result of a poll."""
 
     answer: Answer
 
@@ -68,18 +68,18 @@ class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
-    """A person said how it ended."""
+    """An operator recorded its end."""
 
     result: Annotated[PrintStatus, Meta(description="how it ended")]
 
 
 class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
-    """A person closed one attention."""
+    """An operator closed one attention."""
 
     code: Annotated[PrintAttentionCode, Meta(description="which")]
 
 
-#: Webhooks of one job that are kept.
+#: Most stored webhooks of one job.
 MAX_CALLBACKS = CALLBACKS_OF_PRINT_JOB.value
 
 Entry = (
@@ -119,9 +119,9 @@ def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
 
 
 def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime) -> bool:
-    """Return whether a webhook has nothing new: then it is answered, and not kept.
+    """Return whether a webhook has nothing new. It is then answered and not stored.
 
-    `recorded` are the webhooks of the job that were taken. Past `MAX_CALLBACKS` only one that ends the job is kept.
+    `recorded`: the accepted webhooks of the job. Above `MAX_CALLBACKS` only one that ends the job is stored.
 
     Source: terminal API, Printing.
     """
@@ -130,12 +130,12 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
     after = apply(job, Called(body), now)
     if len(recorded) >= MAX_CALLBACKS:
         return (after.decided_by, after.status) == (job.decided_by, job.status)
-    # Inside a commit, so that payments wait for it: of what is recorded nothing but the status is read again.
+    # Inside a commit, for which payments wait, only the status of recorded webhooks is read again.
     return after == job and read_status(body) in map(read_status, recorded)
 
 
 def feed_word(entry: Entry) -> str:
-    """Return the word of the feed for an entry: `accepted`, `webhook:COMPLETED`, `poll:IN_PROGRESS`, `resolve`."""
+    """Return the feed's word for an entry: `accepted`, `webhook:COMPLETED`, `poll:IN_PROGRESS`, `resolve`."""
     match entry:
         case Created(judgement=judgement):
             return NAMES[type(judgement)]

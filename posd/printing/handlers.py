@@ -34,7 +34,7 @@ class PrintJobCalls:
     spooler: PrintPoller
 
     async def start_print_job(self, request: Request) -> Response:
-        """`PUT /print-jobs/{id}`: print, or answer for what is known."""
+        """`PUT /print-jobs/{id}`: print, or return the known job."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         job, created = await self.printing.start(
             identity, request.state.body, request.state.refusal, request.state.sender
@@ -48,7 +48,7 @@ class PrintJobCalls:
         )
 
     async def await_print_job(self, request: Request) -> Response:
-        """`GET /print-jobs/{id}/outcome`: hold until it has ended, or the caller's time-out passes."""
+        """`GET /print-jobs/{id}/outcome`: wait for its end, or for the caller's time-out."""
         asked = parameters.path(request, parameters.PRINT_JOB_ID)
         identity = (await self.context.look_up(partial(self._get, identity=asked))).print_job_id
         timeout = request.state.query["timeout"]
@@ -60,7 +60,7 @@ class PrintJobCalls:
         return json_response(await self.context.look_up(partial(self._shown, identity=identity)), 202)
 
     async def get_print_history(self, request: Request) -> Response:
-        """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
+        """`GET /print-jobs/{id}/history`: everything that happened to it, and who did it."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
 
         def read(db: sqlite3.Connection) -> PrintHistory:
@@ -69,7 +69,7 @@ class PrintJobCalls:
         return await page_response(await self.context.read(read))
 
     async def reconcile_print_job(self, request: Request) -> Response:
-        """`POST /print-jobs/{id}/reconcile`: ask the terminal now, also for one that has ended."""
+        """`POST /print-jobs/{id}/reconcile`: poll the terminal now, also for an ended job."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
         job = await self.context.look_up(partial(self._get, identity=identity))
@@ -92,7 +92,7 @@ class PrintJobCalls:
         return await self._decide(request, "acknowledge")
 
     async def _decide(self, request: Request, call: str) -> Response:
-        """Carry out what a person decides."""
+        """Apply an operator's decision."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         try:
@@ -115,7 +115,7 @@ class PrintJobCalls:
         return await page_response(await self.context.read(read))
 
     def _get(self, db: sqlite3.Connection, identity: str) -> model.PrintJob:
-        """Return the job of that id. Raise Problem."""
+        """Return the job with that id. Raise Problem."""
         job = rows.find(db, identity)
         if job is None:
             raise self.context.not_here(PRUNED_PRINT_JOBS.missing(db, identity))
@@ -129,9 +129,9 @@ class PrintJobCalls:
         return documents.job_document(db, job) if job.phase is Phase.FINAL else None
 
     async def _document(self, job: model.PrintJob) -> documents.PrintJob:
-        """Return a job with the jobs that print it again, where they can be read now.
+        """Return a job with its reprints, if they can be read now.
 
-        Never a 503 in their place: after a start it would say that nothing was sent.
+        Never a 503 instead, which would mean after a start that nothing was sent.
         """
         try:
             return await self.context.look_up(partial(documents.job_document, job=job))
@@ -143,7 +143,7 @@ class PrintJobCalls:
 
 ONE = "/v1/print-jobs/{print_job_id}"
 
-#: Codes of what looks for one print job.
+#: Codes of calls on one print job.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 
 _NOW = AnswerSpec("the print job as it then stands", PrintJob)

@@ -1,7 +1,7 @@
-"""The inbox of the print channel: what becomes of each authentic print webhook (terminal API, Printing).
+"""Inbox of the print channel: the handling of each authentic print webhook (terminal API, Printing).
 
-The answers: `records.replies`. No code makes the terminal send a webhook again, so each refusal is followed by a poll,
-and the codes only say what happened.
+`records.replies` has the replies. No status makes the terminal send a webhook again, so a poll follows each refusal,
+and the status is only informative.
 
 | what is applied                           | what follows                                                 |
 | ----------------------------------------- | ------------------------------------------------------------ |
@@ -36,10 +36,10 @@ log = structlog.get_logger("posd.print_inbox")
 
 
 class PrintInbox(RecordService):
-    """Takes print webhooks whose token was checked."""
+    """Handler of print webhooks with a checked token."""
 
     def __init__(self, parts: ServiceParts, on_unusable: Callable[[str], None] = lambda _identity: None) -> None:
-        """`on_unusable`: called with the id of a job after an unusable webhook: it is not sent again."""
+        """`on_unusable` is called with the id of a job after an unusable webhook, which is not sent again."""
         super().__init__(parts)
         self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, rows.record, on_unusable, comes_once=True)
 
@@ -66,15 +66,15 @@ class PrintInbox(RecordService):
         return receipt
 
     async def broke_off(self, print_job_id: str) -> None:
-        """Ask for the job: an authentic webhook began, did not become whole, and will not come again."""
+        """Poll the job: an authentic webhook stayed incomplete, and will not be sent again."""
         self.callbacks.on_unusable(print_job_id)
 
     async def lose(self, print_job_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Record on the job that one of its authentic webhooks was unreadable, and query its terminal."""
+        """Record on the job that one of its authentic webhooks was unreadable, and poll its terminal."""
         return await self.callbacks.lose(print_job_id, lost, self._now())
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise RefusedBody."""
+        """Apply a body of the quarantine (inside a commit). Return its verdict. Raise RefusedBody."""
         try:
             report = read_webhook(item.body)
         except NotAPrintEvent as error:
@@ -89,8 +89,8 @@ class PrintInbox(RecordService):
     def _refusal(self, known: PrintJob, report: JobReport, came: ReceivedCallback) -> RefusedBody | None:
         """Return why a webhook of a known job is refused, or None.
 
-        The signature is that of the terminal that was asked. A webhook names none: one of a job that is not known is
-        accepted by its address. One whose id is damaged is of the job of its address, by the token.
+        The signature is that of the terminal that was asked. A webhook names no terminal, so one of an unknown job is
+        accepted by its address. One with a damaged id belongs to the job of its address, by the token.
         """
         fault = self._fleet.webhook_fault(known.terminal, came.headers, came.body) if known.terminal else None
         ours = report.job_id is None or belongs(known, report.job_id)
@@ -99,10 +99,10 @@ class PrintInbox(RecordService):
     def _apply(
         self, unit: WriteTransaction, identity: str, report: JobReport, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Record a webhook and its effect (runs inside the commit)."""
+        """Record a webhook and its effect. Runs inside the commit."""
         before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and PRUNED_PRINT_JOBS.find(unit.db, identity) is not None:
-            return CallbackReceipt(CallbackResult.REMOVED)  # no word of a printer is worth more than that
+            return CallbackReceipt(CallbackResult.REMOVED)  # no text of a printer needs more
         if before is not None and (refused := self._refusal(before, report, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
         stored = before or rebuild(report, identity, at)

@@ -1,10 +1,10 @@
-"""A print job as posd sees it, and how one state of it follows from another.
+"""A print job as posd sees it, and its transitions.
 
-Theory of operation. A job is sent once. What proves that the terminal has it makes it `active`; COMPLETED and FAILED of
-the terminal make it `final`, by a webhook or by a poll, whichever comes first (`take`). That it was not accepted is
-final too where it is certain (`conclude`): then it has no status. Everything else stays in doubt and is asked for.
+A job is sent once. A proof that the terminal has it makes it `active`. COMPLETED and FAILED from the terminal make it
+`final`, by a webhook or by a poll, whichever comes first (`take`). It is also `final`, without a status, if it
+certainly was not accepted (`conclude`). Otherwise it stays in doubt and is polled.
 
-What comes after an end, by what that end rests on:
+Effect of a later report, by the source of the end:
 
 | what comes                    | the terminal's word               | refusal, unsent     | operator            |
 | ----------------------------- | --------------------------------- | ------------------- | ------------------- |
@@ -12,8 +12,8 @@ What comes after an end, by what that end rests on:
 | another final                 | `conflicting_final`, first stands | replaced, corrected | replaced, corrected |
 | PENDING, IN_PROGRESS, unknown | nothing                           | open, corrected     | nothing             |
 
-Corrected is the attention `outcome_corrected`. Time concludes nothing: a job without an end is shown as stuck, and
-stays open.
+"Corrected" is the attention `outcome_corrected`. Elapsed time decides nothing: a job without an end is shown as stuck,
+and stays open.
 
 Source: terminal API, Printing.
 """
@@ -32,10 +32,9 @@ from posd.terminals.attempt import Doubtful, NeverSent, StartRefused, with_remar
 
 
 class JobReport(msgspec.Struct, frozen=True):
-    """What the terminal says of a job, by webhook, poll or reply; `status` is its word, known or not.
+    """The terminal's report about a job, by webhook, poll or reply. `status`: its word, known or not.
 
-    `job_id` is the id that it names, None if it names none; the errors belong to FAILED alone
-    (terminal API, Printing).
+    `job_id`: the id in it, or None. Errors are present for FAILED only (terminal API, Printing).
     """
 
     status: str
@@ -46,7 +45,7 @@ class JobReport(msgspec.Struct, frozen=True):
 
 
 class JobAccepted(msgspec.Struct, frozen=True):
-    """The terminal took the job. `job_id` is the id that its reply names; `report` its state, where it says one."""
+    """The terminal accepted the job. `job_id`: the id in its reply. `report`: its state, if the reply has one."""
 
     job_id: str | None = None
     report: JobReport | None = None
@@ -77,13 +76,13 @@ class PrintStatus(StrEnum):
 
     @classmethod
     def known(cls, word: str) -> "PrintStatus | None":
-        """Return the state of that word of the wire, None if it is none of the four."""
+        """Return the state for a word of the wire; None for an unknown one."""
         return cls._value2member_map_.get(word)  # type: ignore[return-value]
 
 
 FINALS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
 
-#: A state never goes back: an answer can be older than what a webhook has said.
+#: A state never goes back, because a reply can be older than a webhook.
 RANK: Mapping[PrintStatus | None, int] = {
     None: 0,
     PrintStatus.PENDING: 1,
@@ -94,25 +93,25 @@ RANK: Mapping[PrintStatus | None, int] = {
 
 
 class DecidedBy(StrEnum):
-    """What the end of a print job rests on (local API, `decided_by`)."""
+    """Source of the end of a print job (local API, `decided_by`)."""
 
     WEBHOOK = "webhook"
-    POLL = "poll"  # also an answer to the creation itself that states an end
+    POLL = "poll"  # also a reply to the creation itself that states an end
     REFUSAL = "refusal"
     UNSENT = "unsent"
     OPERATOR = "operator"
 
 
-#: How the terminal's word arrived.
+#: How the terminal's report arrived.
 Source = Literal[DecidedBy.WEBHOOK, DecidedBy.POLL]
 
-#: Ends that a word of the terminal stands behind, and those that say that the terminal never had the job.
+#: Ends that a report of the terminal supports, and those that mean that the terminal never had the job.
 STATED = frozenset({DecidedBy.WEBHOOK, DecidedBy.POLL})
 NOT_ACCEPTED = frozenset({DecidedBy.REFUSAL, DecidedBy.UNSENT})
 
 
 class PrintAttentionCode(StrEnum):
-    """Conditions of a print job that a person should look at; they never end it."""
+    """Conditions of a print job that an operator should check. They never end it."""
 
     IN_DOUBT = "in_doubt"
     PRINT_STUCK = "print_stuck"
@@ -124,34 +123,34 @@ class PrintAttentionCode(StrEnum):
     ORPHAN = "orphan"
 
 
-#: What the terminal's final word settles: a person need not look at these any more.
+#: Attentions that the terminal's final report settles.
 SETTLED = (
     PrintAttentionCode.IN_DOUBT,
     PrintAttentionCode.PRINT_STUCK,
     PrintAttentionCode.QUARANTINED_EVENT,
     PrintAttentionCode.UNKNOWN_STATUS,
 )
-#: What a person's word settles.
+#: Attentions that an operator's decision settles.
 SETTLED_BY_PERSON = (PrintAttentionCode.IN_DOUBT, PrintAttentionCode.PRINT_STUCK)
 
 
 class PrintAttention(RecordAttention, frozen=True):
-    """One condition, since when, and what it is about."""
+    """Condition, its start, and its detail."""
 
     code: Annotated[PrintAttentionCode, Meta(description="which condition")]
 
 
 class PrintJob(RecordState, frozen=True, kw_only=True):
-    """One document for one terminal. `document` is the till's JSON object, verbatim."""
+    """One document for one terminal. `document`: the till's JSON object, verbatim."""
 
     print_job_id: str
-    terminal: str | None  # None: an orphan, for the webhook does not say who sends it
+    terminal: str | None  # None: an orphan, because the webhook does not name its sender
     external_reference: str = ""
     document: bytes = b"{}"
     reprint_of: str | None = None
-    queued: bool = False  # it waits for its turn to be sent: nothing of it is on the network
-    terminal_job_id: str | None = None  # the terminal's own id of it, if that is not ours
-    accepted_at: str | None = None  # since when it is known that the terminal has it
+    queued: bool = False  # it waits to be sent: nothing of it was sent
+    terminal_job_id: str | None = None  # the terminal's own id, if it differs from ours
+    accepted_at: str | None = None  # time from which the terminal is known to have it
     status: PrintStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
@@ -161,27 +160,27 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
 
     @property
     def asked_as(self) -> str:
-        """The id under which the terminal is asked for it."""
+        """The id for polls of the terminal."""
         return self.terminal_job_id or self.print_job_id
 
 
 def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) -> PrintJob:
-    """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
+    """Raise an attention. An open one keeps its start and gets the newer detail."""
     return attended(job, PrintAttention(code=code, since=iso(now), detail=detail))
 
 
 def belongs(job: PrintJob, named: str) -> bool:
-    """Return whether a callback that names this id is of the job whose token it has.
+    """Return whether a callback with this id belongs to the job of its token.
 
-    Ours, and the terminal's own where it is known. Where no reply has said how the terminal calls the job (it calls
-    back before its reply, or the reply was lost), any id is accepted: the address was given out with this job alone,
-    so that the token proves which one is meant, and nothing would ever send the word again.
+    Ours, and the terminal's own if known. If no reply has named the terminal's id (it calls back before its reply, or
+    the reply was lost), any id is accepted: the address was given out for this job only, so the token proves the job,
+    and the webhook is never sent again.
     """
     return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
 
 
 def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
-    """Apply what the answer to the one creation request proves. A webhook can be faster than it, and beats it."""
+    """Apply the judgement of the one creation request. A webhook can arrive before it, and overrides it."""
     before = job
     match judgement:
         case JobAccepted(job_id=named, report=report):
@@ -191,19 +190,19 @@ def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
         case StartRefused() | NeverSent() if job.phase is Phase.STARTING and not job.heard:
             job = _not_accepted(job, judgement)
         case StartRefused() | NeverSent() if job.phase is Phase.STARTING:
-            # A callback was faster that could not be used.
+            # An unusable callback arrived before the reply.
             job = doubt(job, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if job.phase is Phase.STARTING:
             job = doubt(job, reason, now)
         case StartRefused() | NeverSent() | Doubtful():
-            pass  # a webhook was faster and says more
+            pass  # a webhook arrived before the reply and has more information
         case _:
             assert_never(judgement)
     return _touch(job, before, now)
 
 
 def take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> PrintJob:
-    """Apply what the terminal says of the job (the caller has seen that it is of this job)."""
+    """Apply the terminal's report about the job. The caller has checked that it is about this job."""
     before = job
     job = _set(job, heard=True)
     if report.job_id not in (None, job.print_job_id, job.terminal_job_id):
@@ -212,7 +211,7 @@ def take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> Pri
 
 
 def rebuild(report: JobReport, print_job_id: str, now: datetime) -> PrintJob:
-    """Make the job of an authentic webhook that the database does not know (~orphan)."""
+    """Build the job of an authentic webhook that the database does not know (orphan)."""
     orphan = PrintJob(
         print_job_id=print_job_id,
         terminal=None,
@@ -237,7 +236,7 @@ def doubt(job: PrintJob, reason: str, now: datetime) -> PrintJob:
 
 
 def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
-    """Recover a job that a daemon left in `starting`: where it still waited in line, nothing was sent."""
+    """Recover a job that a daemon left in `starting`. If it still waited in line, nothing was sent."""
     if job.phase is not Phase.STARTING:
         return job
     if in_line and not job.heard:
@@ -246,14 +245,14 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
 
 
 def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
-    """Record that the job is about to be sent, and where to if its terminal has moved meanwhile."""
+    """Record that the job is about to be sent, and its destination if its terminal has moved meanwhile."""
     if job.orphan:
-        sent_to = None  # a restore found no more than its journal: the till's request stays unknown
+        sent_to = None  # a restore found only its journal, so the till's request is unknown
     return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
 
 
 def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
-    """Record that the terminal has had the job for so long without an end."""
+    """Record that the terminal has had the job for that long without an end."""
     if job.phase is not Phase.ACTIVE:
         return job
     detail = (
@@ -264,7 +263,7 @@ def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
 
 
 def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Record that an authentic callback of this job was refused: its token proves that the request arrived."""
+    """Record that an authentic callback of this job was refused. Its token proves that the request arrived."""
     detail = f"a callback of this print job could not be used: {reason}"
     noted = attend(_set(job, heard=True), PrintAttentionCode.QUARANTINED_EVENT, now, detail)
     if noted.decided_by in NOT_ACCEPTED:
@@ -273,7 +272,7 @@ def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
 
 
 def resolved(job: PrintJob, status: PrintStatus, now: datetime) -> PrintJob:
-    """Close an open job by a person's word; what the terminal says later supersedes it."""
+    """Close an open job by an operator's decision; a later report of the terminal supersedes it."""
     if job.phase is Phase.FINAL:
         return job
     ended = _end(job, status, DecidedBy.OPERATOR)
@@ -281,12 +280,12 @@ def resolved(job: PrintJob, status: PrintStatus, now: datetime) -> PrintJob:
 
 
 def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJob:
-    """Close one attention, by a person's word or because its cause is gone."""
+    """Close one attention, by an operator's decision or because its cause is gone."""
     return _touch(clear(job, code), job, now)
 
 
 def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
+    """Put a job in doubt that a restore could not read completely in the replaced file."""
     doubtful = doubt(_set(job, heard=True), reason, now)
     detail = f"{reason}; what became of this print job is not known here: look at the paper"
     return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)
@@ -297,7 +296,7 @@ def _touch(job: PrintJob, before: PrintJob, now: datetime) -> PrintJob:
 
 
 def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
-    """Record the job's id in the reply; an earlier callback with another one was not of ours."""
+    """Record the job's id from the reply. An earlier callback with another id was not for this job."""
     if named is None:
         return job
     earlier, own = job.terminal_job_id, None if named == job.print_job_id else named
@@ -312,7 +311,7 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
 
 
 def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Record that the terminal has the job, also where posd inferred otherwise; another end stays."""
+    """Record that the terminal has the job, even if posd inferred otherwise; another end stays."""
     if job.decided_by in NOT_ACCEPTED:
         job = _reopen(job, news, now)
     if job.phase is Phase.FINAL:
@@ -328,7 +327,7 @@ def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
 
 
 def _reopen(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Withdraw that it was not accepted."""
+    """Withdraw the conclusion that it was not accepted."""
     detail = f"it was concluded that the terminal does not have it ({job.decided_by}), but the terminal sent {news}"
     job = _set(job, phase=Phase.ACTIVE, decided_by=None, reason=None)
     return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
@@ -348,7 +347,7 @@ def _take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> Pr
 
 
 def _finish(job: PrintJob, status: PrintStatus, report: JobReport, source: Source, now: datetime) -> PrintJob:
-    """Apply a final of the terminal."""
+    """Apply a final report of the terminal."""
     if job.decided_by in STATED:
         return _compare(job, status, report, source, now)
     inferred, old = job.decided_by, job.status
@@ -362,7 +361,7 @@ def _finish(job: PrintJob, status: PrintStatus, report: JobReport, source: Sourc
 
 
 def _compare(job: PrintJob, status: PrintStatus, report: JobReport, source: Source, now: datetime) -> PrintJob:
-    """Hold a final against the one that stands."""
+    """Compare a final report with the one that counts."""
     if status is not job.status:
         detail = (
             f"the terminal said {job.status} by {job.decided_by}, and then {status} by {source}; the first stands. "

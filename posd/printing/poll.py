@@ -1,8 +1,8 @@
-"""The print spooler: asks terminals what became of print jobs, for their webhook comes once or never.
+"""Poller of print jobs, because their webhook comes once or never.
 
-It receives every change of a job after its COMMIT and keeps a plan for each that is open (`posd.printing.schedule`).
-One task sleeps until the next of them is due; with none it does not wake at all. A terminal is asked for one job at a
-time; while it cannot be reached, one question after a growing pause finds out for all of its jobs.
+It receives every change of a job after its COMMIT and keeps a plan for each open one (`posd.printing.schedule`). One
+task sleeps until the next is due; without open jobs it does not wake up. A terminal is polled for one job at a time.
+While it is unreachable, one poll after a growing pause serves all of its jobs.
 
 Source: terminal API, Printing.
 """
@@ -37,7 +37,7 @@ log = structlog.get_logger("posd.print_spooler")
 
 
 class _PollQueue:
-    """The open jobs of one terminal by when they are asked for; entries whose plan has changed are passed over."""
+    """Open jobs of one terminal by the time of their poll. Entries with an outdated plan are skipped."""
 
     def __init__(self) -> None:
         self.due: list[tuple[float, str]] = []
@@ -46,7 +46,7 @@ class _PollQueue:
 
 
 class PrintPoller(RecordService):
-    """Asks for open print jobs. `adopt` what is open, `run` it as a task, `close` it."""
+    """Poller of open print jobs. Call `adopt` with the open ones, `run` as a task, `close`."""
 
     def __init__(self, parts: ServiceParts, turns: PrintTurns, limits: PollLimits) -> None:
         super().__init__(parts)
@@ -54,17 +54,17 @@ class PrintPoller(RecordService):
         self._limits = limits
         self._chance = parts.chance
         self._plans: dict[str, PollPlan] = {}
-        self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be asked for
+        self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be polled
         self._lines: dict[str, _PollQueue] = {}
-        self._stuck: list[tuple[float, str]] = []  # a heap, like the lines
+        self._stuck: list[tuple[float, str]] = []  # a heap, like the queues
         self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
         self._closing = False
-        #: How often a terminal was asked since the start of the process, by whether it answered.
+        #: Number of polls since the start of the process, by whether the terminal replied.
         self.polls = Counter({"answer": 0, "no_answer": 0})
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
-        """Schedule what an earlier daemon left open: each is queried at once, one after the other."""
+        """Schedule the jobs that an earlier daemon left open; each is polled at once, one after the other."""
         now, wall = monotonic(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
@@ -73,20 +73,20 @@ class PrintPoller(RecordService):
             self._keep(job.print_job_id, job.terminal, schedule.adopt(active, age, told, self._limits, now))
 
     def returned(self, terminal: str) -> None:
-        """Ask again: a terminal has come back, or is now elsewhere."""
+        """Poll again: a terminal is reachable again, or at another address."""
         line = self._lines.get(terminal)
         if line is not None and line.away is not None:
             line.away = None
             self._wake.set()
 
     def unusable(self, print_job_id: str) -> None:
-        """Ask for it soon: a webhook of it could not be used, and will not come again."""
+        """Poll it soon: a webhook of it was unusable, and will not be sent again."""
         plan = self._plans.get(print_job_id)
         if plan is not None:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, monotonic()))
 
     async def ask(self, job: PrintJob) -> Answer:
-        """Ask for a job now, also for one that has ended, and record what it changes; return the answer.
+        """Poll a job now, also an ended one, and record changes. Return the reply.
 
         Raise StorageUnavailable or CommitUncertain if that cannot be recorded.
         """
@@ -98,19 +98,19 @@ class PrintPoller(RecordService):
             return (await self._call(job, job.terminal))[0]
 
     async def run(self) -> None:
-        """Ask for what is due, until cancelled."""
+        """Run due polls, until cancelled."""
         while True:
             self._wake.clear()
             now = monotonic()
             soonest = min((self._ask_next(terminal, now) for terminal in self._lines), default=NEVER)
             soonest = min(soonest, self._tell_stuck(now))
             with suppress(TimeoutError):
-                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the event.
                 async with asyncio.timeout(None if soonest == NEVER else soonest - now):
                     await self._wake.wait()
 
     async def close(self) -> None:
-        """Stop asking: what is under way is given up, and asked again by the next daemon."""
+        """Stop polling. Running polls are cancelled, and the next daemon repeats them."""
         self._closing = True
         tasks = [line.asking for line in self._lines.values() if line.asking is not None] + list(self._telling)
         for task in tasks:
@@ -136,9 +136,9 @@ class PrintPoller(RecordService):
                 self._keep(change.id, change.terminal, schedule.accepted(plan, self._limits, now))
 
     def _keep(self, identity: str, terminal: str | None, plan: PollPlan) -> None:
-        """Store a new plan of a job, and wake where it is due before all others.
+        """Store a new plan of a job, and wake the task if it is due before all others.
 
-        A time that is in its heap already is not put there again: a terminal can cause plans without end.
+        A time that is in its heap already is not added again, because a terminal can cause endless plans.
         """
         old = self._plans.get(identity)
         self._plans[identity] = plan
@@ -152,7 +152,7 @@ class PrintPoller(RecordService):
         self._wake.set()
 
     def _ask_next(self, terminal: str, now: float) -> float:
-        """Ask for the next job of a terminal if it is due; return when it is, if not yet."""
+        """Poll the next job of a terminal if it is due. Otherwise return when it is."""
         line = self._lines[terminal]
         while line.due and self._outdated(*line.due[0]):
             heappop(line.due)
@@ -188,7 +188,7 @@ class PrintPoller(RecordService):
         self._plan(identity, terminal, line, due, reached)
 
     def _plan(self, identity: str, terminal: str, line: _PollQueue, due: float, reached: bool | None) -> None:
-        """Plan the next question after one; `reached` is None if the terminal was not called."""
+        """Plan the next poll after one. `reached` is None if the terminal was not called."""
         now, jitter = monotonic(), self._chance()
         if reached is False:
             line.away = schedule.not_reached(line.away, self._limits, now, jitter)
@@ -196,21 +196,21 @@ class PrintPoller(RecordService):
             line.away = None
         current = self._plans.get(identity)
         if current is None or current.poll_at != NEVER:
-            return  # it has ended, or something new is known of it, and planned
+            return  # it has ended, or changed and was planned again
         if reached is False:
             self._keep(identity, terminal, schedule.asked_in_vain(current, due))
         else:
             self._keep(identity, terminal, schedule.answered(current, self._limits, now, jitter))
 
     async def _poll(self, identity: str, terminal: str) -> bool | None:
-        """Ask, and record the answer; return whether the terminal could be reached, None without a question."""
+        """Poll, and record the reply. Return whether the terminal was reached; None without a poll."""
         job = await self._store.look_up(partial(rows.get, identity=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
         return (await self._call(job, terminal))[1]
 
     async def _call(self, job: PrintJob, terminal: str) -> tuple[Answer, bool]:
-        """Ask, and record the answer; return it, and whether the terminal could be reached."""
+        """Poll, and record the reply. Return it, and whether the terminal was reached."""
         known = self._fleet.of(terminal)
         base_url = await known.choose()
         if base_url is None:
@@ -242,7 +242,7 @@ class PrintPoller(RecordService):
         )
 
     def _tell_stuck(self, now: float) -> float:
-        """Report stuck jobs; return when the next one would be."""
+        """Report stuck jobs. Return the time of the next report."""
         while self._stuck:
             at, identity = self._stuck[0]
             plan = self._plans.get(identity)

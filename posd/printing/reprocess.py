@@ -1,4 +1,4 @@
-"""Print jobs derived again from their journal; what is done with that: `posd.records.quarantine`."""
+"""Print jobs derived again from their journal; `posd.records.quarantine` uses the result."""
 
 import sqlite3
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class PrintReport(msgspec.Struct):
 
 
 def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
-    """Return print jobs, to be derived again. Each has had a journal from its beginning."""
+    """Return the kind of record for print jobs. Each has had a journal from its beginning."""
 
     def differing(db: sqlite3.Connection, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
         derived = derive(db, stored)
@@ -62,7 +62,7 @@ def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
 
 
 def report(done: ReprocessResult) -> PrintReport:
-    """Return what was done with print jobs as the local API tells it."""
+    """Return the results for print jobs as the local API's document."""
     return PrintReport(
         print_jobs=done.derived,
         applied=done.applied,
@@ -71,7 +71,7 @@ def report(done: ReprocessResult) -> PrintReport:
     )
 
 
-#: What is derived: the times in it are not compared, for what was applied later bears a later time.
+#: Derived fields. Times in them are not compared, because a later application has a later time.
 DERIVED = (
     "phase",
     "queued",
@@ -106,8 +106,8 @@ def _comparable(job: PrintJob) -> dict[str, Any]:
 
 
 def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
-    """Return the job as it was inserted: by an intent or a restore, or rebuilt from its first webhook."""
+    """Return the inserted job: by an intent or a restore, or rebuilt from its first webhook."""
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
-    # Its turn to be sent sets `sent_to`, to the same; each later entry ended that it is queued.
+    # Sending sets `sent_to` to the same value. Each later entry ended that it is queued.
     return rows.PRINT_JOBS.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

@@ -1,8 +1,8 @@
 """The till's request to print: reading, checking, comparing, and the body for the terminal (local API, Print jobs).
 
-Every fault is collected with its JSON Pointer. The document is the till's own and goes to the terminal with the bytes
-that the till wrote. Where it goes in the request is an assumption that the configuration can replace
-(`print.document_member`): published are `printJobId`, `externalReference` and `webhookUrl` (terminal API, Printing).
+Every fault is collected with its JSON Pointer. The document belongs to the till and goes to the terminal as the bytes
+that the till wrote. Its place in the request is an assumption that the configuration can replace
+(`print.document_member`). `printJobId`, `externalReference` and `webhookUrl` are published (terminal API, Printing).
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from posd.records.request import (
     differing,
 )
 
-#: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
-#: body of the local API, which is at most 256 KiB.
+#: Longest document, in bytes. A receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit
+#: a body of the local API, which is at most 256 KiB.
 MAX_DOCUMENT_BYTES = 240 * 1024
-#: The till's own reference, in characters; the terminal API shows no limit.
+#: Longest reference of the till, in characters. The terminal API names no limit.
 MAX_REFERENCE_CHARACTERS = 256
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -39,7 +39,7 @@ Decision = Resolved | Dismissed
 class PrintRequest(msgspec.Struct, frozen=True):
     """What is to be printed.
 
-    As it is here it was checked: `terminal` is None if the till named none; `document` is JSON text.
+    Checked request: `terminal` is None if the till named none; `document` is JSON text.
     """
 
     terminal: Annotated[
@@ -78,7 +78,7 @@ class PrintAcknowledgement(Signed, frozen=True):
 
 
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
-    """Read the body of `PUT /print-jobs/{id}`: the request, and what is wrong with it.
+    """Read the body of `PUT /print-jobs/{id}`. Return the request and its faults.
 
     Raise MalformedJson if it is not JSON. Faulty fields have their default in the request.
     """
@@ -117,9 +117,9 @@ def _reprint_of(reader: FieldReader) -> str | None:
 
 
 def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[RequestFault, ...]) -> list[str]:
-    """Return the names of the fields in which a repeated call differs from what was recorded under its id.
+    """Return the names of the fields in which a repeated call differs from the recorded request.
 
-    Of an orphan the request is not known, so nothing differs.
+    The request of an orphan is unknown, so nothing differs.
     """
     if request.reprint_of and job.reprint_of and request.reprint_of.lower() == job.reprint_of.lower():
         request = msgspec.structs.replace(request, reprint_of=job.reprint_of)
@@ -129,8 +129,9 @@ def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Request
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
     """Return the body of the one request that creates it.
 
-    The document goes under `document_member`; if that is empty its members are laid beside posd's own, which they
-    cannot replace. Never `events_webhook_url`: that is the other channel's (terminal API, Printing).
+    The document goes under `document_member`. If that is empty, its members are put beside posd's own, which they
+    cannot replace. `events_webhook_url` is never used, because it belongs to the other channel (terminal API,
+    Printing).
     """
     own: dict[str, Any] = {
         "printJobId": job.print_job_id,
@@ -150,7 +151,7 @@ def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None)
     return Dismissed(operator, note, uid, reader.choice("code", list(PrintAttentionCode)))
 
 
-#: The calls by which a person decides.
+#: Calls of operators' decisions.
 DECISIONS: Mapping[str, DecisionRow[Decision]] = {
     "resolve": (_resolve, PrintResolution),
     "acknowledge": (_acknowledge, PrintAcknowledgement),

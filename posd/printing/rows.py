@@ -1,6 +1,6 @@
-"""Print jobs as they are stored: their rows, their journal, and the one way by which they change.
+"""Stored print jobs: their rows, their journal, and the only code that changes them.
 
-A change is an entry of the journal, with its line of the feed; and what the log says of it.
+A change is an entry of the journal, with its line of the feed and of the log.
 """
 
 import sqlite3
@@ -56,15 +56,15 @@ PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, PRUNED_PRINT_JOBS, "print", "p
 get, by_rowid, insert, update = PRINT_JOBS.get, PRINT_JOBS.by_rowid, PRINT_JOBS.insert, PRINT_JOBS.update
 _job = PRINT_JOBS.read
 
-#: The same with an empty document: lists of jobs do not show theirs.
+#: The same with an empty document, because lists do not show documents.
 _SELECT_MANY = PRINT_JOBS.select.replace(" document,", " '{}',")
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-    """Return the job of an id, in upper or lower case; None if not known.
+    """Return the job with an id, in any case; None if unknown.
 
-    Earlier versions accepted two ids that differ only in case: then the exact one counts.
+    Earlier versions accepted two ids that differ only in case. Then the exact one counts.
     """
     if (found := get(db, print_job_id)) is not None:
         return found
@@ -73,7 +73,7 @@ def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
 
 
 def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> None:
-    """Write an entry down; the bytes of a webhook stand beside it, as received."""
+    """Store an entry; the bytes of a webhook are stored beside it as received."""
     body = entry.body if isinstance(entry, Called) else None
     kept = Called() if isinstance(entry, Called) else entry
     unit.db.execute(
@@ -90,7 +90,7 @@ def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[tuple[str, En
 
 
 def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:
-    """Return the bodies of the webhooks that were taken for a job, in order of arrival."""
+    """Return the bodies of a job's accepted webhooks, in order of arrival."""
     rows = db.execute(
         "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq", (print_job_id,)
     )
@@ -98,42 +98,42 @@ def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:
 
 
 def open_ones(db: sqlite3.Connection) -> list[PrintJob]:
-    """Return every job that is not final, the oldest first, without their documents."""
+    """Return every job that is not final, oldest first, without documents."""
     query = f"{_SELECT_MANY} INDEXED BY print_jobs_open WHERE phase <> 'final' ORDER BY rowid"
     return [_job(row) for row in db.execute(query)]
 
 
 def reprints(db: sqlite3.Connection, print_job_id: str) -> list[str]:
-    """Return the ids of the jobs that print this one again, the oldest first."""
+    """Return the ids of the reprints of a job, oldest first."""
     rows = db.execute("SELECT print_job_id FROM print_jobs WHERE reprint_of = ? ORDER BY rowid", (print_job_id,))
     return [row[0] for row in rows]
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[PrintJob]:
-    """Return the first jobs whose id begins so, by id, without their documents."""
+    """Return the first jobs whose id begins so, by id, without documents."""
     where, parameters = pages.beginning("print_job_id COLLATE NOCASE", prefix)
     query = f"{_SELECT_MANY} WHERE {where} ORDER BY print_job_id COLLATE NOCASE LIMIT ?"
     return [_job(row) for row in db.execute(query, (*parameters, limit))]
 
 
 def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:
-    """Return jobs by index and condition of `posd.printing.documents`, newest first, without their documents."""
+    """Return jobs by index and condition of `posd.printing.documents`, newest first, without documents."""
     query = f"{_SELECT_MANY} INDEXED BY print_jobs_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, print_job_id DESC LIMIT ?"
     return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
 
 
-# How a job changes.
+# Changes of a job.
 
 #: `kind` of a print job's lines in the feed.
 KIND = PRINT_JOB.name
 
-#: Kept even if they change nothing: results of requests, what the terminal sent, what people did.
+#: Entries that are stored even without an effect: results of requests, webhooks, decisions of operators.
 ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
 class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
-    """A line of the feed for its listeners: with the job before (None: not known) and after it."""
+    """A line of the feed for listeners: with the job before (None: unknown) and after."""
 
     before: PrintJob | None
     after: PrintJob
@@ -143,9 +143,9 @@ _publish = partial(publish, line=partial(PrintJobChanged, result=None), kind=PRI
 
 
 def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
-    """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
+    """Apply an entry to a job, with its journal row and its line of the feed. Return the changed job.
 
-    Nothing is written of an entry that changes nothing, unless it records an action or an input. Raise StaleState.
+    An entry without an effect is not stored, unless it records an action or an input. Raise StaleState.
     """
     after = apply(before, entry, now)
     if after == before and not isinstance(entry, ALWAYS):
@@ -164,7 +164,7 @@ def begin(unit: WriteTransaction, job: PrintJob, word: str) -> None:
 
 
 def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
-    """Change a job from what it was to what it is now, with its line of the feed. Raise StaleState."""
+    """Change a job from `before` to `after`, with its line of the feed. Raise StaleState."""
     changed = update(unit, before, after)
     if changed is not before:
         _publish(unit, before=before, after=changed, word=word, at=changed.updated_at)
@@ -172,11 +172,11 @@ def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -
 
 
 def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
-    """Write a line of the feed for something that was done about a job and did not change it."""
+    """Write a line of the feed for an action about a job that did not change it."""
     _publish(unit, before=job, after=job, word=word, at=at)
 
 
-# The log of new attentions and new ends: it listens to the hub, so that no cause of a change can forget it.
+# Log of new attentions and ends. It listens to the hub, so that every cause of a change is logged.
 
 log = structlog.get_logger("posd.printing")
 
@@ -185,7 +185,7 @@ ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
 def tell(change: PrintJobChanged) -> None:
-    """Log what a person should know of a change."""
+    """Log the attentions and the end of a change."""
     before, after = change.before, change.after
     identity, terminal = after.print_job_id, after.terminal
     known = {item.code for item in before.attention} if before else set()
@@ -206,13 +206,13 @@ def tell(change: PrintJobChanged) -> None:
         )
 
 
-# What a daemon does with the print jobs that an earlier one left: nothing is sent again.
+# Recovery of print jobs from an earlier daemon: nothing is sent again.
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
-    """Put in doubt what was `starting`; what still waited in line was provably not sent, and ends so.
+    """Put `starting` jobs in doubt. Jobs that still waited in line were provably not sent, and end.
 
-    Return what is open: the spooler's work.
+    Return the open jobs, for the poller.
     """
 
     def work(unit: WriteTransaction) -> list[PrintJob]:

@@ -1,9 +1,9 @@
-"""When a print job is asked for (~: polling is required): pure, by the monotonic clock, in seconds.
+"""Time of the next poll of a print job (terminal API, Printing: polling is required): pure, by the monotonic clock, in
+seconds.
 
-A webhook of this channel comes once or never. So each job that is open is asked for: the first time after
-`poll_first_seconds`, then after twice the pause before, up to `poll_max_seconds`, until its end is known. Where
-`stuck_seconds` have passed since the terminal took it (since posd took it up, where it is in doubt) it is asked for
-more slowly still, and an attention reports a job that the terminal has.
+A webhook of this channel comes once or never. So each open job is polled: first after `poll_first_seconds`, then after
+doubled pauses up to `poll_max_seconds`, until its end is known. After `stuck_seconds` since the terminal accepted it
+(in doubt: since posd began to poll) it is polled more slowly, and an attention reports a job that the terminal has.
 
 | the job is       | first question                          | stuck is told                  |
 | ---------------- | --------------------------------------- | ------------------------------ |
@@ -12,19 +12,19 @@ more slowly still, and an attention reports a job that the terminal has.
 | active           | `poll_first_seconds` after it became so | `stuck_seconds` after that     |
 | taken up (start) | at once                                 | what is left of `stuck_seconds` |
 
-A terminal is asked for one job at a time. While it cannot be reached none of its jobs is asked for: one question
-after a pause of its own (`PollPause`) finds out for all of them.
+A terminal is polled for one job at a time. While it is unreachable none of its jobs is polled: one poll after a pause
+of its own (`PollPause`) serves all of them.
 
 Source: terminal API, Printing.
 """
 
 import msgspec
 
-#: A pause is stretched by up to this part of itself, so that jobs are not asked for in step.
+#: Part by which a pause is lengthened at random, so that jobs are not polled in step.
 JITTER = 0.25
-#: A job that is stuck is asked for with the longest pause times this.
+#: Factor on the longest pause for a stuck job.
 SLOW = 4.0
-#: The least pause between two questions for one job that something on the LAN causes, in seconds.
+#: Least pause between two polls of one job that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
 #: Doublings after which the longest pause is reached from any first one.
@@ -40,11 +40,10 @@ class PollLimits(msgspec.Struct, frozen=True):
 
 
 class PollPlan(msgspec.Struct, frozen=True):
-    """What is remembered of one open job; times are seconds of the monotonic clock.
+    """Data about one open job; times are seconds of the monotonic clock.
 
-    `poll_at` is when it is asked for next, `NEVER` while it is being asked for; `stuck_at` when it has been open for
-    too long; `accepted` whether the terminal is known to have it; `told` whether it was shown as stuck; `asked_at` when
-    it was asked for last.
+    `poll_at`: its next poll, `NEVER` while one runs. `stuck_at`: when it has been open for too long. `accepted`:
+    whether the terminal is known to have it. `told`: whether it was reported as stuck. `asked_at`: its last poll.
     """
 
     poll_at: float
@@ -56,20 +55,20 @@ class PollPlan(msgspec.Struct, frozen=True):
 
 
 class PollPause(msgspec.Struct, frozen=True):
-    """A terminal that could not be reached: until when none of its jobs is asked for."""
+    """Pause for an unreachable terminal, in which none of its jobs is polled."""
 
     until: float
     tries: int = 0
 
 
 def begin(accepted: bool, limits: PollLimits, now: float) -> PollPlan:
-    """Plan for a job that the terminal has just taken, or that has just become doubtful."""
+    """Plan for a job that the terminal has just accepted, or that has just become doubtful."""
     return PollPlan(now + limits.first, now + limits.stuck, accepted)
 
 
 def adopt(accepted: bool, age: float, told: bool, limits: PollLimits, now: float) -> PollPlan:
-    """Plan for a job that an earlier daemon left: it is asked for at once. `age` is in seconds, by the wall clock."""
-    left = limits.stuck - min(max(age, 0.0), limits.stuck)  # a clock that was set back says nothing
+    """Plan for a job from an earlier daemon: it is polled at once. `age` in seconds, by the wall clock."""
+    left = limits.stuck - min(max(age, 0.0), limits.stuck)  # a clock that was set back gives no age
     return PollPlan(now, now + left, accepted, told)
 
 
@@ -81,22 +80,22 @@ def accepted(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
 
 
 def soon(plan: PollPlan, now: float) -> PollPlan:
-    """Ask for it now, for something of it could not be used: how often a stranger can cause that is bounded."""
+    """Poll it now, because a callback of it was unusable. The pause between such polls is bounded."""
     return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
 
 
 def asking(plan: PollPlan, now: float) -> PollPlan:
-    """Record that a query runs; requests of `soon` meanwhile are for the next one."""
+    """Record that a poll runs; requests of `soon` meanwhile are for the next one."""
     return msgspec.structs.replace(plan, poll_at=NEVER, asked_at=now)
 
 
 def asked_in_vain(plan: PollPlan, due: float) -> PollPlan:
-    """Record that the query failed: it is due as before, and the terminal's pause delays it."""
+    """Record that the poll failed: it stays due, and the terminal's pause delays it."""
     return msgspec.structs.replace(plan, poll_at=due)
 
 
 def answered(plan: PollPlan, limits: PollLimits, now: float, jitter: float) -> PollPlan:
-    """Plan the next question after one; `jitter` is 0 to 1."""
+    """Plan the next poll after one. `jitter` is 0 to 1."""
     pause = min(limits.most, limits.first * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
     if now >= plan.stuck_at:
         pause = limits.most * SLOW
@@ -105,22 +104,22 @@ def answered(plan: PollPlan, limits: PollLimits, now: float, jitter: float) -> P
 
 
 def stuck_due(plan: PollPlan) -> float | None:
-    """Return when a stuck job is reported to a person, None if it is not (any more)."""
+    """Return when a stuck job is reported to an operator, or None."""
     return plan.stuck_at if plan.accepted and not plan.told else None
 
 
 def told(plan: PollPlan) -> PollPlan:
-    """Record that it is shown as stuck."""
+    """Record that it was reported as stuck."""
     return msgspec.structs.replace(plan, told=True)
 
 
 def tell_later(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
-    """Plan to tell again that it is stuck: that could not be recorded."""
+    """Plan to report it as stuck again, because that could not be recorded."""
     return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.first)
 
 
 def not_reached(away: PollPause | None, limits: PollLimits, now: float, jitter: float) -> PollPause:
-    """Record that a terminal is unreachable (again): its pause doubles, within the same bounds as a job's."""
+    """Record that a terminal is unreachable (again): its pause doubles, within the bounds of a job's."""
     tries = 0 if away is None else away.tries + 1
     pause = min(limits.most, limits.first * 2.0 ** min(tries, _MAX_DOUBLINGS))
     return PollPause(now + pause * (1 + JITTER * jitter), tries)

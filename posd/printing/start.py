@@ -1,11 +1,11 @@
-"""Starting print jobs: the same promises as for payments, and a line of its own (local API, Print jobs).
+"""Start of print jobs: the same promises as for payments, and a queue (local API, Print jobs).
 
-The intent is committed, the job waits for its turn at the terminal, the request is sent once, the answer is judged and
-committed. It runs to its end, also where no till waits for it. A crash between two of these leaves `starting` on disk:
-the next daemon asks for the job and never sends it again; where it still waited in line, nothing was sent.
+The intent is committed, the job waits for its turn at the terminal, the request is sent once, the reply is judged and
+committed. This runs to its end, even if no till waits. A crash between two steps leaves `starting` on disk. The next
+daemon polls the job and never sends it again; if it still waited in line, nothing was sent.
 
-The till gets the job when the terminal has answered. Where other jobs stand before it, the till gets it no later than
-one call to that terminal may take, or at once where very many do: then in the phase `starting`.
+The till gets the job when the terminal has replied. If other jobs are before it, the till gets it in phase `starting`
+within the time of one call to that terminal, or at once if very many are before it.
 """
 
 import asyncio
@@ -45,34 +45,34 @@ from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
 
-# Turns of the calls to a terminal about printing: one call at a time a terminal, a few over all.
+# Turns of print calls to a terminal: one call at a time for each terminal, a few in total.
 #
-# Payments have nothing to do with it: they take no turn here and do not wait. Jobs that are to be sent stand in
-# line; the first of them and the spooler's question take turns, so that neither keeps the other away.
+# Payments take no turn here and do not wait. Jobs to be sent form a queue. Its first job and a poll alternate, so that
+# neither blocks the other.
 
-#: Terminals that are called about printing at the same time: a burst must not starve the payments beside it.
+#: Terminals with a print call at a time, so that a burst does not delay payments.
 MAX_CALLS = 8
-#: Jobs that may wait for their turn, over all terminals; past it a till has to ask again later. Of each no more is held
-#: in memory than its id and its callback address: its document is read from the disk when its turn comes.
+#: Most waiting jobs over all terminals. Above it a till has to ask again later. Memory holds only the id and callback
+#: address of each; the document is read from the disk when it is sent.
 MAX_WAITING = 2048
-#: Tills that wait for the reply of a terminal, at most so many a terminal: past it they are answered at once, with the
-#: job in line, so that their requests are not held in memory.
+#: Most tills that wait for the reply of one terminal. Above it they get a response at once, with the job in the queue,
+#: so that their requests are not held in memory.
 MAX_HELD = 32
 
 
 class _TerminalCalls:
-    """The calls to one terminal."""
+    """Calls to one terminal."""
 
     def __init__(self) -> None:
         self.sending = asyncio.Lock()  # among jobs that are to be sent
-        self.calling = asyncio.Lock()  # between the first of them and the spooler
+        self.calling = asyncio.Lock()  # between the first of them and a poll
         self.waiting = 0
         self.failures = 0
         self.failure = ""
 
 
 class PrintTurns:
-    """Gives the turns."""
+    """Dispenser of turns."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _TerminalCalls] = {}
@@ -85,42 +85,42 @@ class PrintTurns:
         return bool(line.waiting) or line.calling.locked() or self._fleet.locked()
 
     def in_line(self, terminal: str) -> int:
-        """Return how many jobs wait for that terminal, the one that is being sent among them."""
+        """Return how many jobs wait for that terminal, including the one being sent."""
         return self._line(terminal).waiting
 
     def join(self, terminal: str) -> int:
-        """Enter the line; return how many failures it has had. `leave` releases the place."""
+        """Enter the queue. Return how many failures it has had. `leave` releases the place."""
         line = self._line(terminal)
         line.waiting += 1
         self.waiting += 1
         return line.failures
 
     def leave(self, terminal: str) -> None:
-        """Release a place in line."""
+        """Release a place in the queue."""
         self._line(terminal).waiting -= 1
         self.waiting -= 1
 
     def failed(self, terminal: str, reason: str) -> None:
-        """Record that the terminal is unreachable: the jobs behind this one in line would fail as well."""
+        """Record that the terminal is unreachable, so that later jobs in the queue fail too."""
         line = self._line(terminal)
         line.failures += 1
         line.failure = reason
 
     def failure_since(self, terminal: str, failures: int) -> str | None:
-        """Return why the terminal could not be reached for a job before one that joined then, None if it could."""
+        """Return why the terminal was unreachable for a job before one that joined then, or None."""
         line = self._line(terminal)
         return line.failure if line.failures != failures else None
 
     @asynccontextmanager
     async def send(self, terminal: str) -> AsyncIterator[None]:
-        """Wait for the turn of a job that is to be sent, and hold it for the block."""
+        """Wait for the turn of a job to be sent, and hold it for the block."""
         line = self._line(terminal)
         async with line.sending, line.calling, self._fleet:
             yield
 
     @asynccontextmanager
     async def ask(self, terminal: str) -> AsyncIterator[None]:
-        """Wait for the turn of a question, and hold it for the block."""
+        """Wait for the turn of a poll, and hold it for the block."""
         async with self._line(terminal).calling, self._fleet:
             yield
 
@@ -128,16 +128,16 @@ class PrintTurns:
         return self._lines.setdefault(terminal, _TerminalCalls())
 
 
-# The commits of a print job that is sent: its intent, its turn, and what the attempt proves.
+# Commits of a print job: its intent, its sending, and the judgement of the attempt.
 
 
 def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | None) -> tuple[PrintJob, bool]:
-    """Record a new job (runs inside the commit); return what is recorded, and whether this recorded it.
+    """Record a new job (inside the commit). Return the record, and whether this call recorded it.
 
-    `problem` is why it cannot be sent anywhere. Raise Problem: that, or unknown_original.
+    `problem`: why it has no destination. Raise Problem: that one, or unknown_original.
     """
     if (known := rows.find(unit.db, draft.print_job_id)) is not None:
-        return known, False  # a webhook was faster
+        return known, False  # a webhook arrived before the call
     PRUNED_PRINT_JOBS.refuse(unit.db, draft.print_job_id)
     if draft.reprint_of is not None:
         original = rows.find(unit.db, draft.reprint_of)
@@ -155,18 +155,18 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
 
 
 def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
-    """Record that the job is about to be sent, to its terminal's present address (runs inside the commit).
+    """Record that the job is about to be sent to its terminal's present address (inside the commit).
 
-    Return it, None if it is not to be sent any more.
+    Return it; None if it must not be sent any more.
     """
     job = rows.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
-        return None  # the terminal has sent something for it
+        return None  # the terminal has sent a callback of it
     return rows.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
-    """Record what the attempt proves; return the job, None if it had not come to disk."""
+    """Record the judgement of the attempt. Return the job, None if it did not reach the disk."""
     found = rows.get(unit.db, identity)
     return rows.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
@@ -174,7 +174,7 @@ def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now:
 STOPPING = "posd was stopped before it was this job's turn to be sent"
 
 
-#: The codes of the problems with which a start is refused.
+#: Codes of the problems that refuse a start.
 REFUSALS = (
     "malformed_json",
     "unknown_terminal",
@@ -193,7 +193,7 @@ log = structlog.get_logger("posd.printing")
 
 
 class Printing(RecordService):
-    """Use cases of the till, to print, and of people, to decide about a print job."""
+    """Use cases of tills (print) and of operators (decide about a print job)."""
 
     def __init__(self, parts: ServiceParts, callback_urls: CallbackUrls, turns: PrintTurns) -> None:
         super().__init__(parts)
@@ -221,25 +221,25 @@ class Printing(RecordService):
     async def start(
         self, print_job_id: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[PrintJob, bool]:
-        """Print, or answer for a job that is known, as soon as `_wait` allows. See `Starts.start`."""
+        """Print, or return the known job, as soon as `_wait` allows. See `Starts.start`."""
         known, created = await self._starts.start(print_job_id, body, refusal, sender)
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
-        """Return whether the creation of that job waits in line, runs, or is not recorded yet."""
+        """Return whether the creation of that job waits in the queue, runs, or is not recorded yet."""
         return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:
-        """Send nothing any more: what waits in line is not sent. Give what is being sent some seconds."""
+        """Send nothing more. Waiting jobs are not sent. Give running calls some seconds."""
         self._starts.draining = True
         await self._starts.wait(seconds)
 
     async def close(self) -> None:
-        """Wait for what is left, when the calls to the terminals were ended: each is judged and recorded."""
+        """Wait for the rest after the calls to the terminals were ended; each is judged and recorded."""
         await self._starts.wait()
 
     async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
-        """Apply a person's decision, audited and never a proof; return the job as it then stands. Raise Problem."""
+        """Apply an operator's decision, audited and never a proof. Return the changed job. Raise Problem."""
         work = partial(self._decide, identity=print_job_id, decision=decision)
         return await decide(rows.PRINT_JOB, self._store, print_job_id, decision, work)
 
@@ -260,7 +260,7 @@ class Printing(RecordService):
         return rows.record(unit, before, decision, self._now())
 
     async def _wait(self, job: PrintJob) -> PrintJob:
-        """Wait for the end of its delivery, within bounds; return it as it then stands."""
+        """Wait for the end of its delivery, within bounds. Return its state."""
         delivery = self._deliveries.get(job.print_job_id)
         if delivery is None or job.terminal is None or self._turns.in_line(job.terminal) > MAX_HELD:
             return job
@@ -268,7 +268,7 @@ class Printing(RecordService):
         return (delivery.result() if delivery.done() else None) or job
 
     def _find(self, db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-        """Return the job of that id, None if it is free. Raise Problem."""
+        """Return the job with that id, None if the id is free. Raise Problem."""
         if print_job_id.lower() in self._uncertain:
             raise self._starts.not_known(print_job_id, "its intent is not on disk for certain")
         return rows.find(db, print_job_id)
@@ -276,7 +276,7 @@ class Printing(RecordService):
     async def _plan(
         self, print_job_id: str, request: PrintRequest, faults: tuple[RequestFault, ...]
     ) -> tuple[PrintJob, Problem | None]:
-        """Return the job that the request asks for, and why it cannot be sent anywhere, if so.
+        """Return the requested job, and why it has no destination, if so.
 
         Raise Problem: nothing is recorded.
         """
@@ -287,7 +287,7 @@ class Printing(RecordService):
             beside = auth == "hash-encrypt" and not terminal.rows["print"].document_member
             check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
         to = await destination(terminal, "cannot print")
-        self._starts.refuse_draining()  # which may have begun meanwhile
+        self._starts.refuse_draining()  # the stop may have begun meanwhile
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
                 "queue_full",
@@ -310,7 +310,7 @@ class Printing(RecordService):
         return job, to.problem
 
     async def _begin(self, planned: tuple[PrintJob, Problem | None]) -> tuple[PrintJob, bool]:
-        """Record the intent and let it run; return what is recorded, and whether this recorded it. Raise Problem."""
+        """Record the intent and run it. Return the record, and whether this call recorded it. Raise Problem."""
         draft, problem = planned
         assert draft.terminal is not None  # noqa: S101 - `_plan` has resolved it
         failures = self._turns.join(draft.terminal)
@@ -344,14 +344,16 @@ class Printing(RecordService):
         return recorded, True
 
     async def _callback_url(self, job: PrintJob) -> str:
-        """Return where its terminal calls back. Raise Problem terminal_offline."""
+        """Return its callback URL. Raise Problem terminal_offline."""
         assert job.terminal is not None  # noqa: S101 - what is to be sent has both
         assert job.sent_to is not None  # noqa: S101
         mode = self._fleet.of(job.terminal).access_mode
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
 
     async def _resolve_uncertain(self, draft: PrintJob, error: CommitUncertain) -> PrintJob:
-        """Do not send what may or may not be on disk; record that it was not sent, where it is. Raise Problem."""
+        """Do not send a job whose intent may not be on disk. If it is on disk, record that it was not sent. Raise
+        Problem.
+        """
         identity = draft.print_job_id
         self._starts.log_uncertain(identity, error)
         attempt = NotSent("its intent could not be committed for certain, so it was not sent")
@@ -367,9 +369,9 @@ class Printing(RecordService):
     async def _deliver(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> PrintJob | None:
-        """Send it when its turn comes, and commit what the answer proves; return it as it then stands.
+        """Send it in its turn, and commit the judgement of the reply. Return the changed job.
 
-        `job` is None if it had to wait: it is read again when its turn comes. `failures`: of `PrintTurns.join`.
+        `job` is None if it had to wait; it is read again for its turn. `failures`: of `PrintTurns.join`.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):
@@ -388,14 +390,14 @@ class Printing(RecordService):
     async def _attempt(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> Attempt | None:
-        """Send it, in its turn; return None if it is not to be sent any more."""
+        """Send it in its turn. Return None if it must not be sent any more."""
         if self._starts.draining:
             return NotSent(STOPPING)
         if (failure := self._turns.failure_since(terminal, failures)) is not None:
             return NotSent(f"the terminal could not be reached for a print job before it in line: {failure}")
         known = self._fleet.of(terminal)
         if job is None:
-            sent_to = await known.choose()  # it may have moved while the job waited
+            sent_to = await known.choose()  # the terminal may have moved while the job waited
             if (dispute := known.conflict) is not None:
                 return NotSent(identity_conflict(dispute, "it was not sent").detail)
             try:
@@ -418,7 +420,7 @@ class Printing(RecordService):
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:
-        """Commit what the attempt proves; None if the intent had not come to disk. Raise what the store raises."""
+        """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
         after = await self._store.write(partial(record_attempt, identity=identity, attempt=attempt, now=self._now()))
         crash_point("print.concluded")
         terminal, phase = (after.terminal, after.phase) if after else (None, None)

@@ -1,6 +1,7 @@
-"""What a terminal says of a print job, and what the one attempt to create it proves (terminal API, Printing).
+"""The terminal's messages about a print job, and the judgement of the one attempt to create it (terminal API,
+Printing).
 
-The transport only reports whether anything was written and whether a whole reply arrived, as for every call.
+The transport only reports whether anything was written and whether a complete reply arrived, as for every call.
 """
 
 from functools import lru_cache
@@ -13,31 +14,31 @@ from posd.base.json_types import UNREADABLE, Object, as_text, decode, decoded
 from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus
 from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, judge_start, with_remark
 
-#: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
+#: Longest code or message that is kept, in characters. The raw bytes have it in full.
 MAX_TEXT = 512
-#: Longest id of the terminal's own, in characters: it goes into the path of a poll.
+#: Longest id of the terminal, in characters. It goes into the path of a poll.
 MAX_JOB_ID = 256
-#: Elements of a poll's reply that are looked at; the question names one job.
+#: Most elements of a poll's reply that are read. The poll names one job.
 MAX_ELEMENTS = 256
-#: How replies may call the id; the webhook calls it `printJobId` (terminal API, Printing).
+#: Possible names of the id in replies. The webhook uses `printJobId` (terminal API, Printing).
 ID_NAMES = ("printJobId", "print_job_id", "id")
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class NotAPrintEvent(ValueError):
-    """The body is no print webhook; the message says why."""
+    """Body that is not a print webhook. The message has the reason."""
 
 
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
-    """The poll brought nothing of our job; `status` is the HTTP status where there was a reply."""
+    """The poll found nothing about our job. `status`: the HTTP status of the reply, if any."""
 
     reason: Annotated[str, Meta(description="what the terminal sent, in words")]
     status: Annotated[int | None, Meta(description="the terminal's HTTP status, where there was a reply")] = None
 
 
 class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
-    """The poll brought the state of our job."""
+    """The poll found the state of our job."""
 
     report: JobReport
 
@@ -45,11 +46,11 @@ class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
 Answer = PollAnswered | NoAnswer
 
 
-@lru_cache(maxsize=16)  # a commit asks for the same several times: it is read once, before it
+@lru_cache(maxsize=16)  # cached: a commit needs the same several times, and it is read once before
 def read_webhook(body: bytes) -> JobReport:
-    """Read a print webhook. Raise NotAPrintEvent where it is none; the message names the field.
+    """Read a print webhook. Raise NotAPrintEvent, whose message names the field.
 
-    A damaged id is None: the token of the address proves which job is meant.
+    A damaged id is None: the token of the address proves the job.
 
     Source: terminal API, Printing.
     """
@@ -72,7 +73,7 @@ def read_webhook(body: bytes) -> JobReport:
 
 
 def read_status(body: bytes) -> str:
-    """Return the state in a webhook that was read before; what else is in it costs next to nothing now."""
+    """Return the state in a webhook that was read before."""
     try:
         return str(_text(decode(bytes(_MEMBERS.decode(body)["status"]))))
     except (ValueError, RecursionError):  # a part of it is damaged
@@ -80,10 +81,10 @@ def read_status(body: bytes) -> str:
 
 
 def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
-    """Judge the one attempt to create a job; `reads_errors` as of `judge_start`.
+    """Judge the one attempt to create a job. `reads_errors` as in `judge_start`.
 
-    The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job,
-    but for one with an error: it may have it, and is asked.
+    The form of the reply is not published (terminal API, Printing). So any 2xx means that the terminal has the job.
+    After a 2xx with an error it may have it, and posd polls.
     """
     said: JobAccepted | Doubtful = JobAccepted()
     if isinstance(attempt, Replied) and attempt.complete:
@@ -92,9 +93,9 @@ def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
 
 
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
-    """Read what a poll brought: the state of this job, in an object or in a list of them, or nothing.
+    """Read the result of a poll: the state of this job, in an object or in a list of them, or nothing.
 
-    An answer that names no id is accepted: it is the answer to the question for this job. A 404 proves nothing.
+    A reply without an id is accepted, because the poll named this job. A 404 proves nothing.
     """
     match attempt:
         case NotSent(reason=reason) | ReplyLost(reason=reason):
@@ -167,7 +168,7 @@ def _read_acceptance(reply: Replied, reads_errors: bool) -> JobAccepted | Doubtf
 
 
 def _identity(value: Any) -> str | None:
-    """Return an id as it can stand in the path of a poll, None if it cannot."""
+    """Return an id that is valid in the path of a poll, or None."""
     text = _text(value, MAX_JOB_ID + 1)
     return text if text and len(text) <= MAX_JOB_ID and text.strip(".") and UNREADABLE not in text else None
 

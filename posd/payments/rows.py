@@ -97,6 +97,12 @@ def number(db: sqlite3.Connection, client_transaction_id: str) -> int | None:
     return row[0] if row else None
 
 
+def latest_start(db: sqlite3.Connection) -> str | None:
+    """Return the latest time at which a payment was started, None without any."""
+    latest: str | None = db.execute("SELECT max(created_at) FROM transactions").fetchone()[0]
+    return latest
+
+
 def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
     """Return the unit in which the newest payment of a terminal was answered, None if none is known."""
     query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - of this file

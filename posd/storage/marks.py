@@ -42,6 +42,10 @@ class OldFile(StrEnum):
     MISSING = "missing"
 
 
+#: Description of `latest`. The clock may have been ahead when a missing payment was started.
+LATEST = "the latest time of a start that is known, null without any: it is past `at` if the clock was ahead"
+
+
 class MissingRecords(msgspec.Struct, frozen=True):
     """Period of possibly missing records of starts; `since` is None if unknown."""
 
@@ -74,6 +78,7 @@ class Restored(msgspec.Struct, frozen=True):
     newest_at: Annotated[Moment | None, Meta(description="the newest change in the backup, null if there is none")] = (
         None
     )
+    latest: Annotated[Moment | None, Meta(description=LATEST)] = None
 
     @property
     def doubtful(self) -> bool:
@@ -83,7 +88,9 @@ class Restored(msgspec.Struct, frozen=True):
     @property
     def missing(self) -> MissingRecords | None:
         """Period of possibly missing payments, or None."""
-        return MissingRecords(self.newest_at or self.made_at, self.at) if self.doubtful else None
+        if not self.doubtful:
+            return None
+        return MissingRecords(self.newest_at or self.made_at, max(self.at, self.latest or ""))
 
     @property
     def words(self) -> str:
@@ -144,11 +151,12 @@ class GoneBack(msgspec.Struct, frozen=True):
     reason: Annotated[str, Meta(description="by what it was found, in words")]
     taken_over: Annotated[int, Meta(description="payments that the witness knew and the database did not")]
     newest_at: Annotated[Moment | None, Meta(description="the newest change that it had, null if it had none")] = None
+    latest: Annotated[Moment | None, Meta(description=LATEST)] = None
 
     @property
     def missing(self) -> MissingRecords:
         """Period of possibly missing payments."""
-        return MissingRecords(self.newest_at, self.at)
+        return MissingRecords(self.newest_at, max(self.at, self.latest or ""))
 
     @property
     def words(self) -> str:

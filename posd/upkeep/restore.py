@@ -153,6 +153,7 @@ class Restore:
                     ids=len(named),
                     ids_taken_over=len(missing),
                     newest_at=newest_at,
+                    latest=rows.latest_start(db),
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
                 database_id.renew(db, mark.at, taken.first_seq, database_id.IdentityCause.RESTORED)

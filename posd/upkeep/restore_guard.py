@@ -21,6 +21,7 @@ from msgspec import Meta
 from posd.base.json_types import Moment, Uuid
 from posd.base.problems import Problem
 from posd.base.times import in_utc, iso, parse_iso
+from posd.payments import rows
 from posd.payments.record import Recorded, TransactionChanged
 from posd.records import witness
 from posd.records.model import Phase
@@ -223,7 +224,7 @@ def _compare(
         merge.leave_out_numbers(db, left.seq)
         known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, IdentityCause.GONE_BACK))
         take_over_by_id(unit, unknown.values(), at, "the witness beside the database knows")
-        gone_back = GoneBack(iso(at), why, len(unknown), newest_at)
+        gone_back = GoneBack(iso(at), why, len(unknown), newest_at, rows.latest_start(db))
         marks.add(db, iso(at), marks.GONE_BACK, gone_back)
     witnessed = marks.newest(db, marks.WITNESSED) is not None
     if not witnessed:
@@ -263,9 +264,9 @@ def taken_over(db: sqlite3.Connection) -> list[UnknownPayment]:
         " ON c.id = t.client_transaction_id ORDER BY c.seq"
     )
     first = _first_unseen(db)
-    rows = db.execute(query, (first, REASON)) if first is not None else ()
+    found = db.execute(query, (first, REASON)) if first is not None else ()
     return [
-        UnknownPayment(identity, terminal, at, Phase(phase), result) for identity, terminal, at, phase, result in rows
+        UnknownPayment(identity, terminal, at, Phase(phase), result) for identity, terminal, at, phase, result in found
     ]
 
 

@@ -1,5 +1,6 @@
 """The clock of the machine goes wrong under a real daemon: nothing is deleted or made for it, and payments go on."""
 
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -169,6 +170,25 @@ async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_agai
     for payment in (before, meanwhile):
         assert (await payment.get())["outcome"]["result"] == "approved"
     await paid(shop)
+
+
+async def test_an_id_of_a_clock_that_was_ahead_is_not_told_from_a_lost_one_by_its_time(
+    shop: Shop, clock: FakeTime, home: Path
+) -> None:
+    """A till must not give up what it stored two hours ahead: the database that went back may have lost it."""
+    posd = shop.daemon
+    await posd.stop()
+    shutil.copy2(posd.database, home / "old.db")
+    clock.move(hours=2)
+    await posd.start()
+    ahead = parse_iso((await (await shop.started()).get())["created_at"])
+    await posd.stop()
+    shutil.copy2(home / "old.db", posd.database)
+    clock.move()
+    await posd.start()
+    problem = (await shop.payment().put()).json
+    assert (problem["code"], problem["never_started"]) == ("restore_unseen", False)
+    assert parse_iso(problem["records_missing_until"]) > ahead > datetime.now(UTC) + HOUR
 
 
 @pytest.mark.slow

@@ -658,6 +658,13 @@ def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(
         assert [item.client_transaction_id for item in taken_over(db)][-2:] == [name(77), name(78)]
 
 
+@pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
+def test_an_id_of_a_clock_that_was_ahead_may_be_missing_too(state: State, at: str) -> None:
+    missing = state.restore(None, listed(77, at, "SN-77"), without=True).mark.missing
+    assert missing is not None
+    assert missing.until == max(iso(NOON), at)
+
+
 def test_a_list_alone_makes_the_database_of_a_new_machine(state: State) -> None:
     mark = state.restore(None, listed(77), listed(78), without=True).mark
     assert (mark.old, mark.ids, mark.ids_taken_over) == (OldFile.MISSING, 2, 2)

@@ -8,7 +8,7 @@ import asyncio
 import fcntl
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
@@ -263,19 +263,15 @@ def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Approved operation: its row, its reference, its amount."""
+    """Approved operation: its row, its reference, its amount.
+
+    `done`: names of the operations on it, and on the approvals that it replaces or that replace it.
+    """
 
     operation: SimulatedOperation
     reference: str
     amount: Processed
-
-
-@dataclass(slots=True)
-class _Chain:
-    """An approval with its replacements, the newest last, and the names of the operations on any of them."""
-
-    approvals: list[Approval]
-    done: set[str] = field(default_factory=set)
+    done: set[str]
 
 
 class Record:
@@ -289,7 +285,8 @@ class Record:
     def __init__(self, path: Path) -> None:
         """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no record."""
         self._newest: dict[str, dict[str, Any]] = {}
-        self._chains: dict[str, _Chain] = {}
+        #: Reference -> its approval and those that have replaced it or that it replaces, the newest last.
+        self._chains: dict[str, list[Approval]] = {}
         self._journal = Journal(path)
         self._journal.replay(lambda line: self._note(**wire.decode(line)))
 
@@ -328,7 +325,7 @@ class Record:
         chain = self._chains.get(reference.lower())
         if chain is None:
             raise _refused("UNKNOWN_REFERENCE", f"transaction_reference {reference} is of no approval here")
-        original = next(item for item in chain.approvals if item.reference.lower() == reference.lower())
+        original = next(item for item in chain if item.reference.lower() == reference.lower())
         if original.operation.name not in operation.originals:
             raise _refused(
                 "REFERENCE_DOES_NOT_FIT",
@@ -336,13 +333,13 @@ class Record:
                 f"a {operation.name} is done to: {', '.join(operation.originals)}",
             )
         for name in operation.not_after:
-            if name in chain.done:
+            if name in original.done:
                 done = BY_NAME[name].done
                 raise _refused(
                     f"ALREADY_{done.upper()}", f"the {original.operation.name} {reference} was {done} already"
                 )
-        newest = chain.approvals[-1]
-        if original is not newest and not (operation.renews and original is chain.approvals[0]):
+        newest = chain[-1]
+        if original is not newest and not (operation.renews and original is chain[0]):
             raise _refused(
                 "REFERENCE_SUPERSEDED",
                 f"transaction_reference {reference} was replaced by that of a newer {newest.operation.name}, "
@@ -355,18 +352,17 @@ class Record:
         raw = event.get("raw_response")
         if raw is not None:
             amount = Processed(event["operation"]["amount"], raw["authorized_amount"])
-            self._approve(Approval(BY_NAME[operation], raw["transaction_reference"], amount), transaction_reference)
+            self._approve(BY_NAME[operation], raw["transaction_reference"], amount, transaction_reference)
 
-    def _approve(self, approval: Approval, reference: str | None) -> None:
-        """Add an approval of an operation on `reference`, if any, which `original` has allowed."""
-        chain = None if reference is None else self._chains.get(reference.lower())
-        if chain is not None:
-            chain.done.add(approval.operation.name)
-        if chain is not None and approval.operation.renews:
-            chain.approvals.append(approval)
-        else:
-            chain = _Chain([approval])
-        self._chains[approval.reference.lower()] = chain
+    def _approve(self, operation: SimulatedOperation, reference: str, amount: Processed, original: str | None) -> None:
+        """Add the approval of an operation, which `original`, the reference of its request, has allowed."""
+        chain = [] if original is None else self._chains.get(original.lower(), [])
+        if chain:
+            chain[0].done.add(operation.name)
+        if not operation.renews:
+            chain = []
+        chain.append(Approval(operation, reference, amount, chain[0].done if chain else set()))
+        self._chains[reference.lower()] = chain
 
 
 def _refused(code: str, message: str) -> Refused:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 
-from posd.simulator import Simulator
+from tests.simulator.conftest import Till
 
 PRINT = "/terminal/v1/print"
 PRINT_JOB = "/terminal/v1/print_job"
@@ -19,24 +19,14 @@ def creation(print_job_id: str, scenario: str | None = None, **fields: Any) -> d
     return {name: value for name, value in body.items() if value is not None}
 
 
-class PrintTill:
-    """Asks one terminal to print, over real TLS."""
-
-    def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
-        self.terminal = terminal
-        self._client = client
+class PrintTill(Till):
+    """Asks one terminal to print."""
 
     async def create(self, print_job_id: str, scenario: str | None = None, **fields: Any) -> httpx2.Response:
-        return await self.send(json.dumps(creation(print_job_id, scenario, **fields)).encode())
-
-    async def send(self, body: bytes, path: str = PRINT) -> httpx2.Response:
-        return await self._client.post(self.terminal.base_url + path, content=body)
+        return await self.post(json.dumps(creation(print_job_id, scenario, **fields)).encode(), PRINT)
 
     async def status(self, print_job_id: str) -> httpx2.Response:
         return await self.get(f"{PRINT_JOB}?print_job_id={print_job_id}")
-
-    async def get(self, path: str) -> httpx2.Response:
-        return await self._client.get(self.terminal.base_url + path)
 
     def prints(self) -> list[str]:
         """Return the ids of what came out on paper."""

@@ -12,7 +12,6 @@ import pytest
 from posd.simulator import Settings, TerminalGroup
 from posd.simulator.control import Control
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
-from tests.simulator.printers import PrintTill
 
 SERIAL = "SN/1"
 JSON = {"content-type": "application/json"}
@@ -24,7 +23,6 @@ class Developer:
     def __init__(self, shop: TerminalGroup, control: Control, client: httpx2.AsyncClient) -> None:
         self.terminal = shop.terminals[SERIAL]
         self.till = Till(self.terminal, client)
-        self.printer = PrintTill(self.terminal, client)
         self.url = control.url
         self.client = client
 

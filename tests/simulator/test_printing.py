@@ -10,7 +10,7 @@ import pytest
 from posd.simulator import Settings, Simulator
 from posd.simulator.printer import MAX_CALLS, on_paper
 from tests.simulator.conftest import QUICK_SPEED, Receiver
-from tests.simulator.printers import RECEIPT, PrintTill, creation
+from tests.simulator.printers import PRINT, RECEIPT, PrintTill, creation
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ REFUSED: list[tuple[bytes, int, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
 async def test_what_cannot_be_printed_is_refused(printer: PrintTill, body: bytes, status: int, named: str) -> None:
-    answer = await printer.send(body)
+    answer = await printer.post(body, PRINT)
     assert answer.status_code == status
     assert named in answer.json()["message"]
     (entry,) = printer.terminal.ledger.of("print")

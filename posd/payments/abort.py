@@ -21,7 +21,7 @@ from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record
 from posd.records.model import Phase
-from posd.records.service import RecordService
+from posd.records.service import RecordService, storage_problem
 from posd.records.start import identity_conflict
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
@@ -88,14 +88,11 @@ class Aborts(RecordService):
 
     async def _call(self, client_transaction_id: str, request: AbortRequested) -> tuple[AbortAnswer, Transaction]:
         with self._outstanding.call(client_transaction_id):
-            try:
-                crash_point("abort.before_fence")
+            crash_point("abort.before_fence")
+            with storage_problem("cannot abort now: {error}; nothing was sent. Try again, and check the disk"):
                 transaction = await self._store.write(
                     partial(self._fence, client_transaction_id=client_transaction_id, request=request)
                 )
-            except (StorageUnavailable, CommitUncertain) as error:
-                detail = f"cannot abort now: {error}; nothing was sent. Try again, and check the disk"
-                raise Problem("storage_unavailable", detail) from error
             crash_point("abort.fenced")
             attempt = cut(await self._send(transaction), MAX_REPLY_BYTES)
             self._quotas.keep_event(transaction.terminal, size_of(attempt))

@@ -460,27 +460,22 @@ class TransactionCalls:
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
         """Answer with the current state of a transaction."""
         language = self._language_of(request)
-        return self._show(request, await self._document(transaction, language), language, status)
+        view = partial(self._view, transaction=transaction, now=self.context.now(), language=language)
+        try:
+            shown = view(None) if _stands_alone(transaction) else await self.context.look_up(view)
+        except Problem as problem:
+            if transaction.outcome is not None:
+                # No 503: after a start it would say that nothing was sent.
+                detail = f"the transaction cannot be shown now: {problem.detail}"
+                raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
+            shown = view(None)  # all but the original of a reference, and what the proof lacks of the search
+        return self._show(request, shown, language, status)
 
     def _show(
         self, request: Request, shown: Transaction | TransactionOutcome, language: Language, status: int = 200
     ) -> Response:
         self.context.shows(request, approvals(shown))
         return json_response(shown, status, language)
-
-    async def _document(self, transaction: model.Transaction, language: Language) -> documents.Transaction:
-        now = self.context.now()
-        view = partial(self._view, transaction=transaction, now=now, language=language)
-        if _stands_alone(transaction):
-            return view(None)
-        try:
-            return await self.context.look_up(view)
-        except Problem as problem:
-            if transaction.outcome is None:
-                return view(None)  # all but the original of a reference, and what the proof lacks of the search
-            # No 503: after a start it would say that nothing was sent.
-            detail = f"the transaction cannot be shown now: {problem.detail}"
-            raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
 
     def _view(
         self, db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime, language: Language

@@ -40,7 +40,7 @@ from posd.payments.record import Received, TransactionChanged, record
 from posd.payments.schedule import NotStartedProof, ReconcileSettings, TransactionWatch
 from posd.payments.search import AskedDevice, CallTurns, Searching, always
 from posd.records.model import Phase
-from posd.records.service import RecordService, ServiceParts
+from posd.records.service import RecordService, ServiceParts, storage_problem
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.writer import WriteTransaction
@@ -175,10 +175,8 @@ class Reconciler(RecordService):
         async with self._turns_of(terminal).turn(always):
             answer, _ = await self._searching.ask(unknown, terminal)
         found = partial(self._searching.found_another, terminal=terminal, client_transaction_id=unknown)
-        try:
+        with storage_problem("cannot tell now: {error}; check the disk"):
             return answer, await self._store.read(found)
-        except StorageUnavailable as error:
-            raise Problem("storage_unavailable", f"cannot tell now: {error}; check the disk") from error
 
     async def run(self) -> None:
         """Ask for what is due, until cancelled."""
@@ -494,10 +492,8 @@ class Reconciler(RecordService):
         crash_point("reconcile.committed")
 
     async def _read(self, client_transaction_id: str) -> Transaction:
-        try:
+        with storage_problem("cannot reconcile: {error}; check the disk"):
             return await self._store.look_up(partial(_known, client_transaction_id=client_transaction_id))
-        except StorageUnavailable as error:
-            raise Problem("storage_unavailable", f"cannot reconcile: {error}; check the disk") from error
 
 
 def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from posd.base.ids import chosen_uuid
 from posd.base.json_types import (
     MAX_NUMBER_DIGITS,
     AskedAmount,
@@ -169,15 +170,6 @@ class _StartReader(FieldReader):
         self.fault(f"/{name}", "must be true or false")
         return None
 
-    def moment(self, name: str) -> datetime | None:
-        """Return a moment, None if there is none."""
-        value = self.members.get(name)
-        try:
-            return None if value is None else read_moment(value)
-        except ValueError as error:
-            self.fault(f"/{name}", str(error))
-        return None
-
     def object(self, name: str) -> bytes:
         """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
         value = self.members.get(name)
@@ -213,12 +205,12 @@ def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartR
         amount=_amount(reader, kind, amounts),
         sale=composed(reader.text("sale", MAX_SALE_CHARACTERS) or "") or None,
         metadata=reader.object("metadata"),
-        transaction_reference=reader.uuid("transaction_reference"),
-        original=reader.uuid("original"),
+        transaction_reference=reader.parsed("transaction_reference", chosen_uuid),
+        original=reader.parsed("original", chosen_uuid),
         options=_options(reader),
         additional=bool(repeat if additional is None else additional),
         repeat=repeat,
-        not_after=reader.moment("not_after"),
+        not_after=reader.parsed("not_after", read_moment),
     )
     if len(request.metadata) + len(request.options) > MAX_FREE_FORM_BYTES:
         reader.fault("/metadata", f"metadata and options together must be at most {MAX_FREE_FORM_BYTES} bytes")
@@ -383,13 +375,9 @@ class Acknowledgement(Signed, frozen=True):
     code: Annotated[AttentionCode, Meta(description="which")]
 
 
-def _release(_reader: FieldReader, operator: str, note: str, uid: int | None) -> Released:
-    return Released(operator, note, uid)
-
-
 def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> Resolved:
     result = reader.choice("result", list(Result))
-    reference = reader.uuid("transaction_reference")
+    reference = reader.parsed("transaction_reference", chosen_uuid)
     if reference is not None and result is not Result.APPROVED:
         reader.fault("/transaction_reference", "belongs to the result approved alone")
     _facts(reader)
@@ -407,7 +395,7 @@ def _facts(reader: FieldReader) -> PaymentFacts:
         type=None if reader.members.get("type") is None else _type(reader),
         amount=b"{}" if reader.members.get("amount") is None else _amount(reader, OperationType.CHARGE, NOTHING_MORE),
         sale=composed(reader.text("sale", MAX_SALE_CHARACTERS) or "") or None,
-        original=reader.uuid("original"),
+        original=reader.parsed("original", chosen_uuid),
     )
 
 
@@ -417,7 +405,7 @@ def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None)
 
 #: The calls by which a person decides.
 DECISIONS: Mapping[str, DecisionRow[Decision]] = {
-    "release": (_release, Signed),
+    "release": (lambda _reader, operator, note, uid: Released(operator, note, uid), Signed),
     "resolve": (_resolve, Resolution),
     "acknowledge": (_acknowledge, Acknowledgement),
 }

@@ -21,8 +21,8 @@ from posd.printing.start import Printing
 from posd.printing.wire import NoAnswer, PollAnswered
 from posd.records.model import Phase
 from posd.records.request import decided
+from posd.records.service import storage_problem
 from posd.records.table import PRUNED_PRINT_JOBS
-from posd.storage import CommitUncertain, StorageUnavailable
 
 
 @dataclass(eq=False)
@@ -73,11 +73,8 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
         job = await self.context.look_up(partial(self._get, identity=identity))
-        try:
+        with storage_problem("what the terminal says cannot be recorded now ({error}); check the disk, and ask again"):
             answer = await self.spooler.ask(job)
-        except (StorageUnavailable, CommitUncertain) as error:
-            detail = f"what the terminal says cannot be recorded now ({error}); check the disk, and ask again"
-            raise Problem("storage_unavailable", detail) from error
         status = answer.report.status if isinstance(answer, PollAnswered) else None
         reason = answer.reason if isinstance(answer, NoAnswer) else None
         document = await self.context.look_up(partial(self._shown, identity=identity))

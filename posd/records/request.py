@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from posd.base import canonical_json
-from posd.base.ids import chosen_uuid
 from posd.base.json_types import Object, TooDeep, decode, long_numbers, pointer, pointer_token
 from posd.base.problems import Problem
 from posd.base.text import did_you_mean
@@ -131,6 +130,7 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 Word = TypeVar("Word", bound=StrEnum)
+T = TypeVar("T")
 
 
 class FieldReader:
@@ -212,11 +212,11 @@ class FieldReader:
         self.fault(f"/{name}", f"is required: one of {', '.join(words)}")
         return words[0]
 
-    def uuid(self, name: str) -> str | None:
-        """Return a UUID in canonical form, or None if it is missing."""
+    def parsed(self, name: str, parse: Callable[[Any], T]) -> T | None:
+        """Return a parsed field, or None if it is missing. `parse` raises ValueError with the fault."""
         value = self.members.get(name)
         try:
-            return None if value is None else chosen_uuid(value)
+            return None if value is None else parse(value)
         except ValueError as error:
             self.fault(f"/{name}", str(error))
         return None

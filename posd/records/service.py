@@ -85,16 +85,22 @@ _status = attrgetter("status")  # stored for one kind, and derived for the other
 # Decisions of an operator: audited, and never a proof.
 
 
+@contextmanager
+def storage_problem(detail: str) -> Iterator[None]:
+    """Raise Problem storage_unavailable for an error of the store, which replaces `{error}` in `detail`."""
+    try:
+        yield
+    except (StorageUnavailable, CommitUncertain) as error:
+        raise Problem("storage_unavailable", detail.replace("{error}", str(error))) from error
+
+
 async def decide(
     kind: RecordKind[R], store: Store, identity: str, decision: DecisionEntry, work: Callable[[WriteTransaction], R]
 ) -> R:
     """Commit the result of `work` for an operator's decision. Return the changed record. Raise Problem."""
     crash_point("operator.before_commit")
-    try:
+    with storage_problem(f"cannot do it now: {{error}}; look at the {kind.noun}, and try again. Check the disk"):
         after = await store.write(work)
-    except (StorageUnavailable, CommitUncertain) as error:
-        detail = f"cannot do it now: {error}; look at the {kind.noun}, and try again. Check the disk"
-        raise Problem("storage_unavailable", detail) from error
     crash_point("operator.committed")
     log.info(
         f"{kind.word}.operator",

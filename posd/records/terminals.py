@@ -4,7 +4,6 @@
 """
 
 import sqlite3
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,8 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import encode
-from posd.base.problems import Problem
-from posd.storage import CommitUncertain, StorageUnavailable, marks
+from posd.records.service import storage_problem
+from posd.storage import marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
@@ -74,19 +73,11 @@ def _set(unit: WriteTransaction, column: str, value: str | None, terminal: str, 
 async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Trusted) -> None:
     """Record an operator's decision which device is the terminal, and trust it. Raise Problem."""
     crash_point("identity.before_commit")
-    await _write_decision(store, partial(put, terminal=terminal.serial, trusted=trusted), "nothing was decided")
+    with storage_problem("cannot do it now: {error}; nothing was decided. Check the disk, and try again"):
+        await store.write(partial(put, terminal=terminal.serial, trusted=trusted))
     crash_point("identity.committed")
     terminal.trust(trusted)
     log.info("terminal.identity_decided", terminal=terminal.serial, host=trusted.base_url, uid=trusted.uid)
-
-
-async def _write_decision(store: Store, function: Callable[[WriteTransaction], None], nothing: str) -> None:
-    """Write an operator's decision. Raise Problem, whose detail has `nothing`."""
-    try:
-        await store.write(function)
-    except (StorageUnavailable, CommitUncertain) as error:
-        detail = f"cannot do it now: {error}; {nothing}. Check the disk, and try again"
-        raise Problem("storage_unavailable", detail) from error
 
 
 # Commissioning: what an operator saw working on each terminal.
@@ -110,6 +101,7 @@ def _put(unit: WriteTransaction, seen: Commission) -> None:
 
 async def record_commission(store: Store, fleet: Fleet, seen: Commission) -> None:
     """Record the commissioning of a terminal, which replaces an earlier one. Raise Problem."""
-    await _write_decision(store, partial(_put, seen=seen), "nothing was recorded")
+    with storage_problem("cannot do it now: {error}; nothing was recorded. Check the disk, and try again"):
+        await store.write(partial(_put, seen=seen))
     fleet.commission(seen)
     log.info("terminal.commissioned", terminal=seen.terminal, evidence=list(seen.proven), uid=seen.uid)

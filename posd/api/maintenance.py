@@ -43,6 +43,7 @@ from posd.records.request import (
     decided,
     read_body,
 )
+from posd.records.service import storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
 from posd.storage.store import Store
@@ -178,11 +179,8 @@ class QuarantineCalls:
     async def reprocess(self, request: Request) -> Response:
         """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
         parameters.check_no_body(request)
-        try:
+        with storage_problem("reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"):
             done, quarantined = await self._reprocessing.run()
-        except (StorageUnavailable, CommitUncertain) as error:
-            detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
-            raise Problem("storage_unavailable", detail) from error
         payments = msgspec.structs.asdict(payment_report(done[Channel.TRANSACTION], quarantined))
         return json_response(Reprocessed(**payments, printing=print_report(done[Channel.PRINT])))
 
@@ -270,11 +268,9 @@ class BackupCalls(msgspec.Struct, eq=False):
         # The body is the one of a release: operator and reason.
         decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
-        try:
+        with storage_problem("cannot do it now: {error}; check the disk, and try again"):
             seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
             await self.restore_guard.seen()
-        except (StorageUnavailable, CommitUncertain) as error:
-            raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
         log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))
         return json_response(seen)
 
@@ -403,10 +399,8 @@ class ClockCalls:
     async def confirm_clock(self, request: Request) -> Response:
         """`POST /clock/confirm`: record an operator's confirmation of the clock."""
         asked = read_confirmation(request.state.body)
-        try:
+        with storage_problem("cannot do it now: {error}; check the disk, and try again"):
             await self._clock.confirm(asked.operator, asked.note or "", request.state.uid)
-        except (StorageUnavailable, CommitUncertain) as error:
-            raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
         return json_response(await self._state())
 
     async def _state(self) -> ClockState:

@@ -10,14 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base.crashpoints import crash_point
-from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls import parameters
 from posd.calls.app import json_response, page_response
 from posd.calls.parameters import Parameter, ParameterKind, invalid
 from posd.calls.streams import CallContext
 from posd.clock.clock import WallClock
-from posd.storage import CommitUncertain, StorageUnavailable
+from posd.records.service import storage_problem
 from posd.storage.store import Store
 
 #: Most shifts in a response: each may have thousands of payments.
@@ -118,11 +117,9 @@ class ReportCalls:
 
     async def _close(self, closing: Any) -> Any:
         crash_point("operator.before_commit")
-        try:
+        detail = "no shift was closed, as far as is known: {error}; check the disk, and look at the last shift"
+        with storage_problem(detail):
             closed = await self._store.write(closing)
-        except (StorageUnavailable, CommitUncertain) as error:
-            detail = f"no shift was closed, as far as is known: {error}; check the disk, and look at the last shift"
-            raise Problem("storage_unavailable", detail) from error
         crash_point("operator.committed")
         return closed
 

@@ -10,6 +10,9 @@ POSD = Path(__file__).parents[2] / "posd"
 #: A text of the code with fewer characters of its own would fit almost anything.
 MEANS_SOMETHING = 20
 
+#: A field that a text is given later.
+FIELD = re.compile(r"\{\w+\}")
+
 #: What is another each time: ids, serial numbers, the sale of the examples, addresses, times, numbers, how it ended.
 CHANGES = re.compile(
     r"[0-9a-f]{8}-[0-9a-f-]{27}|receipt-\d+|SN-\w+|2026-11-20/till-3/1042|https?://[\w.:]+"
@@ -41,5 +44,10 @@ def _in(file: Path) -> Iterator[tuple[str, str]]:
         literal = [piece.value if isinstance(piece, ast.Constant) else None for piece in pieces]
         texts = [piece for piece in literal if isinstance(piece, str)]
         if sum(map(len, texts)) >= MEANS_SOMETHING:
-            found = "".join(re.escape(piece) if isinstance(piece, str) else ".*" for piece in literal)
-            yield max(texts, key=len), found
+            found = "".join(_pattern(piece) if isinstance(piece, str) else ".*" for piece in literal)
+            yield max((part for text in texts for part in FIELD.split(text)), key=len), found
+
+
+def _pattern(text: str) -> str:
+    """Return the pattern of a text of the code; a field of it, as `{error}`, can become anything."""
+    return ".*".join(map(re.escape, FIELD.split(text)))

@@ -1,0 +1,53 @@
+"""The rules by which a webhook with a valid token is refused: each result, and which of two counts."""
+
+import pytest
+
+from posd.records.replies import RULES, CallbackClaims, CallbackResult, refusal
+
+UNSIGNED = {"signature_fault": "it has no signature"}
+OTHER_ID = {"another": "print job"}
+OTHER_MERCHANT = {"merchant": "M-2", "own_merchant": "M-1"}
+NO_TERMINAL = {"serial": "", "is_known": False}
+OTHER_TERMINAL = {"serial": "SN-9", "in_fleet": False}
+#: In the order in which they count.
+FAULTS = {
+    CallbackResult.UNSIGNED: UNSIGNED,
+    CallbackResult.OTHER_ID: OTHER_ID,
+    CallbackResult.OTHER_MERCHANT: OTHER_MERCHANT,
+    CallbackResult.NO_TERMINAL: NO_TERMINAL,
+    CallbackResult.OTHER_TERMINAL: OTHER_TERMINAL,
+}
+
+
+def test_each_rule_has_a_case() -> None:
+    assert [result for result, _, _ in RULES] == list(FAULTS)
+
+
+@pytest.mark.parametrize("result", FAULTS, ids=str)
+def test_a_webhook_is_refused_by_each_rule_and_the_first_counts(result: CallbackResult) -> None:
+    place = list(FAULTS).index(result)
+    for claims in (
+        FAULTS[result],
+        {name: value for of in list(FAULTS.values())[place:][::-1] for name, value in of.items()},
+    ):
+        refused = refusal(CallbackClaims(**claims))
+        assert refused is not None
+        assert refused.result is result
+        assert refused.serial == ("SN-9" if result is CallbackResult.OTHER_TERMINAL else None)
+        assert "{" not in refused.reason
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"merchant": "M-1", "own_merchant": "M-1"},
+        {"merchant": "", "own_merchant": "M-1"},
+        {"merchant": "M-2", "own_merchant": ""},
+        {"serial": "", "is_known": True},
+        {"serial": "", "in_fleet": False},
+        {"serial": "SN-1", "is_known": False},
+    ],
+)
+def test_what_cannot_be_read_or_is_not_configured_is_no_reason(claims: dict[str, str | bool]) -> None:
+    assert refusal(CallbackClaims(**claims)) is None

@@ -1,4 +1,4 @@
-"""Settings of all tests: where they work, which of them run, what they may leave behind, what is told at the end."""
+"""Settings of all tests: their folders, selection, allowed leftovers, and the summary."""
 
 import gc
 import importlib
@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import forks, leftovers
 
-# Whether an example comes quickly says something about the machine, not about posd.
+# The speed of an example depends on the machine, not on posd.
 settings.register_profile(
     "quick", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25, print_blob=True
 )
@@ -85,7 +85,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Make what surrounds the tests the same everywhere; what they write goes to a directory that is removed."""
+    """Make the environment of the tests the same everywhere; their output goes to a directory that is removed."""
     global held
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
     if config.getoption("--whole") or any(SCHEMATHESIS in argument for argument in config.args):
@@ -111,10 +111,10 @@ def _begin(config: pytest.Config) -> None:
     run.chmod(0o755)  # tests that become another user find theirs below
     config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
     os.environ[leftovers.RUN] = str(run)
-    # Where it is set, each of a thousand processes compiles what it imports again.
+    # Otherwise each of a thousand processes compiles its imports again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # One CA in place of the system's: loading a hundred of them takes up to 20 ms of each process.
+    # One CA in place of the system's: loading a hundred of them takes up to 20 ms in each process.
     trustme.CA().cert_pem.write_to_path(run / "ca.pem")
     os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(run / "ca.pem"), os.devnull
     if config.option.basetemp is None:
@@ -135,12 +135,12 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even read what takes seconds to read and is slow."""
+    """Do not even collect slow files that take seconds to read."""
     return True if collection_path.name == SCHEMATHESIS and not config.getoption("--whole") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the longest files begin first, and leave out what is slow unless all is asked for."""
+    """Start the longest files first, and leave out slow tests unless all are requested."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
     whole, after_quick = config.getoption("--whole"), config.getoption("--after-quick")
     cases: Counter[str] = Counter()
@@ -158,18 +158,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _differs_elsewhere(item: pytest.Item) -> bool:
-    """Whether a test needs what another machine may lack, or shows what another Python may do otherwise."""
+    """Whether a test needs something that another machine may lack, or depends on the Python version."""
     return item.path.parent.name in ANOTHER_PYTHON or any(map(item.get_closest_marker, ("skipif", "root")))
 
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Tell what a test has counted: it is printed at the end, whichever process the test ran in."""
+    """Report the counts of a test, which are printed at the end, whichever process ran it."""
     return partial(record_property, TOLD)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave out what needs root where this is not root."""
+    """Skip tests that need root without root."""
     if item.get_closest_marker("root") and os.geteuid() != 0:
         pytest.skip("needs root: apt-get install iproute2 avahi-daemon, and as root: pytest --whole -m root")
 
@@ -208,19 +208,19 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if file is not None and (nextitem is None or nextitem.getparent(pytest.File) is not file):
             left += leftovers.end_processes(file.nodeid) + held.left()
             gc.collect()
-            gc.freeze()  # each collection in a later file would look at what has stayed
+            gc.freeze()  # each collection in a later file would examine the remaining objects
         if left:
             pytest.fail("left behind:\n" + "\n".join(left), pytrace=False)
 
 
 def pytest_sessionfinish() -> None:
-    """End what the tests of this process started, also after a Ctrl-C."""
+    """End the processes that the tests of this process started, also after a Ctrl-C."""
     forks.close()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Look once more, when all processes of this run have ended."""
+    """Check again after all processes of this run have ended."""
     if WORKER:
         return
     if left := leftovers.end_all_processes():
@@ -236,14 +236,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Take the collected tests out of garbage collection, and remember what is open before the first test."""
+    """Exclude the collected tests from garbage collection, and remember open descriptors before the first test."""
     gc.collect()
     gc.freeze()
     held.begin()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests told, and once for each reason what was not tested."""
+    """Print the tests' reports, and each reason for skipped tests once."""
     reports = terminalreporter.getreports("passed")
     told = [str(text) for report in reports for name, text in report.user_properties if name == TOLD]
     if told:

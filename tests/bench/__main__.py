@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: posd measured against its bounds; exit code 1 where one does not hold.
+"""`python -m tests.bench`: posd measured against its bounds; exit code 1 if a bound does not hold.
 
 Real processes over real TLS and Unix sockets, on the loopback interface and on a real disk. It wants a machine that
 does nothing else, and takes some ten minutes. --quick takes a minute and compares a few ratios with
@@ -23,7 +23,7 @@ MEASURES: Mapping[str, Measure] = {"memory": memory.measure, "starting": startin
 
 
 async def run(given: argparse.Namespace, home: Path) -> int:
-    """Measure, and print what was found; SIGTERM ends it like Ctrl-C."""
+    """Measure, and print the results; SIGTERM ends it like Ctrl-C."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.bench.table import Row
 
-#: Rounds in which everything is measured in turn.
+#: Rounds of all measurements, one after the other.
 ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One run of the benchmark. `short` is the one of the test suite: it shows that everything works, no more."""
+    """One run of the benchmark. `short` is for the test suite: it only shows that everything works."""
 
     home: Path
     short: bool

@@ -17,16 +17,16 @@ IDLE_LIMIT = 45.0
 GROWTH_LIMIT = 3.0
 WAITING_LIMIT = 25.0
 
-#: Terminals of the shop, all of which take payments at once.
+#: Terminals of the shop, which all run payments at once.
 TERMINALS = 16
-#: Until a new daemon is idle; and after a load, until sweeps have given back what it used. Seconds.
+#: Seconds until a new daemon is idle; and after a load, until it has released its memory.
 IDLE_SECONDS, SETTLE_SECONDS = 60, 10
 #: Payments that are open while tills wait; as many tills wait for each.
 OPEN = 10
 
 
 async def measure(bench: Bench) -> Sequence[Row]:
-    """Measure the memory of daemons as they are in a shop: with discovery on. Each round has daemons of its own."""
+    """Measure the memory of daemons as in a shop, with discovery on. Each round has its own daemons."""
     if not bench.short:  # the first start writes the bytecode, and is larger for it
         async with open_shop(bench.directory("memory-bytecode"), 1, bench.as_installed()):
             pass

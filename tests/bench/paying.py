@@ -35,10 +35,10 @@ async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
 
 
 async def pay(shop: Shop, count: int) -> None:
-    """Run so many payments to their end, on all terminals at once.
+    """Run this many payments to their end, on all terminals at once.
 
-    Each terminal has a till of its own, in a process of its own (no process may start so many in a day), and keeps its
-    connection for its events.
+    Each terminal has its own till in its own process (no process may start so many in a day), and keeps its connection
+    for its events.
     """
     left = repeat(None, count)
     with crowd(shop.daemon.till_socket, len(shop.serials), each=1) as tills:
@@ -59,7 +59,7 @@ async def _pay(shop: Shop, connection: socket.socket, serial: str, left: Iterato
 
 @asynccontextmanager
 async def one_by_one(shop: Shop) -> AsyncIterator["Alone"]:
-    """Connect a till, another one that waits, a reader of the feed and the terminals for the block."""
+    """Connect a till, a waiting till, a reader of the feed and the terminals for the block."""
     wires = own, waiter, feed = [await till(shop.daemon.till_socket) for _ in range(3)]
     lan = await listener(shop.daemon.port, shop.daemon.ca)
     feed.send("GET", "/v1/feed", headers="accept: text/event-stream\r\n")
@@ -85,7 +85,10 @@ class Alone:
         self._shop, self._own, self._waiter, self._lan = shop, own, waiter, lan
 
     async def pay(self, count: int) -> float:
-        """Run payments, each terminal in turn; return the processor seconds of one, of all the daemon's threads."""
+        """Run payments on the terminals in turn.
+
+        Return the processor seconds of one, over all threads of the daemon.
+        """
         await quiet(self._shop.pid)
         used = processor_seconds(self._shop.pid)
         for number in range(count):

@@ -1,4 +1,4 @@
-"""Processes that are measured: how they are run, and what the kernel says of their memory and processor time."""
+"""Measured processes: how they run, and their memory and processor time from the kernel."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 KIB = 1024
 MIB = 1024 * KIB
-#: A process that computes for less than so long in such a time has done what it had to, in seconds.
+#: A process that uses less processor time than this within that time counts as idle, in seconds.
 QUIET_SECONDS = 0.1
 QUIET_COMPUTED = 0.001
 #: The clock of the scheduler's own accounts (CPUCLOCK_SCHED).
@@ -22,13 +22,13 @@ def environment(others: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much of it is in memory (VmRSS)."""
+    """Return its resident memory (VmRSS)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) * KIB
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of all its threads, also those that have ended, in steps of a nanosecond.
+    """Return the processor time of all its threads, including ended ones, to the nanosecond.
 
     It is the process's own clock, as clock_getcpuclockid(3) names it; /proc/PID/stat counts in steps of 10 ms.
     """

@@ -1,7 +1,7 @@
-"""The quick run (--quick): ratios that a busy machine can tell, against those of tests/bench/reference.json.
+"""Quick run (--quick): ratios that a busy machine changes little, compared with tests/bench/reference.json.
 
-What is judged is processor time, memory and what is written to the disk: another process on the machine changes a rate,
-and changes these little.
+It judges processor time, memory and bytes written to the disk. Another process on the machine changes rates, but hardly
+these.
 """
 
 import platform
@@ -28,7 +28,7 @@ PAYMENTS, RECORDED = 30, 12
 
 
 async def run(bench: Bench, *, keep: bool) -> int:
-    """Measure and compare; return the exit code: 1 where a ratio is worse by more than a quarter."""
+    """Measure and compare. Return the exit code: 1 if a ratio is worse by more than a quarter."""
     begun = time.monotonic()
     measured = await measure(bench)
     if keep:
@@ -77,7 +77,7 @@ async def measure(bench: Bench) -> Ratios:
 
 
 def versions() -> dict[str, str]:
-    """Return what a figure depends on most."""
+    """Return the main factor of a figure."""
     return {
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,

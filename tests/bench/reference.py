@@ -1,4 +1,4 @@
-"""What the quick run found against what is stored: which ratios are worse, and by how much."""
+"""Comparison of the quick run with the stored reference: which ratios are worse, and by how much."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from pathlib import Path
 from statistics import median
 
 FILE = Path(__file__).with_name("reference.json")
-#: How much worse than the reference a ratio may be: by a quarter of it.
+#: How much worse than the reference a ratio may be: a quarter.
 TOLERANCE = 0.25
 
-#: Figures of which less is better, by name, as each round has them; the median counts.
+#: Figures for which less is better, by name, for each round; the median counts.
 Ratios = Mapping[str, Sequence[float]]
 
 
@@ -19,7 +19,7 @@ def better(one: Ratios, other: Ratios) -> Ratios:
 
 
 def complaints(measured: Ratios, reference: Mapping[str, float]) -> list[str]:
-    """Say what is worse by more than the tolerance, and what stands on one side alone."""
+    """Return which figures are worse by more than the tolerance, and which exist on one side only."""
     found = []
     for name, rounds in measured.items():
         if name not in reference:
@@ -37,6 +37,6 @@ def read(file: Path = FILE) -> dict[str, float]:
 
 
 def write(measured: Ratios, versions: Mapping[str, str], file: Path = FILE) -> None:
-    """Store a run, and what it was measured with, as the reference."""
+    """Store a run and its environment as the reference."""
     ratios = {name: float(f"{median(rounds):.4g}") for name, rounds in measured.items()}
     file.write_text(json.dumps({"made_with": dict(versions), "ratios": ratios}, indent=1) + "\n")

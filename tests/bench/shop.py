@@ -1,4 +1,4 @@
-"""A daemon with many terminals, of which all live in this process behind one port: they take every payment, at once.
+"""Daemon with many terminals, which all run in this process behind one port and accept every payment at once.
 
 Their events are sent by `tests.bench.paying`.
 """
@@ -20,15 +20,15 @@ from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
 from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
 
-#: What every payment here is of, as the till says it.
+#: The till's request for every payment.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
-#: How often a starting daemon's log is looked at, in seconds.
+#: Seconds between two reads of a starting daemon's log.
 _LOOK_SECONDS = 0.01
 
 
 @dataclass
 class Measured(Daemon):
-    """A fresh interpreter that logs to a file in memory: reading lines would take a processor from what is measured."""
+    """A new interpreter that logs to a file in memory, because reading lines would use the measured processor."""
 
     _log: int = -1
 
@@ -85,7 +85,7 @@ async def open_shop(
     *,
     secure: bool = False,
 ) -> AsyncIterator[Shop]:
-    """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS."""
+    """Run a daemon with this many terminals for the block; with `secure` they use HTTPS."""
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
     arrived: dict[str, str] = {}
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet

@@ -22,7 +22,7 @@ from tests.support.ports import reserve
 LIMIT = 2.0
 #: Starts of each in a round.
 STARTS = 4
-#: What is imported in the bare interpreter; the line after it says when that is done, and it lives until it is ended.
+#: Imports of the bare interpreter. It then prints a line, and lives until it is ended.
 BARE = "import starlette, hypercorn, aiosqlite, zeroconf, structlog; print(flush=True); input()"
 #: A fleet that discovery finds.
 FLEET = "".join(f'[[terminals]]\nserial = "SN-{number:04}"\n' for number in range(1, 5))
@@ -37,7 +37,7 @@ async def measure(bench: Bench) -> Sequence[Row]:
 
 
 async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:
-    """Return so many starts of the daemon and of the bare imports for each round."""
+    """Return this many starts of the daemon and of the bare imports for each round."""
     directory = bench.directory("starting")
     config, found = prepare(directory, FLEET), []
     with manager(directory) as told:
@@ -76,7 +76,7 @@ def prepare(directory: Path, terminals: str) -> Path:
 
 
 async def start(config: Path, others: Mapping[str, str], told: Manager) -> Start:
-    """Start the daemon; return what it took until it said that it is ready. Stop it again."""
+    """Start the daemon. Return the time until it reported that it is ready. Stop it again."""
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "posd", "--config", str(config), "run"),
@@ -96,7 +96,7 @@ async def start(config: Path, others: Mapping[str, str], told: Manager) -> Start
 
 
 async def bare_imports(others: Mapping[str, str]) -> Start:
-    """Start an interpreter; return what it took until all was imported. Stop it again."""
+    """Start an interpreter. Return the time until all imports were done. Stop it again."""
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", BARE),

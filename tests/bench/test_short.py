@@ -1,6 +1,6 @@
-"""Every part of the benchmark once, as small as it goes: it works, and leaves nothing out. No figure is judged here.
+"""Every part of the benchmark once, as small as possible, to show that it works and is complete. No figure is judged.
 
-How long anything takes says something about the machine that runs the tests; bounds are for `python -m tests.bench`.
+Times depend on the machine that runs the tests; `python -m tests.bench` has the bounds.
 """
 
 import math

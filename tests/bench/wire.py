@@ -1,4 +1,4 @@
-"""A raw HTTP/1.1 connection that is kept: a client that costs next to nothing beside what it measures."""
+"""Raw, kept HTTP/1.1 connection: a client with little cost compared with what it measures."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ class Wire:
         self._writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
 
     async def answer(self, status: int) -> None:
-        """Read one answer. Raise RuntimeError where it has another status."""
+        """Read one response. Raise RuntimeError for another status."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         _, found, rest = head.partition(b"content-length:")
         body = await self._reader.readexactly(int(rest.split(b"\r\n", 1)[0]) if found else 0)

@@ -9,7 +9,7 @@ from tests.bench.processes import KIB
 from tests.bench.shop import open_shop
 from tests.support.shim import Kind, Operation, build
 
-#: A file system's block, and the least that a disk is given to write, in bytes.
+#: A file system's block, and the least that is written to a disk, in bytes.
 BLOCK = 4096
 
 
@@ -17,8 +17,7 @@ BLOCK = 4096
 class Span:
     """What was written between two moments.
 
-    `blocks` is how many bytes the disk was given: whole blocks, each once for all that was written to it between two
-    syncs.
+    `blocks`: bytes written to the disk, in whole blocks; each block counts once between two syncs.
     """
 
     syncs: int = 0
@@ -26,7 +25,7 @@ class Span:
 
 
 def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]:
-    """Return what was written between each two moments (`Shim.position`), the last of which is the end."""
+    """Return the bytes written between each two moments (`Shim.position`); the last moment is the end."""
     names: dict[tuple[int, int], str] = {}
     dirty: dict[str, set[int]] = {}
     found = [Span() for _ in moments[1:]]
@@ -51,7 +50,7 @@ def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]
 
 
 async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
-    """Run payments under the shim, so many a round; return the mean syncs and KiB of one in each round."""
+    """Run payments under the shim, this many in a round. Return the mean syncs and KiB of one for each round."""
     home = bench.directory("recorded")
     directory = home / "posd"
     shim = build(home, directory / "state")

@@ -1,4 +1,4 @@
-"""docs/reference/scenarios.md, written from the scenario files: `python -m tests.catalogue` writes it anew."""
+"""docs/reference/scenarios.md, generated from the scenario files by `python -m tests.catalogue`."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One scenario played against a real daemon: what the till does, what the terminal has done, what posd says then."""
+"""One scenario played against a real daemon: the actions of the till and the terminal, and posd's state afterwards."""
 
 import asyncio
 import json
@@ -17,9 +17,9 @@ from tests.catalogue.expected import expect_of, till_of
 from tests.support.daemon import Daemon
 from tests.support.streams import stream
 
-#: Where no test amount is asked for.
+#: If no test amount is required.
 ANY_AMOUNT = 12.34
-#: Until a payment is looked at again though nothing has changed, in seconds.
+#: Seconds until a payment is read again without a change.
 LOOK_AGAIN_SECONDS = 2.0
 #: Longest that anything here may take, in seconds, before it is stuck.
 PATIENCE_SECONDS = 150.0
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 150.0
 
 @dataclass(frozen=True)
 class Said:
-    """What posd says of a payment, in the words of `Expect`; sets in place of lists."""
+    """State of a payment in the form of `Expect`, with sets in place of lists."""
 
     result: str | None
     phase: str
@@ -39,14 +39,14 @@ class Said:
 
     @classmethod
     def expected(cls, scenario: Scenario) -> "Said":
-        """Return what the file of a scenario says."""
+        """Return the content of a scenario's file."""
         it = expect_of(scenario)
         attention = frozenset(it.attention)
         return cls(it.result, it.phase, it.status, attention, it.evidence, it.next_step, it.supersedes)
 
     @classmethod
     def of(cls, document: Any, scenario: Scenario) -> "Said":
-        """Return what the local API says; of several kinds of evidence the one that the scenario has."""
+        """Return the local API's state. With several kinds of evidence, return the kind that the scenario names."""
         outcome = document["outcome"] or {"evidence": []}
         kinds = [item["kind"] for item in outcome["evidence"]]
         expected = expect_of(scenario).evidence
@@ -80,7 +80,7 @@ class Played:
 
 @dataclass
 class News:
-    """Follows the feed: what attentions there were of each id, and that something has changed."""
+    """Reader of the feed: records the attentions of each id, and wakes waiters at a change."""
 
     passed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _changed: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
@@ -100,7 +100,7 @@ class News:
     async def of(self, identity: str) -> None:
         """Wait for the next change of that id since the last time that it was waited for, but not for long.
 
-        A doubt becomes one for a person by time alone, which is no change.
+        A doubt becomes one for an operator by time alone, which is no change.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
@@ -120,7 +120,7 @@ class Play:
         self._identity = str(uuid4())
 
     async def run(self) -> Played:
-        """Play it, and wait until posd says what it should, or has had all the time for it."""
+        """Play it, and wait for the expected state, or for the longest time."""
         serial = self._simulator.settings.serial
         if self._simulator.settings.mdns:
             await self._daemon.log_line("discovery.found", terminal=serial)
@@ -157,11 +157,11 @@ class Play:
         return await self._daemon.call(method, f"/transactions/{self._identity}{call}", body)
 
     async def _abort(self) -> int | str | None:
-        """Do what the till does once it knows that status; return what it is answered."""
+        """Run the till's action at that status. Return the response."""
         known = till_of(self._scenario).abort
         if known is None:
             return None
-        if known == "started":  # what posd says once the call is through
+        if known == "started":  # posd's state after the call
             await self._until(lambda document: document["phase"] != "starting")
         else:
             await self._until(lambda document: document["status"] == known)
@@ -169,7 +169,7 @@ class Play:
         return str(reply.json["code"]) if reply.status >= 400 else int(reply.status)
 
     async def _until(self, what: Callable[[Any], bool]) -> Any:
-        """Wait until that holds of what the local API says; return it."""
+        """Wait until the condition holds for the local API's state. Return the state."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 document = await self._daemon.transaction(self._identity)
@@ -178,7 +178,7 @@ class Play:
                 await self._news.of(self._identity)
 
     async def _over(self) -> None:
-        """Wait until the terminal has done all that it will do, and said all that it will say."""
+        """Wait until the terminal has done and sent everything."""
         if self._scenario.out_of_reach:
             return
         told = _tells_all(self._scenario)
@@ -187,7 +187,7 @@ class Play:
         await until(ledger, lambda: bool(ledger.of(**done)) and not (told and switchboard.waiting_events))
 
     async def _settled(self) -> Any:
-        """Wait until posd says what is expected; return what it says, that or something else."""
+        """Wait for the expected state. Return the last state, expected or not."""
         expected = Said.expected(self._scenario)
         document: Any = None
 
@@ -219,7 +219,7 @@ async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
 
 
 def _tells_all(scenario: Scenario) -> bool:
-    """Whether every event gets to posd, or is given up soon."""
+    """Whether every event reaches posd, or is given up soon."""
     deeds = [step.do for step in scenario.steps if step.do in ("unplug", "plug")]
     stays_unplugged = bool(deeds) and deeds[-1] == "unplug"
     return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

@@ -1,7 +1,7 @@
 """Real daemons and a simulated terminal for each print scenario of the catalogue, all of them played at the same time.
 
-There are two daemons, for a job's end is told once and asked for in between: one asks so seldom that the webhook is
-faster, the other one asks soon. They differ in these times alone.
+There are two daemons, because a job's end arrives by one webhook and by polls: one polls so rarely that the webhook is
+faster, the other one polls soon. They differ only in these times.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Said:
-    """What posd says of a print job, in the words of `PrintExpect`; a set in place of a list."""
+    """State of a print job in the form of `PrintExpect`, with a set in place of a list."""
 
     status: str | None
     phase: str
@@ -43,13 +43,13 @@ class Said:
 
     @classmethod
     def expected(cls, scenario: PrintScenario) -> "Said":
-        """Return what the file of a scenario says."""
+        """Return the content of a scenario's file."""
         it = print_expect_of(scenario)
         return cls(it.status, it.phase, it.decided_by, it.error_code, frozenset(it.attention))
 
     @classmethod
     def of(cls, job: Any) -> "Said":
-        """Return what the local API says."""
+        """Return the local API's state."""
         codes = frozenset(item["code"] for item in job["attention"])
         return cls(job["status"], job["phase"], job["decided_by"], job["error_code"], codes)
 
@@ -72,10 +72,10 @@ class PrintPlay:
         return prints()[self.name]
 
     async def run(self) -> "PrintPlay":
-        """Play it until posd says what is expected, or until that takes too long."""
+        """Play it until posd has the expected state, or the time is over."""
         person = person_of(self.scenario)
         if person.restarts:
-            await self._put("before", "out-of-paper")  # what comes behind it waits for its turn
+            await self._put("before", "out-of-paper")  # jobs after it wait for their turn
             await self.simulator.ledger.wait_for("printing")
         self.start = await self._put(self.name, self.name)
         if person.restarts:
@@ -110,20 +110,20 @@ class PrintPlay:
         self.simulator = await Simulator(self.settings).__aenter__()
 
     async def _told(self) -> None:
-        """Wait for the last call of the webhook, where there is one."""
+        """Wait for the last call of the webhook, if any."""
         if self.papers() or self.simulator.ledger.of("printed"):
             for number in range(1, len(self.scenario.webhooks) + 1):
                 await self.simulator.ledger.wait_for("print_webhook", call=number)
 
     async def _until(self, what: Any) -> None:
-        """Wait until that holds of the job; it is looked at once, and at each news of it."""
+        """Wait until the condition holds for the job; check once, and at each change."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not what(await self.job()):
                 await self.news.of(self.name)
 
 
 def _asked_soon(scenario: PrintScenario) -> bool:
-    """Whether it needs a daemon that asks soon: nothing else brings its end, or shows that there is none."""
+    """Whether it needs a daemon that polls soon, because nothing else shows its end or that there is none."""
     expect = print_expect_of(scenario)
     brought = expect.decided_by == "webhook" or "quarantined_event" in expect.passed
     return not brought

@@ -1,7 +1,7 @@
-"""How the terminals of the catalogue want their calls signed: as POSD_CATALOGUE_AUTH says, by default not at all.
+"""Authentication of the catalogue's terminals, from POSD_CATALOGUE_AUTH; none by default.
 
-`POSD_CATALOGUE_AUTH=hash-encrypt pytest --whole tests/catalogue` plays every scenario under that scheme, `hmac` under
-the other one.
+`POSD_CATALOGUE_AUTH=hash-encrypt pytest --whole tests/catalogue` plays every scenario with that scheme, `hmac` with the
+other one.
 """
 
 import os
@@ -21,12 +21,12 @@ _SETTINGS: Mapping[str, dict[str, Any]] = {
         "encrypt_replies": True,
     },
 }
-#: What a terminal of the simulator is told.
+#: Options of the simulated terminal.
 SETTINGS = _SETTINGS[AUTH]
 
 
 def entry(directory: Path) -> str:
-    """Return what posd's configuration says of such a terminal; its code lies in a file in the directory."""
+    """Return posd's configuration of such a terminal; its code is in a file in the directory."""
     if AUTH == "none":
         return ""
     file = directory / "business-code"

@@ -41,13 +41,13 @@ stall_seconds = 1200
 stall_after_request_seconds = 600
 """
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
-#: In real seconds: nothing that answers is given up, however much else the machine does.
+#: Real seconds, long enough for a reply on a busy machine.
 PATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 120\n"
 #: Of terminals that do not answer, or take longer than posd waits by default.
 IMPATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 1\n"
 #: Terminal seconds after which posd has given up by default, both time-outs together.
 GIVEN_UP_SECONDS = 23.0
-#: A terminal of the fleet that is nowhere; events may bear its serial.
+#: A terminal of the fleet without a device; events may have its serial.
 ANOTHER_SERIAL = "SN-0002"
 #: Scenarios that are played at the same time.
 TOGETHER = 16
@@ -55,13 +55,13 @@ TOGETHER = 16
 
 @dataclass
 class Street:
-    """A daemon, and what each of its scenarios needs to be played on it."""
+    """A daemon, and the parts that its scenarios need."""
 
     daemon: Daemon
     news: News
     terminals: Mapping[str, Settings]
     places: asyncio.Semaphore
-    #: Terminals that go on until the end: their payments stay open, or posd may still ask.
+    #: Terminals that run until the end, because their payments stay open, or posd may still ask.
     simulators: dict[str, Simulator] = field(default_factory=dict)
 
     async def play(self, name: str) -> Played:
@@ -72,7 +72,7 @@ class Street:
 
 
 def _gives_up(scenario: Scenario) -> bool:
-    """Whether posd has to give up a call of this scenario."""
+    """Whether posd has to time out a call of this scenario."""
     replies = (scenario.start, scenario.abort, scenario.search)
     return any(reply.fault == "silent" or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
 
@@ -160,7 +160,7 @@ async def _street(
 
 @asynccontextmanager
 async def streets(directory: Path, names: Iterable[str]) -> AsyncIterator[Mapping[str, Street]]:
-    """Run the daemons for the block; return for each of these scenarios where it is played."""
+    """Run the daemons for the block. Return the daemon for each of these scenarios."""
     places = asyncio.Semaphore(TOGETHER)
     async with AsyncExitStack() as stack:
         found: dict[str, Street] = {}

@@ -1,4 +1,4 @@
-"""The catalogue as a whole: it has every bad day, each is told in words, and the document says what the files say."""
+"""The catalogue has every kind of bad day, each with a description, and the document matches the files."""
 
 from collections import Counter
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Every payment scenario of the catalogue, played against a real daemon: what it says is what the file says."""
+"""Every payment scenario of the catalogue, played against a real daemon, ends as its file says."""
 
 import asyncio
 import re
@@ -47,7 +47,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def playing(opened: Streets) -> AsyncIterator[Playing]:
-    """Every scenario of them, being played beside the others."""
+    """All of these scenarios, played side by side."""
     tasks = {name: asyncio.create_task(street.play(name), name=name) for name, street in opened.items()}
     try:
         yield tasks
@@ -85,7 +85,7 @@ async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(playing: 
         assert not (played.charges and outcome["reached_acquirer"] is False)
     elif "missing_reference" in attention:
         assert reference is None
-    else:  # the first one stands
+    else:  # the first final counts
         assert (reference, amount) == (played.charges[0]["transaction_reference"], played.charges[0]["amount"])
     if "conflicting_final" in attention:  # each charge can be voided
         for charge in played.charges:
@@ -111,7 +111,7 @@ async def test_it_is_chosen_by_its_amount_or_else_by_metadata_or_option(
 
 
 async def test_it_stays_so(opened: Streets, playing: Playing) -> None:
-    """posd has gone on asking for what is open; nothing has become of it, nor of what has ended."""
+    """posd has kept asking about open payments, and neither they nor the ended ones have changed."""
     for name, task in playing.items():
         scenario = payments()[name]
         document = await opened[name].daemon.transaction((await task).identity)

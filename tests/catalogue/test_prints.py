@@ -1,4 +1,4 @@
-"""Every print scenario of the catalogue, played against a real daemon: what it says is what the file says."""
+"""Every print scenario of the catalogue, played against a real daemon, ends as its file says."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ async def plays(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, Print
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
-    """Every scenario, being played beside the others."""
+    """All scenarios, played side by side."""
     tasks = {name: asyncio.create_task(play.run(), name=name) for name, play in plays.items()}
     try:
         yield tasks

@@ -1,4 +1,4 @@
-"""The catalogue by themes: which payment scenarios belong together, and what a catalogue of bad days has to have."""
+"""The catalogue by themes: which payment scenarios belong together, and which kinds of bad days it must have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Theme:
-    """Scenarios that belong together, in the order of reading, and a sentence on what they have in common."""
+    """Scenarios that belong together, in reading order, with a sentence about them."""
 
     sentence: str
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ QUICK = frozenset(
     search-contradicts-decline certificate-expired certificate-self-signed-midway error-500 missing-status""")
 )
 
-#: What the catalogue has to have -> some of what it has of it.
+#: Required kind of bad day -> some scenarios of that kind.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "lost acknowledgement": _names("lost-acknowledgement lost-request cut-acknowledgement"),
     "slow acknowledgement": _names("slow-acknowledgement too-slow-acknowledgement silent-acknowledgement"),

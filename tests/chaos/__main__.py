@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: one random run; exit code 1 where anything was lost, doubled or wrong."""
+"""`python -m tests.chaos`: one random run; exit code 1 if anything was lost, doubled or wrong."""
 
 import argparse
 import asyncio
@@ -18,8 +18,8 @@ from tests.chaos.plan import Plan, make_plan
 from tests.chaos.run import Run, Stuck
 from tests.chaos.street import Street
 
-#: Payments for one terminal and one till where the command names none, and at least and at most how many of them: more
-#: processes than this only wait for the processors.
+#: Payments for one terminal and one till by default, and their least and largest number: with more processes than this,
+#: they only wait for the processors.
 PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24
 #: Characters of a fault that are shown; the logs have the rest.
 MAX_FAULT = 400
@@ -27,7 +27,7 @@ MAX_FAULT = 400
 
 @dataclass
 class Report:
-    """What was done to the street, and what was found."""
+    """Injected faults, and findings."""
 
     directory: Path
     #: Kind of fault -> how often it was injected.
@@ -84,7 +84,7 @@ async def run(plan: Plan, directory: Path, speed: float) -> tuple[Report, Books]
 
 
 def main() -> int:
-    """Read the command line, make the run, print what was found."""
+    """Parse the command line, make the run, print the findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--payments", type=_count, default=500)
     parser.add_argument("--terminals", type=_count, help=f"default: one for {PAYMENTS_FOR_ONE} payments, up to {MOST}")

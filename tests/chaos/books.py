@@ -37,13 +37,13 @@ class Books:
     #: Transactions as the local API shows them.
     transactions: Sequence[dict[str, Any]]
     database: Path
-    #: Id -> the key of its sale, of those that have one.
+    #: Id -> the key of its sale, if it has one.
     sales: Mapping[str, str]
-    #: Ids that a person closed, with the word.
+    #: Ids that the operator closed, with the result.
     resolved: Mapping[str, str] = field(default_factory=dict)
 
     def by_person(self, case: "Case") -> bool:
-        """Whether what its till heard was the word of a person."""
+        """Whether its till received an operator's decision."""
         return case.heard is not None and case.heard["result"] == self.resolved.get(case.id)
 
 
@@ -60,12 +60,12 @@ class Case:
 
     @property
     def charges(self) -> list[Line]:
-        """The finals of the terminal that took money."""
+        """Final events of the terminal that charged money."""
         return [line for line in self.finals if line["charged"]]
 
     @property
     def heard(self) -> Line | None:
-        """The outcome that the till heard."""
+        """Outcome that the till received."""
         return next((line for line in reversed(self.till) if line["kind"] == "outcome"), None)
 
     @property
@@ -75,7 +75,7 @@ class Case:
 
 
 def cases(books: Books) -> dict[str, Case]:
-    """Collect what is known by id."""
+    """Collect all records by id."""
     found: dict[str, Case] = {}
 
     def of(identity: str) -> Case:

@@ -1,4 +1,4 @@
-"""The ledgers of terminals, tills and daemon, held against each other.
+"""Comparison of the ledgers of terminals, tills and daemon.
 
 | word    | what it means here                                                                                        |
 | ------- | --------------------------------------------------------------------------------------------------------- |
@@ -45,7 +45,7 @@ def _of_requests(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_unknown(case: Case) -> Iterator[tuple[str, str]]:
-    """Of what posd does not know."""
+    """Faults of payments that posd does not know."""
     if case.charges:
         yield "lost", "it was charged, and posd does not know it"
     elif case.starts:
@@ -55,7 +55,7 @@ def _of_unknown(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_outcome(case: Case, books: Books) -> Iterator[tuple[str, str]]:
-    """Of what posd says has ended."""
+    """Faults of payments that ended in posd."""
     assert case.shown is not None
     outcome = case.shown["outcome"]
     result = outcome["result"]
@@ -80,7 +80,7 @@ def _of_outcome(case: Case, books: Books) -> Iterator[tuple[str, str]]:
 
 
 def _of_open(case: Case) -> Iterator[tuple[str, str]]:
-    """Of what posd says is open."""
+    """Faults of payments that are open in posd."""
     assert case.shown is not None
     if not case.attention:
         yield "lost" if case.charges else "wrong", f"it is open ({case.shown['phase']}) and not in attention"
@@ -92,7 +92,7 @@ def _of_open(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_till(case: Case, books: Books) -> Iterator[tuple[str, str]]:
-    """What the till heard, against what happened."""
+    """Compare what the till received with what happened."""
     if case.till and case.till[-1]["kind"] == "refused" and (case.starts or case.shown):
         yield "wrong", f"it was refused ({case.till[-1]['code']}): nothing should be recorded, and nothing sent"
     heard = case.heard

@@ -1,4 +1,4 @@
-"""Databases that are falsified in one place, and what the comparison has to find there."""
+"""Databases with one falsification each, and the fault that the comparison has to find."""
 
 import shutil
 import sqlite3

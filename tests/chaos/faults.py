@@ -1,6 +1,6 @@
 """What goes wrong in a random run, how often, and when; a seed gives always the same.
 
-Nothing hangs on the wall clock: a fault waits until so many payments were begun, and then for a happening at a terminal
+Nothing depends on the wall clock: a fault waits for a number of started payments, and then for an event at a terminal
 or a till, so that it hits payments in every state.
 """
 
@@ -10,8 +10,8 @@ from enum import StrEnum
 from itertools import cycle
 from random import Random
 
-#: Points of the daemon's code at which it dies by itself (`posd.base.crashpoints`), and how often each is dealt: a
-#: start that was interrupted is what can be sent twice.
+#: Crash points of the daemon (`posd.base.crashpoints`), and how often each is used. An interrupted start could be sent
+#: twice.
 POINTS = {
     "start.intended": 2,
     "start.before_send": 1,
@@ -33,13 +33,13 @@ POINTS = {
 
 
 class Kind(StrEnum):
-    """What goes wrong beside single connections."""
+    """Kinds of faults besides those of single connections."""
 
     #: SIGKILL of the daemon, from outside.
     DAEMON = "daemon_killed"
-    #: The daemon dies at a point of its own code.
+    #: The daemon dies at a crash point.
     DAEMON_AT_POINT = "daemon_killed_at_point"
-    #: SIGTERM of the daemon: no fault, but a restart.
+    #: SIGTERM of the daemon: not a fault, but a restart.
     DAEMON_STOP = "daemon_stopped"
     TERMINAL = "terminal_killed"
     TILL = "till_killed"
@@ -51,7 +51,7 @@ class Kind(StrEnum):
     UNREACHABLE = "terminal_unreachable"
 
 
-#: One of these for so many payments; of each there is one at least.
+#: One of these for this many payments, and at least one of each.
 PAYMENTS_FOR_ONE = {
     Kind.DAEMON: 40,
     Kind.DAEMON_AT_POINT: 20,
@@ -65,14 +65,14 @@ PAYMENTS_FOR_ONE = {
 #: In runs of more payments than this the faults are rarer, by the square root: a street that is down all the time pays
 #: nothing, and the faults of one kind follow each other.
 DENSE = 1500
-#: A run of so many payments has the time for long outages.
+#: Number of payments from which a run has time for long outages.
 MANY = 100
 #: No fault begins after this part of the payments.
 LAST = 0.9
-#: Outages of the callbacks: seconds, and what becomes of connections. In the first, terminals give events up: only a
-#: search can tell what they said.
+#: Outages of the callbacks: seconds, and the effect on connections. In the first one, terminals give events up, and
+#: only a search can find them.
 OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
-#: The happenings that a fault waits for: who is hit -> (kind, status) of a line in a ledger.
+#: Events for which a fault waits: target -> (kind, status) of a line in a ledger.
 MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
     Kind.DAEMON: (("start", None), ("event", None), ("final", None), ("search", None)),
     Kind.TERMINAL: (
@@ -97,8 +97,8 @@ class Fault:
     moment: tuple[str, str | None] | None
     #: Seconds: how long it is down, or out.
     seconds: float
-    #: Of a daemon that dies by itself: where (see POSD_CRASH). Of what is cut off: "cut" or "freeze" what is open,
-    #: "refuse" or "freeze" what comes.
+    #: For a daemon that dies: the point (see POSD_CRASH). For a cut: "cut" or "freeze" open connections, "refuse" or
+    #: "freeze" new ones.
     detail: str = ""
 
 

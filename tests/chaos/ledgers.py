@@ -14,14 +14,14 @@ def read_ledger(path: Path) -> list[Line]:
 
 
 class Tail:
-    """A ledger that grows, read from where it was read to."""
+    """A growing ledger, read from the last position."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
 
     def read(self) -> list[Line]:
-        """Return the lines that have been added; one that is not whole yet comes the next time, or never."""
+        """Return the added lines; an incomplete one is returned the next time, or never."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

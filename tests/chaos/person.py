@@ -1,4 +1,4 @@
-"""The person of the shop: compares what is open for long with its terminal, and closes what will not end by itself."""
+"""Operator of the shop: compares payments that stay open with their terminal, and closes those that will not end."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 from tests.chaos.ledgers import Tail
 from tests.chaos.street import Away, Street, TerminalProcess
 
-#: The person looks this often at what is open, in seconds.
+#: Seconds between two checks of open payments.
 LOOK_SECONDS = 0.5
 #: How long a payment may be open before the person compares it with its terminal, in seconds. Where posd can prove that
 #: it did not start, it has the time to.
@@ -17,7 +17,7 @@ AFTER_OUTAGE_SECONDS = 1.0
 
 
 class Paper:
-    """What a terminal has printed for itself: the ids that it started, and those that ended."""
+    """The terminal's own record: the ids that it started, and those that ended."""
 
     def __init__(self, terminal: TerminalProcess) -> None:
         self.started: set[str] = set()
@@ -25,7 +25,7 @@ class Paper:
         self._tail = Tail(terminal.ledger)
 
     def read(self) -> None:
-        """Read what has come."""
+        """Read new lines."""
         for line in self._tail.read():
             if line["kind"] == "start" and line["runs"]:
                 self.started.add(line["client_transaction_id"])
@@ -37,7 +37,7 @@ class Person:
     """Looks and helps."""
 
     def __init__(self, street: Street) -> None:
-        #: Ids that were closed by a person, with the word.
+        #: Ids closed by the operator, with the result.
         self.resolved: dict[str, str] = {}
         #: When the LAN came back the last time, by the monotonic clock; infinite while it is out.
         self.lan_up_since = 0.0
@@ -46,7 +46,7 @@ class Person:
         self._open_since: dict[str, float] = {}
 
     async def help(self) -> None:
-        """Look again and again."""
+        """Check repeatedly."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -55,7 +55,7 @@ class Person:
                 continue  # the daemon is away
 
     async def _look(self, found: list[dict[str, Any]]) -> None:
-        """Close what has been open for long, and what its terminal does not run and knows no end of."""
+        """Close payments that have been open for long, and that their terminal does not run and has no end of."""
         now = time.monotonic()
         opened = {item["client_transaction_id"]: item["terminal"] for item in found}
         self._open_since = {identity: self._open_since.get(identity, now) for identity in opened}

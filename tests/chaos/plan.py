@@ -1,4 +1,7 @@
-"""The plan of a random run: which payments the tills make, and what goes wrong when. A seed gives always the same."""
+"""Plan of a random run: the payments of the tills, and the faults with their times.
+
+A seed always gives the same plan.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,19 +25,19 @@ SCENARIOS = {
     "cancel-by-cardholder": 8,
     "wait-for-abort": 10,
 }
-#: How many payments are for a basket that another till charges at the same time on another terminal: so many pairs.
+#: Number of pairs of payments for one basket, charged by two tills at once on two terminals.
 SALE_SHARE = 0.08
 #: How many payments are on another terminal than the till's own.
 ELSEWHERE_SHARE = 0.15
 #: How many starts are called twice at the same time.
 TWICE_SHARE = 0.15
-#: How many payments are aborted by their till, those aside that wait for it.
+#: Number of payments that their till aborts, besides those that wait for it.
 ABORT_SHARE = 0.12
 
 
 @dataclass(frozen=True)
 class Payment:
-    """One payment of a till. `meet`: it begins when the other till of that number is there too."""
+    """One payment of a till. `meet`: it begins when the other till with that number is ready too."""
 
     id: str
     till: int
@@ -44,7 +47,7 @@ class Payment:
     sale: str | None
     meet: int | None
     twice: bool
-    #: None, "started" (as soon as it is) or "card" (when the card was presented).
+    #: None, "started" (at once) or "card" (when the card was presented).
     abort: str | None
 
     @property
@@ -76,7 +79,7 @@ class Plan:
         return [payment for payment in self.payments if payment.till == till]
 
     def write_till(self, till: int, path: Path) -> None:
-        """Write what a till has to do as JSON."""
+        """Write a till's tasks as JSON."""
         items = [asdict(payment) | {"request": payment.request} for payment in self.of_till(till)]
         path.write_text(json.dumps(items))
 

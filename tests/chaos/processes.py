@@ -20,14 +20,14 @@ class Happenings:
 
     #: Payments that tills have begun.
     begun: int = 0
-    #: Lines of tills that tell of a step forward.
+    #: Lines of tills that show progress.
     steps: int = 0
     #: All tills are done.
     over: bool = False
     _waiting: list[tuple[Callable[[str, Line], bool], asyncio.Future[None]]] = field(default_factory=list)
 
     def tell(self, who: str, line: Line) -> None:
-        """Take a line of a terminal's or a till's ledger."""
+        """Handle a line of a terminal's or a till's ledger."""
         self.begun += line["kind"] == "intent"
         self.steps += who.startswith("till") and line["kind"] != "problem"
         self._wake(who, line)
@@ -58,7 +58,7 @@ class Process:
     """A process that prints JSON lines; one of its lives after the other."""
 
     def __init__(self, name: str, log: Path, complain: Callable[[str], None]) -> None:
-        """`complain` is told when it ends by itself, and not well."""
+        """`complain` is called if it ends by itself with a failure."""
         self.name = name
         self.process: asyncio.subprocess.Process | None = None
         #: Whether it has ended by itself, and well.
@@ -71,7 +71,7 @@ class Process:
         self._life: asyncio.Task[None] | None = None
 
     def _hear(self, line: Line) -> None:
-        """Take a line that it said."""
+        """Handle a line of its output."""
         raise NotImplementedError
 
     async def spawn(self, *command: str) -> None:
@@ -92,7 +92,7 @@ class Process:
         self._life = asyncio.create_task(self._live(self.process))
 
     async def _live(self, process: asyncio.subprocess.Process) -> None:
-        """Hear all that it says, to the end of this life."""
+        """Read all its output until it ends."""
         assert process.stdout is not None
         async for line in process.stdout:
             with suppress(ValueError):  # cut short by a kill
@@ -106,7 +106,7 @@ class Process:
         self._ended()
 
     def _ended(self) -> None:
-        """Do what is to be done at the end of a life."""
+        """Clean up when it has ended."""
 
     async def ended(self) -> None:
         """Wait until it has ended by itself."""

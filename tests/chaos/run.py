@@ -1,4 +1,4 @@
-"""A run: the tills pay, all goes wrong by the plan, a person helps where a shop would, and at the end it is quiet."""
+"""A run: the tills pay, faults happen by the plan, an operator helps as in a shop, and the end is quiet."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.proxy import Lan
 STUCK_SECONDS = 90.0
 #: Longest that a fault waits for its moment, in payments begun.
 MOST_WAITED = 100
-#: posd has changed nothing for so long: it is quiet. More than it waits between two rounds of its proof. Seconds.
+#: Seconds without a change of posd that count as quiet: longer than its pause between two rounds of a proof.
 QUIET_SECONDS = 2.5
 #: Longest that the end may take until it is quiet, in seconds: a terminal's ten attempts, the person's patience.
 SETTLED_SECONDS = 150.0
@@ -30,7 +30,7 @@ LAST_TRIES = 3
 
 
 class Stuck(Exception):
-    """Nothing goes on any more."""
+    """No progress any more."""
 
 
 class Run:
@@ -42,12 +42,12 @@ class Run:
         #: How often each kind of fault was injected.
         self.injected: Counter[str] = Counter()
         self.person = Person(street)
-        #: What posd said at the end: every transaction.
+        #: posd's final state: every transaction.
         self.transactions: list[dict[str, Any]] = []
         self._lan_lock = asyncio.Lock()
 
     async def go(self) -> None:
-        """Do it all. Raise Stuck, or the error that ends it early."""
+        """Run everything. Raise Stuck, or the error that ends it early."""
         street = self.street
         await street.open()
         for till in street.tills:
@@ -68,7 +68,7 @@ class Run:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, tasks: Sequence[asyncio.Task[Any]], beside: Sequence[asyncio.Task[Any]]) -> None:
-        """Wait for tasks. Raise what these raise or those beside them, and Stuck where nothing happens meanwhile."""
+        """Wait for tasks. Raise their errors or those of tasks beside them, and Stuck without progress."""
         happenings = self.street.happenings
         seen, since = -1, 0.0
         waiting = set(tasks)
@@ -86,14 +86,14 @@ class Run:
             beside = [task for task in beside if not task.done()]
 
     async def salvage(self) -> None:
-        """After a run that broke off: get what posd says, where it still says something."""
+        """After an aborted run: fetch posd's state, if it still responds."""
         with suppress(OSError, Away):
             self.transactions = await self.street.list("")
 
     # What goes wrong.
 
     async def _go_wrong_in_turn(self) -> None:
-        """Let each fault wait for its moment from when its time has come. Raise what any of them raises."""
+        """Let each fault wait for its event after its time has come. Raise the error of any."""
         happenings = self.street.happenings
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
@@ -119,7 +119,7 @@ class Run:
         await self._deeds[fault.kind](self, fault)
 
     def _target(self, fault: Fault) -> str | None:
-        """The name of the one whose ledger tells of the moment; None, of a daemon's and a LAN's: any terminal's."""
+        """Name of the process whose ledger shows the event; None (for a daemon's or a LAN's fault): any terminal's."""
         match fault.kind:
             case Kind.TERMINAL:
                 return self.plan.terminals[fault.target]
@@ -203,11 +203,11 @@ class Run:
     # The end.
 
     async def _settle(self) -> None:
-        """Let nothing go wrong any more, and wait until all has come that can come."""
+        """Stop all faults, and wait until everything possible has arrived."""
         street = self.street
         try:
             async with asyncio.timeout(SETTLED_SECONDS):
-                # Their files can only be looked at.
+                # Their files are only read here.
                 while any(item.waiting() or item.running for item in street.terminals.values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
                 async for _ in street.daemon.changes():  # the person is at work
@@ -231,7 +231,7 @@ class Run:
                 return
 
     async def _close(self) -> None:
-        """Pay once more on each terminal, ask for everything, and end all processes in order."""
+        """Pay again on each terminal, search for everything, and end all processes in order."""
         street = self.street
         await asyncio.gather(*(self._pay_once_more(serial) for serial in self.plan.terminals))
         self.transactions = await self.street.list("")
@@ -242,7 +242,10 @@ class Run:
         await street.end_daemon(signal.SIGTERM)
 
     async def _pay_once_more(self, serial: str) -> None:
-        """Pay on a terminal: it must be approved. What was provably not sent is paid anew, as a till does."""
+        """Pay on a terminal: it must be approved.
+
+        A payment that was provably not sent is started again, as by a till.
+        """
         rng = Random(f"last/{self.plan.seed}/{serial}")
         outcome: Any = None
         for _ in range(LAST_TRIES):

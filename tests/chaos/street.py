@@ -16,17 +16,17 @@ from tests.support.daemon import Daemon
 from tests.support.proxy import Lan, Proxy
 from tests.support.streams import Reply
 
-#: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
-#: so nothing can take the port while the daemon is down.
+#: Address of the daemon, and the address that the terminals use for it. No other program here uses these addresses, so
+#: nothing can take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
 #: Lines of a terminal's ledger after which it does not run a payment any more.
 ENDS = ("final", "forgotten", "over")
 #: Longest that a process may take to be ready, in seconds; it takes about one.
 READY_SECONDS = 60.0
-#: Longest that a daemon may take to come to the point at which it dies by itself, in seconds; some are seldom met.
+#: Longest time for the daemon to reach its crash point, in seconds; some are rare.
 POINT_SECONDS = 15.0
-#: Longest that a daemon that was told to stop may take, in seconds.
+#: Longest time of a requested stop, in seconds.
 STOP_SECONDS = 20.0
 CONFIGURATION = """
 [local_api]
@@ -151,7 +151,7 @@ class TillProcess(Process):
             self.done.set()
 
     def go(self, meeting: int) -> None:
-        """Tell it that the other till is there."""
+        """Report that the other till is ready."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.write(json.dumps({"go": meeting}).encode() + b"\n")
 
@@ -167,7 +167,7 @@ class Away(Exception):
 
 
 class Street:
-    """All of it. `open` starts everything, `close` leaves nothing behind."""
+    """The whole shop. `open` starts everything, `close` leaves nothing behind."""
 
     def __init__(self, plan: Plan, directory: Path, speed: float) -> None:
         self.plan = plan
@@ -221,11 +221,11 @@ class Street:
         await self.callbacks.listen(ADVERTISED_HOST, self.daemon.port)
 
     async def start_daemon(self) -> None:
-        """Start the daemon, on the port that it had; return when it serves. Raise AssertionError where it ends."""
+        """Start the daemon on its earlier port. Return when it serves. Raise AssertionError if it ends."""
         await self.daemon.start()
 
     async def start_dying_daemon(self, point: str) -> bool:
-        """Start the daemon so that it dies by itself at a point of its code; tell whether it came there in time."""
+        """Start the daemon with a crash point. Return whether it died there in time."""
         self.daemon.environment = self._environment | {"POSD_CRASH": point}
         try:
             await self.daemon.start(wait=False)
@@ -280,13 +280,13 @@ class Street:
         return await self.daemon.call(method, path, body, socket=self.daemon.admin_socket)
 
     async def reprocess(self) -> None:
-        """Have everything derived again: no difference may come of it."""
+        """Derive all records again: no difference may result."""
         reply = await self.admin("POST", "/reprocess")
         if reply.status != 503 and (reply.status != 200 or reply.json["differing"] or reply.json["applied"]):
             self.faults.append(f"reprocess answered {reply.status}: {reply.body.decode()}")
 
     def arrived(self, till: TillProcess, meeting: int) -> None:
-        """A till has come to a meeting; with the second one both go on. One that was killed meanwhile comes again."""
+        """A till has arrived at a meeting; with the second one both continue. A till that was killed arrives again."""
         there = self._meetings.setdefault(meeting, set())
         there.add(till.number)
         if len(there) == 2:

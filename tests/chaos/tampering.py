@@ -1,4 +1,4 @@
-"""Books that are falsified in one place, and what the comparison has to find there."""
+"""Books with one falsification each, and the fault that the comparison has to find."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -9,7 +9,7 @@ from tests.chaos.books import Books, Case, cases
 
 
 def charged(books: Books) -> Iterator[Case]:
-    """The payments that were charged and whose tills have heard it."""
+    """Payments that were charged and whose tills received that."""
     return (case for case in cases(books).values() if case.charges and case.heard is not None)
 
 
@@ -29,12 +29,12 @@ def unknown(books: Books, case: Case) -> None:
 
 
 def not_charged(books: Books, case: Case) -> None:
-    """posd says that it was declined."""
+    """posd reports it as declined."""
     case.shown["outcome"]["result"] = "declined"
 
 
 def heard_canceled(books: Books, case: Case) -> None:
-    """Its till heard that it was canceled."""
+    """Its till received that it was canceled."""
     for _, line in lines(books, "outcome", case.id):
         line["result"] = "canceled"
 
@@ -52,7 +52,7 @@ def sent_twice(books: Books, case: Case) -> None:
 
 
 def started_twice(books: Books, case: Case) -> None:
-    """posd said twice that it was started now."""
+    """posd reported twice that it was started now."""
     ledger, line = lines(books, "answer", case.id)[0]
     ledger[:] = [{**line, "status": 201}, {**line, "status": 201}, *ledger]
 
@@ -70,7 +70,7 @@ def sale_charged_twice(books: Books, case: Case) -> None:
 
 
 def never_charged(books: Books, case: Case) -> None:
-    """posd says approved, and the terminal has no end of it."""
+    """posd reports approved, and the terminal has no end of it."""
     for ledger, line in lines(books, "final", case.id):
         ledger.remove(line)
 
@@ -81,20 +81,20 @@ def another_reference(books: Books, case: Case) -> None:
 
 
 def another_amount(books: Books, case: Case) -> None:
-    """The terminal charged another amount than was asked for."""
+    """The terminal charged another amount than requested."""
     for _, line in lines(books, "final", case.id):
         line["amount"] += 1
     case.shown["outcome"]["authorized_amount"] += 1
 
 
 def refused_and_sent(books: Books, case: Case) -> None:
-    """posd said that nothing was sent."""
+    """posd reported that nothing was sent."""
     ledger, _ = lines(books, "outcome", case.id)[-1]
     ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "sale_conflict"})
 
 
 def open_unseen(books: Books, case: Case) -> None:
-    """posd has it open, and does not tell of it."""
+    """posd has it open, without an attention."""
     case.shown.update(phase="active", outcome=None, attention=[])
 
 
@@ -106,7 +106,7 @@ def sent_and_unknown(books: Books, case: Case) -> None:
 
 
 def open_and_charged(books: Books, case: Case) -> None:
-    """posd says that it is open, and its terminal would have told how it ended."""
+    """posd reports it as open, and its terminal would have reported the end."""
     case.shown.update(phase="in_doubt", outcome=None, attention=[{"code": "in_doubt"}])
 
 
@@ -116,19 +116,19 @@ def still_starting(books: Books, case: Case) -> None:
 
 
 def heard_another_reference(books: Books, case: Case) -> None:
-    """Its till heard another reference than the terminal's."""
+    """Its till received another reference than the terminal's."""
     for _, line in lines(books, "outcome", case.id):
         line["reference"] = "another"
 
 
 def heard_approved(books: Books, case: Case) -> None:
-    """Its till heard approved, and its terminal has not charged it."""
+    """Its till received approved, and its terminal has not charged it."""
     for _, line in lines(books, "final", case.id):
         line["charged"] = False
 
 
 def changed_without_a_word(books: Books, case: Case) -> None:
-    """It became another outcome than its till heard, and posd does not tell."""
+    """Its outcome changed after its till received it, and posd does not report that."""
     case.shown["outcome"]["result"] = "declined"
     case.shown["attention"] = []
 

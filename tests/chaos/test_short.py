@@ -1,4 +1,4 @@
-"""A short random run, and that the comparison sees what it is there to see. The long runs are a command."""
+"""A short random run, and that the comparison finds each fault. The long runs are a command."""
 
 import asyncio
 import shutil

@@ -31,8 +31,7 @@ from tests.support.streams import stream
 AGAIN_SECONDS = 0.05
 #: How long one call waits for an outcome, in seconds.
 LOOK_SECONDS = 1.0
-#: What a person needs before the next payment is tried after one that did not start, in seconds; twice as long after
-#: the next of them, and so on.
+#: Seconds before the next payment after one that did not start, doubled each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
 #: Longest that the card is waited for before an abort, in seconds.
@@ -71,12 +70,12 @@ class Ledger:
         return {line["id"] for line in self.lines if line["kind"] in CLOSED}
 
     def begun(self) -> set[str]:
-        """The ids that were asked for."""
+        """Ids of started payments."""
         return {line["id"] for line in self.lines if line["kind"] == "intent"}
 
 
 def say(line: dict[str, Any]) -> None:
-    """Print a line of JSON at once. A closed pipe is no error."""
+    """Print a line of JSON at once. A closed pipe is not an error."""
     with suppress(OSError):
         os.write(1, json.dumps(line).encode() + b"\n")
 
@@ -117,7 +116,7 @@ class Till:
             pass
 
     async def _start(self, item: dict[str, Any]) -> bool:
-        """Start it: True where posd has it, False where it was given up."""
+        """Start it. Return True if posd has it, False if it was given up."""
         identity = item["id"]
         conflicts = 0
         while True:
@@ -198,7 +197,7 @@ class Till:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _call_once(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Call on a connection of its own. Raise OSError, IncompleteReadError, ValueError: no whole answer came."""
+        """Call on a new connection. Raise OSError, IncompleteReadError, ValueError without a complete response."""
         reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=2**20)
         try:
             content = b"" if body is None else json.dumps(body).encode()
@@ -216,7 +215,7 @@ class Till:
 
 
 def main() -> None:
-    """Run a till on a plan, from where its ledger says that it was."""
+    """Run a till on a plan, from the position in its ledger."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--plan", type=Path, required=True)

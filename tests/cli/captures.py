@@ -1,6 +1,6 @@
-"""What stands on screens of two sizes: commands that people read, run on pseudo-terminals against a shop of every kind.
+"""Screens of two sizes: commands for people, run on pseudo-terminals against a shop with every kind of payment.
 
-`python -m tests.cli.captures DIRECTORY` writes each capture into a file, for a person to look at.
+`python -m tests.cli.captures DIRECTORY` writes each capture into a file, to view it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ SIZES = ((80, 24), (200, 50))
 LONG_SERIAL = "P8-2026-ECUADOR-QUITO-0000000123"
 #: A terminal that does not answer, with a longer one.
 GONE = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"
-#: Two payments that begin alike, so that eight characters do not tell them apart.
+#: Two payments with the same first eight characters of their ids.
 TWINS = ("7f3c1f0e-0001-4000-8000-00000000000a", "7f3c1f0e-0002-4000-8000-00000000000b")
 BIG = 12345678.99
 OPEN = "aaaa0000-0000-4000-8000-000000000001"
@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 @contextmanager
 def shop() -> Iterator[Counter]:
-    """A daemon with terminals of which one is away, and payments and print jobs of every kind."""
+    """Daemon with terminals, one of them unreachable, and payments and print jobs of every kind."""
     gone = f'[[terminals]]\nserial = "{GONE}"\nbase_url = "http://127.0.0.1:9"\n'
     with (
         TemporaryDirectory(prefix="posd-") as home,
@@ -89,7 +89,7 @@ def _pay(counter: Counter) -> None:
 
 
 def capture(counter: Counter, arguments: tuple[str, ...], columns: int) -> list[str]:
-    """Return what a command writes on a screen so wide, without trailing spaces."""
+    """Return a command's output on a screen of that width, without trailing spaces."""
     words = [word.format(config=counter.config) for word in arguments]
     seen = posd_on_terminal(*words, socket=counter.socket, columns=columns)
     return [line.rstrip() for line in seen.screen.splitlines()]

@@ -8,7 +8,7 @@ from tests.cli.stub import Answer
 ID = "7f3c0000-0000-4000-8000-000000000001"
 OTHER_ID = "7f3c0000-0000-4000-8000-000000000002"
 AT = "2026-11-20T14:02:11.123Z"
-#: `next_step` -> what may stand beside it as `display`.
+#: `next_step` -> possible values of `display`.
 DISPLAY = {
     "wait": {"code": "looking", "text": "Checking with the terminal. Do not charge again"},
     "done": {"code": "paid", "text": "PAID 11.20"},
@@ -60,7 +60,7 @@ def outcome_of(transaction: dict[str, Any]) -> dict[str, Any]:
 
 
 def transaction(**fields: Any) -> dict[str, Any]:
-    """An open payment in doubt; `fields` replace its members, and an outcome makes it final."""
+    """An open payment in doubt. `fields` replace its members, and an outcome makes it final."""
     step = fields.get("next_step", "wait" if fields.get("phase") in ("starting", "active") else "ask_person")
     document = {
         "client_transaction_id": ID,

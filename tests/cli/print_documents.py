@@ -8,7 +8,7 @@ JOB = "b7a1c0de-0000-4000-8000-000000001042"
 
 
 def print_job(**fields: Any) -> dict[str, Any]:
-    """A print job that the terminal has taken; `fields` replace its members, and a `decided_by` makes it final."""
+    """A print job that the terminal has accepted. `fields` replace its members, and a `decided_by` makes it final."""
     document = {
         "print_job_id": JOB,
         "terminal": "SN-0001",

@@ -1,4 +1,4 @@
-"""Running `posd` as a process, and seeing what it leaves behind."""
+"""`posd` as a process, and what it leaves behind."""
 
 import contextlib
 import fcntl
@@ -53,7 +53,7 @@ def posd_process(*arguments: str, config: Path | None = None) -> Done:
 
 @dataclass(frozen=True)
 class Seen:
-    """How a command on a terminal ended: what stood on the screen, what was written to it, what went to a pipe."""
+    """End of a command on a terminal: its screen, the text written to it, the text of a pipe."""
 
     returncode: int
     screen: str
@@ -62,9 +62,9 @@ class Seen:
 
 
 def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: int = 80, pipe: bool = False) -> Seen:
-    """Run a command to its end, as a process on a terminal of its own, where `types` is typed beforehand.
+    """Run a command to its end, as a process on its own terminal, with `types` typed beforehand.
 
-    The screen is the text without colours, what was overwritten included, a line each. `pipe`: stdout is no terminal.
+    The screen is the text without colours, including overwritten text, by lines. `pipe`: stdout is not the terminal.
     """
     screen, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -98,7 +98,7 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
 def started_posd(
     *arguments: str, config: Path | None = None, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Run a command for the block with its output in pipes; where it has not ended then, it is killed."""
+    """Run a command for the block with its output in pipes. If it has not ended then, it is killed."""
     with subprocess.Popen(
         [*prefix, *command(arguments, config, None)],
         stdout=subprocess.PIPE,
@@ -164,7 +164,7 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> str:
 
 def processes_naming(directory: Path) -> dict[int, str]:
     """Return the running processes (pid -> command line) whose command line names the directory."""
-    named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # and not another one whose name goes on
+    named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # and not a longer name with the same beginning
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

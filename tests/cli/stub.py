@@ -23,7 +23,7 @@ class Call:
 
 @dataclass
 class Answer:
-    """What to send back. `cut` closes the connection without a word instead."""
+    """Response to send. `cut` closes the connection without one instead."""
 
     status: int = 200
     body: bytes = b"{}"

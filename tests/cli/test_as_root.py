@@ -1,4 +1,4 @@
-"""Commands that root runs over a state folder of another account: what a name there leads to is not touched."""
+"""Commands run by root on a state folder of another account do not touch the targets of links there."""
 
 import gzip
 import json
@@ -43,10 +43,10 @@ def _can_run() -> None:
         pytest.skip("needs posd and its Python where all users may read them")
 
 
-#: How posd tells of an error that it did not expect.
+#: Message of posd for an unexpected error.
 FAULT = "a fault of posd itself"
 
-#: What lies in the state folder beside the database and its key, by name; all that posd ever makes there.
+#: Names that posd ever makes in the state folder, besides the database and its key.
 NAMES = (
     *(f"posd.db{word}" for word in ("-wal", "-shm", "-journal", ".lock", ".alive", ".witness", ".witness.new")),
     *(f"posd.db.{word}{end}" for word in ("new", "restoring", "salvaged", "sent") for end in ("", "-wal", "-journal")),
@@ -83,7 +83,7 @@ COMMANDS = (
 
 
 class OthersShop(Shop):
-    """A stopped posd whose state belongs to `OWNER`, and beside it a folder of root's with a file for each name."""
+    """A stopped posd whose state belongs to `OWNER`, and a folder of root with a file for each name."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -109,7 +109,7 @@ class OthersShop(Shop):
             make(path, victim)
 
     def seen(self) -> dict[str, tuple[bytes, int, int, int]]:
-        """Return content, owner, group and mode of what is root's."""
+        """Return content, owner, group and mode of root's files."""
         found = {}
         for path in (self.victims, *sorted(self.victims.rglob("*"))):
             at = path.lstat()
@@ -135,7 +135,7 @@ class OthersShop(Shop):
 
 @pytest.fixture
 def shop() -> Iterator[OthersShop]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # the owner may pass through what is above it
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # the owner may enter the parents
         yield OthersShop(Path(home))
 
 

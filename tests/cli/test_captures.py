@@ -1,4 +1,4 @@
-"""What people read, on screens of 80 by 24 and of 200 by 50: nothing is wider, and what matters is whole."""
+"""Screens of 80 by 24 and of 200 by 50: nothing is wider, and important words are whole."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.cli.captures import COMMANDS, DECLINED, DOUBT, OPEN, SIZES, TWINS, ca
 
 pytestmark = pytest.mark.slow
 
-#: name -> what has to stand there as a word, at 80 columns and at 200.
+#: name -> words that must be whole, at 80 columns and at 200.
 WORDS = {
     "list": (
         ("7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "bbbb0000", "cccc0000"),

@@ -72,7 +72,7 @@ def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses
     assert "UNKNOWN_REFERENCE" in labels(done)["proof"]
 
 
-#: What is asked for, of an original of 10: a void is for all of it.
+#: Requests for an original of 10; a void is for all of it.
 PARTS = {"void": "10"}
 
 
@@ -108,7 +108,7 @@ def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: 
     assert f"\n  posd show {first}\n" in refused.stderr
     assert shop.run("show", again).returncode == 1
     repeated = shop.run(command, *original, "5", "--additional", "--id", again)
-    # This terminal refuses a second one by itself; what it would have done is not what is asked here.
+    # This terminal refuses a second one by itself; its effect is not tested here.
     assert (repeated.returncode, labels(repeated)["transaction"]) == (1, again)
 
 

@@ -25,7 +25,7 @@ def shop() -> Iterator[Sandbox]:
 
 @pytest.fixture(autouse=True)
 def left_free(shop: Sandbox) -> Iterator[None]:
-    """Free the terminal of a payment that a test has left open, as one that fails does."""
+    """Free the terminal of a payment that a failed test has left open."""
     yield
     left = posd("list", "--open", "--json", config=shop.config_path)
     for payment in json.loads(left.stdout)["transactions"]:
@@ -231,7 +231,7 @@ def test_the_socket_option_needs_no_configuration(shop: Sandbox) -> None:
 @pytest.mark.slow
 def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
     payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
-    # A shop of its own: its terminal goes on waiting for the card.
+    # A separate shop, because its terminal keeps waiting for the card.
     with Sandbox(speed=SPEED, patient=True) as machine:
 
         def run(*arguments: str) -> Done:

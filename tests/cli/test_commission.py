@@ -1,4 +1,4 @@
-"""`posd terminals commission` against a real daemon and a simulated terminal: what it sees, records and says."""
+"""`posd terminals commission` against a real daemon and a simulated terminal: its findings, records and messages."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_what_was_not_seen_is_said_and_counts_no_more(shop: Sandbox) -> None:
     assert commission(shop, WAITS).returncode == 0
     assert "abort" in shown(shop)["proven"]
 
-    # A terminal that says that it runs nothing while it runs a payment loses the proof that it had.
+    # A terminal that replies that it runs nothing while it runs a payment loses its proof.
     done = commission(shop, DENIES, "--no-print")
     assert done.returncode == 1
     assert rows(done)["abort"][0] == "no"
@@ -55,7 +55,7 @@ def test_what_was_not_seen_is_said_and_counts_no_more(shop: Sandbox) -> None:
     assert re.search(r"The card was charged 9000\.73 by payment (\S+)\. .* posd void \1", done.stdout)
     assert "abort" not in shown(shop)["proven"]
 
-    # One that takes no payment shows nothing: what was recorded stays.
+    # A terminal that accepts no payment shows nothing; the earlier record stays.
     before = shown(shop)
     done = commission(shop, REFUSED, "--json")
     assert (done.returncode, done.stdout) == (1, "")

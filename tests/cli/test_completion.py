@@ -1,4 +1,4 @@
-"""Completion in the shells themselves: what is offered after words, from the commands and from a real daemon."""
+"""Completion in real shells: the offered words, from the commands and from a real daemon."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.support.slow import first_quick
 in_zsh = needs("zsh")
 in_fish = needs("fish")
 
-#: bash has no way to ask what a line would be completed to: this does what readline does.
+#: bash has no call for the completions of a line; this does what readline does.
 BASH = """
 . "$SCRIPT"
 COMP_LINE="$LINE"; COMP_POINT=${#LINE}
@@ -36,7 +36,7 @@ _posd_completion posd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
-#: zsh completes on a terminal alone: its completion system is replaced by words that write what they are given.
+#: zsh completes only on a terminal, so functions that write their arguments replace its completion system.
 ZSH = """
 compdef() { :; }
 _describe() { print -l -- "${(@P)3}"; }
@@ -77,7 +77,7 @@ def payment(shop: Sandbox) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The scripts, as a package would install them, and a `posd` beside them that shells find."""
+    """The scripts, installed as by a package, and a `posd` that shells find."""
     directory = tmp_path_factory.mktemp("completion")
     program = directory / "bin" / "posd"
     program.parent.mkdir()
@@ -200,7 +200,7 @@ def test_fish_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) -
     ]
 
 
-#: Modules of posd, and of what it is slow to import, that the `posd` command has after that.
+#: Modules of posd, and slow imports, that the `posd` command has loaded after that.
 NEEDED = {
     "posd.cli",
     "posd.cli.app",

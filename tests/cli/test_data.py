@@ -194,7 +194,7 @@ def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
     before = shop.database.read_bytes()
     seen = posd_on_terminal("restore", str(shop.backup), socket=shop.home / "s", types=types)
     assert seen.returncode == code
-    said = "".join(seen.screen.replace("│", " ").split())  # a line breaks where the path before it ends
+    said = "".join(seen.screen.replace("│", " ").split())  # a line breaks at the end of the path before it
     times.use(utc=False)  # another test's command may have had --utc
     for words in (
         f"made {times.moment('2026-11-20T11:00:00Z', date=True)}",
@@ -320,7 +320,7 @@ def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None
     assert "databse" in done.stderr
 
 
-#: What no person has looked at: a start that found the database behind its witness, and one payment.
+#: Unchecked events: a start that found the database behind its witness, and one payment.
 UNSEEN = {
     "restores": [],
     "gone_back": [{"at": "2026-11-20T10:42:00.120Z", "reason": "1 payment is not in it", "taken_over": 1}],

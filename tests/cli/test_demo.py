@@ -23,13 +23,13 @@ from tests.support.slow import first_quick, played_in
 
 #: the simulated customer's speed: a charge takes well under a second.
 FAST = ("--speed", "50")
-#: a charge takes as long as with a person: what a test does in the middle of one finds it there.
+#: A charge takes as long as with a person, so that a test can act in the middle of one.
 SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
 #: It names what `running` of --keep --json has.
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 
-#: a network of its own with loopback up, where no program can join a multicast group.
+#: A network namespace with only loopback, where no program can join a multicast group.
 NO_MULTICAST = 'ip link set lo up && echo 0 > /proc/sys/net/ipv4/igmp_max_memberships && exec "$@"'
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", NO_MULTICAST, "sh")
 
@@ -57,7 +57,7 @@ class Demo:
     ended: tuple[int, str, str] | None = None
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for its end; return exit code, stdout and stderr. Nothing of it may be left."""
+        """Wait for its end. Return exit code, stdout and stderr. It must leave nothing behind."""
         if self.ended is not None:
             return self.ended
         stdout, stderr = self.process.communicate(timeout=PATIENCE)
@@ -94,7 +94,7 @@ def demos(
             yield running
         finally:
             for demo in running.values():
-                demo.process.terminate()  # it ends what it has started
+                demo.process.terminate()  # it ends the processes that it started
             for demo in running.values():
                 if demo.ended is None:
                     demo.process.communicate(timeout=PATIENCE)
@@ -286,7 +286,7 @@ def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(
 
 @pytest.mark.slow
 def test_a_fleet_charges_and_head_office_has_the_same_totals() -> None:
-    """Or it names the command that installs what is missing."""
+    """Or it names the command that installs missing programs."""
     done = posd_process("demo", "--fleet", "2")
     if absent := lacking("nats-server", "initdb", "postgres"):
         assert done.returncode == 1, absent

@@ -53,7 +53,7 @@ def test_a_print_job_is_done_only_where_it_is_printed(phase: str, status: str | 
 
 @every(("code", "row"), PROBLEMS.items())
 def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Path, code: str, row: ProblemRow) -> None:
-    """Each problem, of an id that the command made and of one that was given; only what was never started is over."""
+    """Each problem, for an id of the command and for a given id; only a payment that was never started has ended."""
     wrong = code == "draining" and ExitCode.UNREACHABLE
     refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)
     unsent = row.status < 500 or row.status in (501, 503)

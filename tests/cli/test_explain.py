@@ -1,4 +1,4 @@
-"""`posd explain`: every code that posd can show has its words, and no other; what a person types is found."""
+"""`posd explain`: every code that posd can show has its texts, no other code has, and typed codes are found."""
 
 import ast
 import functools
@@ -52,7 +52,7 @@ def called(path: str, method: str) -> set[str]:
 
 
 def failures(path: str) -> set[tuple[str, str]]:
-    """Return type and code of each `Failure` that stands in the files of a folder with a literal code."""
+    """Return type and code of each `Failure` with a literal code in the files of a folder."""
     found = set()
     for file in (PACKAGE / path).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

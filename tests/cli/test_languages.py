@@ -1,4 +1,4 @@
-"""A person reads the screens in one language: each text is there in each of them, with the same names in braces."""
+"""Screens are in one language: each text exists in each language, with the same names in braces."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from tests.support.tables import every
 CLI = Path(str(cli.__file__)).parent
 #: Sections of the catalogue that the screens in both languages show, or parts of them.
 SCREENS = (("says", "status"), ("says", "payment"), ("says", "doctor"), ("report", "says"), ("report", "standing"))
-#: What no language translates, and the names that stand for a word of English grammar.
+#: Untranslated texts, and names for English grammar.
 SAME, GRAMMAR = {"commands", "status", "refused", "unseen"}, {"whether", "are"}
 
 
@@ -44,7 +44,7 @@ def test_each_text_of_a_screen_is_there_in_each_language_with_the_same_names() -
     english, spanish = screens(Language.EN), screens(Language.ES)
     assert english.keys() == spanish.keys()
     for name, text in english.items():
-        if not name.startswith("advice"):  # the Spanish says "pago" of every operation
+        if not name.startswith("advice"):  # the Spanish uses "pago" for every operation
             assert fields(text) == fields(spanish[name]), name
 
 

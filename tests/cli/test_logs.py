@@ -43,7 +43,7 @@ TEXT = "Traceback of something that is no line of posd's"
 
 
 def log_of(directory: Path, *lines: object) -> str:
-    """Write a log; what is no dictionary is a line as it stands."""
+    """Write a log; an item that is not a dictionary is a line."""
     path = directory / "posd.log"
     path.write_bytes(
         b"".join((item if isinstance(item, bytes) else json.dumps(item).encode()) + b"\n" for item in lines)
@@ -52,7 +52,7 @@ def log_of(directory: Path, *lines: object) -> str:
 
 
 def ids(shown: str) -> list[str]:
-    """Return the events of lines as they are."""
+    """Return the events of lines."""
     return [json.loads(text)["event"] for text in shown.splitlines()]
 
 
@@ -73,7 +73,7 @@ def piped(*arguments: str, environment: Mapping[str, str] | None = None) -> Iter
 
 
 def said_of(given: bytes, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
-    """Return what it says of a log on its standard input."""
+    """Return its output for a log on its standard input."""
     with piped(*arguments, "-", environment=environment) as process:
         return process.communicate(given, timeout=PATIENCE)[0]
 
@@ -205,7 +205,7 @@ def test_nothing_that_a_stranger_sent_steers_the_screen(tmp_path: Path, raw: byt
         left = left.replace(code, "")
     assert not [char for char in left if not char.isprintable() and char not in "\r\n"]
     assert "owned" not in left or "\\u001b]0;owned" in left or "\ufffd]0;owned" in left
-    if not options:  # nor does it in a pipe that ends on one
+    if not options:  # nor in a pipe that ends on a terminal
         assert not [char for char in posd("logs", log).stdout if not char.isprintable() and char != "\n"]
 
 

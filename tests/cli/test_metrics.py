@@ -1,4 +1,4 @@
-"""`posd metrics`: what the socket says, byte for byte."""
+"""`posd metrics` prints the socket's response byte for byte."""
 
 from pathlib import Path
 

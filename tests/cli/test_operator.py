@@ -1,4 +1,4 @@
-"""What a person does about a payment: asked for in words, shown before it is done, and sent as the contract says."""
+"""Operators' commands on a payment: the question, the display before it, and the request of the contract."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles
     assert f"    posd reconcile {ID}\n    posd release {ID}\n    posd resolve {ID} RESULT\n" in done.stdout
     with Stub(tmp_path / "s", [answer(found | {"attention": [attention("address_changed")]}), SURE]):
         done = posd("reconcile", ID, socket=tmp_path / "s")
-    assert "to settle it" not in done.stdout  # the attention says it
+    assert "to settle it" not in done.stdout  # the attention has the advice
     assert f"    posd resolve {ID} RESULT\n" in done.stdout
 
 
@@ -80,7 +80,7 @@ REMOVED = problem(404, "not_found", "cannot find it")
 def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
     tmp_path: Path, result: str, terminal: Answer, first: str, words: str
 ) -> None:
-    """A terminal that perhaps was not asked is not said to have answered."""
+    """A terminal that may not have been asked is not reported to have replied."""
     found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result}, next_step="wait")
     with Stub(tmp_path / "s", [answer(found), terminal]) as stub:
         done = posd("reconcile", ID, socket=tmp_path / "s")
@@ -132,7 +132,7 @@ def test_reconcile_gives_up_at_its_own_time_limit(tmp_path: Path, monkeypatch: p
     assert time.monotonic() - began < PATIENCE
 
 
-# release, resolve, acknowledge: what is sent
+# release, resolve, acknowledge: requests
 
 
 RELEASED = transaction(released=True, attention=[attention("released", "by Ana")])
@@ -231,7 +231,7 @@ def test_without_a_person_to_ask_a_payment_is_resolved_by_yes_alone(tmp_path: Pa
     assert "--yes" in done.stderr
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Output that cannot be encoded or written: it changes no exit code that says what happened to money."""
+"""Output that cannot be encoded or written changes no exit code about money."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from tests.cli.processes import PATIENCE, command
 from tests.cli.stub import Answer, Stub
 from tests.support.tables import every
 
-#: No encoding but UTF-8 has all of it, and Latin-1 only the letter before it.
+#: Only UTF-8 can encode all of it; Latin-1 has only its first letter.
 STRANGE = "é字\N{LATIN SMALL LETTER TURNED A}"
 EVIDENCE = {"kind": "event", "event_id": "e-1"}
 
@@ -25,7 +25,7 @@ FINAL = {result: answer(final(result), 201) for result in ("approved", "declined
 OPEN = answer(transaction(sale=STRANGE, terminal=STRANGE), 201)
 LIST = Answer(body=json.dumps({"transactions": [final("approved")], "next_cursor": None}, ensure_ascii=False).encode())
 
-#: Command -> what the daemon answers, and the exit code, which says what happened to money.
+#: Command -> the daemon's response, and the exit code about the money.
 MONEY: dict[str, tuple[str, list[Answer], int]] = {
     "charge approved": ("charge 5", [FINAL["approved"]], 0),
     "charge approved, as JSON": ("charge 5 --json", [FINAL["approved"]], 0),
@@ -40,7 +40,7 @@ MONEY: dict[str, tuple[str, list[Answer], int]] = {
         0,
     ),
 }
-#: Command -> what the daemon answers. Its output is all that it is for.
+#: Command -> the daemon's response. Its output is its only purpose.
 READING: dict[str, tuple[str, list[Answer]]] = {
     "list": ("list", [LIST]),
     "list as JSON": ("list --json", [LIST]),
@@ -55,12 +55,12 @@ ENCODINGS = {
 }
 
 
-#: What a shell makes of stdout: a full disk, a pipe that nobody reads, nothing.
+#: Shell redirections of stdout: a full disk, a pipe without a reader, a closed descriptor.
 UNWRITABLE = (">/dev/full", ">&{pipe}", ">&-")
 
 
 def run(words: str, answers: list[Answer], ends: str = ">/dev/null", **environment: str) -> tuple[int, str]:
-    """Run a command whose stdout a shell sets by `ends`; return its exit code and what stood on stderr."""
+    """Run a command with the stdout of a shell redirection. Return its exit code and its stderr."""
     read, pipe = os.pipe()
     os.close(read)
     with (

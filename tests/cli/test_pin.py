@@ -23,7 +23,7 @@ SERIAL = "SN-0001"
 
 @dataclass
 class Place:
-    """A directory with a configuration, and a terminal that shows a certificate of its own making."""
+    """Directory with a configuration, and a terminal with its own certificate."""
 
     home: Path
     terminal: Recorder
@@ -46,7 +46,7 @@ class Place:
         return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
 
     async def pin_on_terminal(self, types: str, *arguments: str, columns: int = 160) -> Seen:
-        """Run it on a terminal, where a person types."""
+        """Run it on a terminal, with typed answers."""
         command = ("--config", str(self.config), "terminals", "pin", SERIAL, *arguments)
         return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=columns)
 

@@ -1,4 +1,4 @@
-"""`posd print`: what is sent of a file, what is refused, how it waits, and what its end says."""
+"""`posd print`: the request for a file, refusals, the wait, and the messages at the end."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def printed(tmp_path: Path, content: bytes, *arguments: str) -> tuple[Done, Stub
     return done, stub
 
 
-# what is sent
+# requests
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_preview_of_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> No
     assert "FILE" in done.stderr
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(

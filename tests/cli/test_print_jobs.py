@@ -1,4 +1,4 @@
-"""Print jobs as people see them: the list, one with its history, and a person's word about one."""
+"""Print jobs for people: the list, one with its history, and an operator's decision."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Messages that were set aside are shown without steering the screen, and reprocess says what it corrected."""
+"""Quarantined messages are shown without controlling the screen, and reprocess reports its corrections."""
 
 import base64
 import json

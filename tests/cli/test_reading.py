@@ -13,11 +13,11 @@ from tests.cli.processes import Done, posd
 #: a payment of 8 to 33 s takes well under a second.
 SPEED = 500.0
 
-#: Payments that begin alike, and one that begins so as well but for its last characters.
+#: Payments with the same beginning of their ids, and one that differs only in its last characters.
 FIRST = "7f3c0001-0000-4000-8000-000000000001"
 TWIN = "7f3c0001-0000-4000-8000-000000000002"
 OTHER = "7f3cffff-0000-4000-8000-000000000003"
-#: One of digits alone: where an amount may stand, it could be one.
+#: One with only digits, which could also be an amount.
 DIGITS = "20261120-0000-4000-8000-000000000004"
 JOB = "receipt-10"
 
@@ -128,7 +128,7 @@ def test_the_daemon_lists_ids_by_their_beginning_and_nothing_beside_it(shop: Sho
         assert "must be the beginning of a UUID" in refused.value.detail
 
 
-#: command -> the columns of its table in a pipe, whatever is in it.
+#: command -> the columns of its table in a pipe, for any content.
 PIPED = {
     "list": "created\ttransaction\tterminal\ttype\tamount\tstate",
     "print-jobs": "created\tprint job\tterminal\treference\tstate",

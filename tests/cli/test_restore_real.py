@@ -25,7 +25,7 @@ def put(shop: Sandbox, identity: str) -> dict[str, Any]:
 
 
 def sent(shop: Sandbox, identity: str) -> int:
-    """Return how many requests for that id the terminal took."""
+    """Return the number of requests for that id that the terminal accepted."""
     return len(shop.terminal.ledger("start", client_transaction_id=identity))
 
 

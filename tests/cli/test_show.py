@@ -1,4 +1,4 @@
-"""`posd show` and `posd list --attention`: what happened, on what it rests, and what a person does about it."""
+"""`posd show` and `posd list --attention`: the history, the evidence, and the advice."""
 
 import json
 from pathlib import Path

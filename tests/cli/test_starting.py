@@ -1,4 +1,4 @@
-"""`posd charge` and its kin: what each sends, what is wrong usage, and what a refusal tells to type."""
+"""`posd charge` and similar commands: requests, wrong usage, and the commands after a refusal."""
 
 import json
 import threading
@@ -168,7 +168,7 @@ def test_a_refusal_tells_what_to_type(tmp_path: Path, refusal: Answer, told: lis
     assert program.stdout.encode() == refusal.body + b"\n"
 
 
-# what is said
+# messages
 
 
 @pytest.mark.quick(2)

@@ -61,7 +61,7 @@ def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
 
 
 CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
-#: what is wrong -> what the first line names, and what to do.
+#: Fault -> the first line, and the advice.
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
     "clock": (
         check("clock", "degraded", "it jumped. Payments go on", ("set it", "sudo timedatectl set-time"), ("", "x")),
@@ -246,7 +246,7 @@ def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path
         f"!   SN-0001            NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
-    # A long serial moves nothing, and is whole where there is room.
+    # A long serial moves nothing, and is shown whole if there is room.
     assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
     with Stub(tmp_path / "s", [answer(document), answer(opened)]):
         wide = posd_on_terminal("status", socket=tmp_path / "s", columns=200).screen.splitlines()
@@ -334,7 +334,7 @@ def test_a_posd_that_is_older_has_its_commands_in_the_words() -> None:
 def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
     command: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    socket = tmp_path / "till.sock"  # not there: posd does not run, and its directory tells whose it is
+    socket = tmp_path / "till.sock"  # missing: posd does not run, and the owner of its directory is its user
     given = [StatusLine("disk", "x", steps=[RemedyStep("where it does not", command)])]
     assert typed(given, socket) == given
     other = os.geteuid() + 1000

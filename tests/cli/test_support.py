@@ -1,4 +1,4 @@
-"""`posd support`: what is in the archive, what must never be in it, and what cannot be had."""
+"""`posd support`: the content of the archive, forbidden content, and missing parts."""
 
 import asyncio
 import json
@@ -123,7 +123,7 @@ async def test_nothing_secret_and_nothing_of_a_payment_but_its_id_is_in_it(
 
 
 async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:  # noqa: F811
-    """A payment whose approval has all that an acquirer says, and a second one that contradicts it; what was said."""
+    """A payment with all acquirer data in its approval, and a second contradicting approval; and what was said."""
     identity, mark = str(uuid4()), "acquirer.mark.qx9"
     amount = {"iva": 1.20, "subtotal_iva": 10.00}
     started = await daemon.call("PUT", f"/transactions/{identity}", {"amount": amount, "sale": f"{MARKS['sale']}/2"})

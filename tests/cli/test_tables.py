@@ -1,4 +1,4 @@
-"""Tables on a terminal: within its width, nothing broken in a word, and the important whole."""
+"""Tables on a terminal fit its width, break no word, and keep important text whole."""
 
 import pytest
 from rich.cells import cell_len

@@ -1,4 +1,4 @@
-"""`posd terminals`: where each is, why one is not reachable, who else claims to be it."""
+"""`posd terminals`: addresses, why one is unreachable, other devices that claim to be it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`posd tls`: what it says, what it leaves on the disk, and its exit codes. With the daemon: tests/e2e."""
+"""`posd tls`: its messages, its files, and its exit codes. tests/e2e has the tests with the daemon."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def made(config: Path) -> TlsFiles:
 
 
 def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Return the exit code of `posd tls status`, and what it found, by the name of the file or address."""
+    """Return the exit code of `posd tls status`, and its findings, by the name of the file or address."""
     done = posd("tls", "status", "--json", config=config)
     return done.returncode, {Path(one["subject"]).name: one for one in json.loads(done.stdout)["findings"]}
 
@@ -63,7 +63,7 @@ _AS_ANOTHER = """
 
 
 def run_as_another(command: str, closed: str) -> subprocess.CompletedProcess[str]:
-    """Run `posd tls` as a user for whom a folder of the state is closed."""
+    """Run `posd tls` as a user without access to a folder of the state."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         home.chmod(0o755)
@@ -176,7 +176,7 @@ def test_a_ca_that_may_vouch_for_any_name_is_named(
 
 
 def shops_own(config: Path) -> Path:
-    """Let the configuration name a pair of the shop's own PKI; return the certificate."""
+    """Let the configuration name a pair of the shop's own PKI. Return the certificate."""
     pair = issued(config.parent, trustme.CA(), "127.0.0.1")
     pair.private_key.chmod(0o640)  # as for a group that looks after keys
     named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
@@ -225,7 +225,7 @@ def test_what_was_named_at_init_stays_and_what_this_machine_was_called_then_does
     assert posd("tls", "renew", config=config).returncode == 0
     assert tls.describe(made.certificate).names[0] == "pos.shop.example"
     assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
-    # A directory of a version that did not write down what was named: nothing is lost.
+    # Directory of a version that did not store the names: nothing is lost.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
@@ -274,7 +274,7 @@ def test_renew_without_init(config: Path) -> None:
 
 
 def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None:
-    """What the unit runs before the daemon: a key that was made anew there would lock out terminals that pin it."""
+    """Command of the unit before the daemon: a new key would lock out terminals that pin the old one."""
     made = tls.files(config.parent / "state" / "tls")
     assert posd("tls", "init", "--if-missing", config=config).returncode == 0
     before = snapshot(made)
@@ -349,7 +349,7 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
         in {one["subject"]: one["meaning"] for one in document["findings"]}[listener]
     )
 
-    # A renewal that the daemon was not told of: it is told at the next SIGHUP, and by itself a little later.
+    # A renewal without notice to the daemon: it loads it at the next SIGHUP, or by itself a little later.
     made = tls.files(daemon.directory / "state" / "tls")
     done = await run(daemon, "tls", "renew", "--json")
     assert json.loads(done.stdout)["served"] is True

@@ -1,4 +1,6 @@
-"""Trouble of posd while a command waits is no outcome: it waits on, and a fault that stays leaves it open (exit 4)."""
+"""Faults of posd during a wait are no outcome: the command goes on waiting, and a lasting fault leaves it open (exit
+4).
+"""
 
 import json
 import threading
@@ -37,7 +39,7 @@ def no_thread_is_left() -> Iterator[None]:
             thread.join(PATIENCE)
 
 
-#: a command that waits -> what is answered before trouble comes.
+#: a waiting command -> the responses before the fault.
 WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
 
 
@@ -143,11 +145,11 @@ def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal(tmp_path: Path) -> 
     assert json.loads(program.stdout)["outcome"]["result"] == "approved_in_part"
 
 
-# what is said of a call that did not reach posd, and of one that left doubt
+# messages for a call that did not reach posd, and for one in doubt
 
 
 def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(tmp_path: Path) -> None:
-    """An earlier one with the same id may have: it is given for that."""
+    """An earlier call with the same id may have started it."""
     fresh = posd("charge", "5", socket=tmp_path / "none")
     again = posd(*CHARGE, socket=tmp_path / "none")
     printed = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "none")

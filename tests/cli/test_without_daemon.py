@@ -1,4 +1,4 @@
-"""The commands where there is no daemon, or no configuration."""
+"""The commands without a daemon, or without a configuration."""
 
 import json
 import socket
@@ -139,7 +139,7 @@ def test_every_problem_of_a_configuration_is_told_at_once(tmp_path: Path) -> Non
     assert "advertise_host" in done.stderr
 
 
-#: What a file can have wrong -> what is in it, None for a file that is not there.
+#: Fault of a file -> its content, None for a missing file.
 BROKEN = {
     "not TOML": b"[local_api\n",
     "not UTF-8": b"\xff\xfe",

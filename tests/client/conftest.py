@@ -20,7 +20,7 @@ def refused(code: str) -> pytest.RaisesExc[Problem]:
 
 @pytest.fixture
 def payment(shop: Shop) -> Payment:
-    """A payment that is not started yet, on a terminal of its own that takes it."""
+    """A payment that is not started yet, on its own terminal, which accepts it."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     shop.terminal.arrived.clear()

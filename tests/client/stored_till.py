@@ -1,4 +1,4 @@
-"""A till that stores its payments in a folder. ID: it charges under that id; without one it settles what is open.
+"""A till that stores its payments in a folder. With ID it charges under that id; without one it settles the open ones.
 
 With LINE it is killed before the LINE-th line of the client's code. Run as: SOCKET FOLDER TERMINAL [ID LINE].
 """

@@ -1,4 +1,4 @@
-"""What the client says of an amount before the call: the same as the daemon, which would say it after."""
+"""The client's checks of an amount before the call equal those of the daemon."""
 
 from decimal import Decimal
 from typing import Any
@@ -48,7 +48,7 @@ BAD: list[Any] = [
     Decimal("Infinity"),
     *("", "+1", "-1", "1e2", " 1", "1,20", "1.", ".5", "1_0", "1\n", "\u0661", "abc"),
 ]
-#: No exact number at all: TypeError.
+#: Not an exact number: TypeError.
 NO_NUMBER: list[Any] = [
     1.5,
     {"iva": 1.0},
@@ -81,7 +81,7 @@ def test_what_posd_takes_is_taken(amount: Any) -> None:
 def test_what_posd_refuses_is_refused(amount: Any) -> None:
     with pytest.raises(ValueError):
         check_amount(amount)
-    if not isinstance(amount, Decimal) or amount.is_finite():  # else it is no JSON
+    if not isinstance(amount, Decimal) or amount.is_finite():  # otherwise it is not JSON
         assert refused_by_posd(amount)
 
 

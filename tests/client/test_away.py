@@ -1,4 +1,4 @@
-"""A posd that is not there, may not be asked, stops, or is something else: what is said, what is waited for."""
+"""posd is missing, forbidden, stopping, or another program: messages and waits."""
 
 import asyncio
 import errno
@@ -137,7 +137,7 @@ def test_the_socket_is_the_one_given_or_that_of_the_environment(monkeypatch: pyt
         assert client.socket == "/run/posd/till.sock"
 
 
-# waits go on over all that passes
+# waits continue after every fault that passes
 
 
 @pytest.mark.quick(1)
@@ -354,7 +354,7 @@ async def first(path: Path, reply: Answer) -> None:
 
 
 def test_where_another_database_was_put_in_place_what_it_knows_is_told(tmp_path: Path) -> None:
-    """Its numbers are others: those below the last one seen are not taken for seen."""
+    """Its numbers are different: lower ones than the last are not treated as known."""
     unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
     script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), OVER]
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:

@@ -1,4 +1,4 @@
-"""A till is never told "not paid" of what the terminal charged, and keeps its record, whatever became of posd."""
+"""A till is never told "not paid" for a charged payment, and keeps its record, whatever happened to posd."""
 
 import asyncio
 import threading
@@ -55,7 +55,7 @@ class Till:
         return [entry["client_transaction_id"] for entry in self.simulator.ledger.of("start")]
 
     async def settle(self, client: Client, socket: Path, **named: Any) -> dict[str, str]:
-        """Settle what is stored, as docs/guides/client.md says; return what the cashier is told of each."""
+        """Settle the stored payments as in docs/guides/client.md. Return the cashier's text for each."""
         async with client(socket, patience=0, **named) as posd:
             return {stored.id: await self._settle(posd, stored) for stored in self.store.open_payments()}
 
@@ -196,7 +196,7 @@ async def test_an_older_posd_says_of_nothing_that_it_was_never_started(
 
 @contextmanager
 def older(socket: Path, before: Path) -> Iterator[Path]:
-    """Serve posd's local API on another socket as an older one did: its answers lack what is new."""
+    """Serve posd's local API on another socket as an older version: its responses lack new members."""
     transport = httpx2.HTTPTransport(uds=str(socket))
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Documents as types: every field, exact and aware; what is unknown is kept, and never taken for known."""
+"""Documents as types: every field, exact and aware; unknown data is kept and never mistaken for known data."""
 
 import json
 from dataclasses import fields
@@ -178,7 +178,7 @@ WORDS = {Paid: "paid", Reserved: "reserved", Reversed: "reversed"}
 
 @every("operation", OperationType)
 def test_what_gives_back_or_reserves_is_never_called_paid(operation: OperationType) -> None:
-    """A till that books what is `paid` would book a refund as income."""
+    """A till that books `paid` would book a refund as income."""
     right = EFFECTS[operation]
     for kind, word in WORDS.items():
         if kind is right:
@@ -197,7 +197,7 @@ def test_an_operation_that_is_not_known_is_unclear_by_every_word(operation: str 
 
 @every("answer", [each for kind in WORDS for each in kind])
 def test_an_answer_is_neither_true_nor_false(answer: Effect) -> None:
-    """`if not outcome.paid:` would charge again where it is not clear."""
+    """`if not outcome.paid:` would charge again if it is unclear."""
     kind, word = type(answer), WORDS[type(answer)]
     with pytest.raises(TypeError, match=rf"neither true nor false.*match outcome\.{word}.*{kind.__name__}\.UNCLEAR"):
         bool(answer)
@@ -227,7 +227,7 @@ def test_a_result_of_a_newer_posd_is_none_that_is_known(tmp_path: Path) -> None:
 
 
 def test_of_an_older_posd_the_outcome_is_read_by_the_payment_that_was_heard_before(tmp_path: Path) -> None:
-    """Its outcome alone does not say of which payment it is, nor whether that was a refund: then nothing is said."""
+    """The outcome alone does not name its payment, or whether it was a refund; then nothing is concluded."""
     final = transaction(outcome=outcome("approved", EVENT), next_step="done")
     over = answer(final["outcome"])
     with Stub(tmp_path / "s", [over, answer(transaction()), over]) as stub, Posd(stub.socket) as client:

@@ -17,7 +17,7 @@ for name in sorted(sys.modules):
 
 
 def loaded(script: str) -> set[str]:
-    """Run a script; return what it has loaded that is not of the standard library."""
+    """Run a script. Return the modules that it has loaded from outside the standard library."""
     command = [sys.executable, "-I", "-c", f"import sys\nbefore = set(sys.modules)\n{script}\n{ENDING}"]
     return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split())
 

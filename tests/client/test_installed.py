@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the wheel, what it requires, and no more."""
+    """Interpreter with only the wheel and its requirements."""
     home = tmp_path_factory.mktemp("till")
     venv.create(home)
     python = home / "bin" / "python"
@@ -49,7 +49,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def requirements(wheel: Path) -> list[Requirement]:
-    """Return what a wheel says that it requires."""
+    """Return the requirements of a wheel."""
     with ZipFile(wheel) as archive:
         [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         lines = archive.read(metadata).decode().splitlines()
@@ -57,7 +57,7 @@ def requirements(wheel: Path) -> list[Requirement]:
 
 
 def required(asked: list[Requirement]) -> set[str]:
-    """Return the names of all that is needed for these, from what is installed here."""
+    """Return the names of all packages that these need, from those installed here."""
     found: set[str] = set()
     while asked:
         one = asked.pop()

@@ -50,7 +50,7 @@ WAITS: dict[str, Callable[[AsyncPayment], Awaitable[Any]]] = {
 
 
 async def until(what: Callable[[], bool]) -> None:
-    """Wait until something holds in this process, for which there is no event."""
+    """Wait for a condition of this process without an event for it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not what():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
@@ -195,7 +195,7 @@ async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) ->
 
 
 async def test_a_socket_that_could_not_be_connected_is_closed(tmp_path: Path) -> None:
-    """posd can end between the look at its socket and the call; the HTTP client leaves the socket open then."""
+    """posd can end between the check of its socket and the call; the HTTP client leaves the socket open then."""
     path = str(tmp_path / "nobody.sock")
     with (
         warnings.catch_warnings(record=True) as caught,

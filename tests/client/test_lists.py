@@ -1,4 +1,4 @@
-"""Lists, the feed, terminals, print jobs, and what a person decides: against a real daemon."""
+"""Lists, the feed, terminals, print jobs, and operators' decisions, against a real daemon."""
 
 import asyncio
 from collections.abc import AsyncIterator

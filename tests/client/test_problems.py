@@ -1,4 +1,4 @@
-"""What posd says in a problem is what the client makes of it; a code decides nothing."""
+"""The client's errors follow the members of a problem; its code decides nothing."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_a_start_is_not_repeated_where_posd_looked_and_names_no_time(tmp_path: P
     assert len(stub.calls) == 1
 
 
-#: What posd says -> what the client makes of it.
+#: Members of a problem -> the client's error.
 SAID = [
     ("", "ask_person", False),
     (',"next_step":"fix_call","never_started":true', "fix_call", True),

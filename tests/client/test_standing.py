@@ -1,4 +1,4 @@
-"""What a handle tells of how its payment stands: asked for, heard last, and where posd cannot look."""
+"""State of a handle: requested, last received, and while posd cannot read it."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ def test_how_it_stands_is_asked_again_where_posd_cannot_look(
 def test_a_posd_that_cannot_look_has_said_nothing_of_it(
     tmp_path: Path, look: Callable[[Posd], object], found: Answer, trouble: Answer
 ) -> None:
-    """A Problem would be taken for a refusal, and what runs for what was not started."""
+    """A till would read a Problem as a refusal, and a running payment as never started."""
     del found
     with (
         Stub(tmp_path / "s", [trouble]) as stub,
@@ -49,7 +49,7 @@ def test_a_posd_that_cannot_look_has_said_nothing_of_it(
 
 @pytest.mark.slow
 def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
-    """A till that took it for a refusal would print again."""
+    """A till that read it as a refusal would print again."""
     with pytest.raises(Unreachable, match="how it stands is not known") as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
     assert isinstance(told.value.__cause__, Problem)
@@ -57,14 +57,14 @@ def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> Non
         sync([problem(404, "not_found", "no")], tmp_path / "s2", lambda client: client.printed(JOB).outcome())
 
 
-# what was heard last
+# last received
 
 
 FURTHER = answer(transaction(phase="active", status="CARD_PRESENTED"), 202)
 
 
 def test_what_was_heard_last_is_what_is_told(tmp_path: Path) -> None:
-    """Also by a later wait that hears nothing."""
+    """Also after a later wait without an update."""
     with Stub(tmp_path / "s", [OPEN, FURTHER]) as stub, Posd(stub.socket) as client:
         payment = client.transaction(ID)
         assert payment.state().status is None
@@ -136,7 +136,7 @@ def test_a_mistake_of_the_till_in_on_notice_is_its_own(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_on_away_too(tmp_path: Path) -> None:
-    """It is no answer that was not posd's."""
+    """It is an error of another program, not of posd."""
 
     def mistaken(error: Exception) -> None:
         raise ValueError(str(error))

@@ -180,12 +180,12 @@ RESTORED = (
     f',"never_started":false,"records_missing_from":"{LOST_FROM.isoformat()}"'
     f',"records_missing_until":"{LOST_UNTIL.isoformat()}"'
 )
-#: What posd says of an id that it does not know, when the till stored it -> whether it was never started.
+#: posd's problem for an unknown id, the time when the till stored it -> whether it was never started.
 UNKNOWN: list[tuple[str, datetime | None, bool]] = [
     (',"never_started":true', None, True),
     ("", LOST_UNTIL + timedelta(days=1), False),  # an older posd
     (RESTORED, None, False),
-    (RESTORED, LOST_FROM - timedelta(days=1), False),  # it may have been asked for a day later
+    (RESTORED, LOST_FROM - timedelta(days=1), False),  # it may have been started a day later
     (RESTORED, LOST_UNTIL, False),
     (RESTORED, LOST_UNTIL + timedelta(seconds=1), True),
     (',"never_started":false,"records_missing_until":"soon"', LOST_UNTIL + timedelta(days=9), False),
@@ -235,7 +235,7 @@ async def till(*arguments: str) -> forks.Process | asyncio.subprocess.Process:
 
 
 async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool, bool]:
-    """Kill a till at a line of the client; another one settles what it left.
+    """Kill a till at a line of the client; another till settles its payments.
 
     Return whether the first till was killed, whether the payment was stored by then, and whether it was sent.
     """

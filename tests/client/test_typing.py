@@ -1,4 +1,4 @@
-"""What a till's own type checker says: a till that forgets an outcome is told so before it runs."""
+"""A till's own type checker finds code that forgets an outcome."""
 
 import subprocess
 import sys
@@ -138,7 +138,7 @@ def test_a_till_that_forgets_an_outcome_or_that_it_can_be_unclear_is_told_which(
     assert '"Literal[Paid.UNCLEAR]"; expected "Never"' in second
 
 
-#: A wrong line of a till -> what the type checker says of it.
+#: A wrong line of a till -> the type checker's message.
 WRONG = {
     "Posd().void(ID, original=ID).outcome().paid": "Approved[Reversed]",
     "Posd().refund(ID, original=ID).outcome().paid": "Approved[Reversed]",

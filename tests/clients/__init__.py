@@ -1,1 +1,1 @@
-"""Strict TLS clients of other makes, as a terminal may have one: each connects once and says whether it would call."""
+"""Strict TLS clients of other makes, as in terminals: each connects once and reports whether it would call."""

@@ -64,7 +64,7 @@ def _of_before(directory: Path, trusted: str) -> Case:
 
 
 def _stolen(directory: Path, *names: str) -> Case:
-    """A thief of the CA's key makes a certificate for what the CA may not vouch for."""
+    """A thief of the CA's key makes a certificate that the CA may not sign."""
     ca_of, key = authority.make_ca(tls.Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
     leaf, ca = Leaf(directory / "leaf.crt", directory / "leaf.key"), directory / "ca.crt"
     numbers = tuple(text for text in names if text[0].isdigit())
@@ -86,7 +86,7 @@ def _by_ca(make: Callable[[Path, trustme.CA], Leaf]) -> Callable[[Path], Case]:
 
 
 def _another_ca(directory: Path) -> Case:
-    """The server's own CA is in the chain that it shows: a client must not take it from there."""
+    """The server's own CA is in the shown chain; a client must not trust it from there."""
     case = _init(directory)
     other = issue.init(directory / "other", names=[NAME], addresses=[ADDRESS])
     return Case(case.leaf, other.ca_certificate)

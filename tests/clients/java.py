@@ -1,4 +1,6 @@
-"""`python -m tests.clients.java`: does a strict client in Java accept what posd makes, and refuse what is wrong?"""
+"""`python -m tests.clients.java`: whether a strict client in Java accepts posd's certificates, and
+refuses wrong ones.
+"""
 
 import asyncio
 import sys
@@ -25,7 +27,7 @@ async def main() -> int:
 
 
 async def right(name: str, make: Callable[[Path], Case], called: str, *, expected: bool) -> bool:
-    """Whether the client judges a case as it should; print what it says."""
+    """Return whether the client judges a case correctly; print its message."""
     with TemporaryDirectory() as directory:
         judgement = await judge(java, make(Path(directory)), called)
     well = judgement.accepted == expected and bool(judgement.received) == expected

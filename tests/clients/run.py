@@ -1,4 +1,4 @@
-"""One client against one server: what it says, and every byte that the server got from it."""
+"""One client against one server: its message, and every byte that the server received."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ Client = Callable[[Path, int, str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether the client accepted the certificate, what it said, and what the server got."""
+    """Whether the client accepted the certificate, its message, and the received bytes."""
 
     accepted: bool
     said: str

@@ -1,4 +1,4 @@
-"""Head office's tables: one PostgreSQL server for a file, and for each test tables of its own."""
+"""Tables of head office: one PostgreSQL server for a file, and new tables for each test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -41,7 +41,7 @@ FIRST = (datetime.now(UTC).date() - timedelta(days=300)).isoformat()
 
 @dataclass
 class Post:
-    """A lane: its daemon, and the relays that run for it."""
+    """A lane: its daemon, and its relays."""
 
     shop: Shop
     lane: Lane
@@ -53,7 +53,7 @@ class Post:
 
 @dataclass
 class Fleet:
-    """All of it. `broken` counts what was broken."""
+    """The whole fleet. `broken` counts the faults."""
 
     random: Random
     directory: Path
@@ -132,7 +132,7 @@ class Fleet:
             await payment.event(status, previous)
 
     async def trouble(self) -> None:
-        """Break one thing, and mend it."""
+        """Cause one fault, and repair it."""
         deeds: list[Callable[[], Awaitable[None]]] = [
             self._kill_relay, self._kill_relay, self._stop_relay, self._cut_link, self._swallow, self._kill_collector,
             self._kill_collector, self._kill_server, self._crash_database,
@@ -148,7 +148,7 @@ class Fleet:
         post.relays[number] = await post.lane.start()
 
     async def _stop_relay(self) -> None:
-        """It stands still while things go on, and then goes on itself."""
+        """It is suspended for a while, and then continues."""
         post = self.random.choice(self.posts)
         relay = self.random.choice(post.relays)
         relay.process.send_signal(signal.SIGSTOP)
@@ -162,7 +162,7 @@ class Fleet:
         post.network.up()
 
     async def _swallow(self) -> None:
-        """What a lane sends is lost on the way, and nobody is told."""
+        """Data of a lane is lost on the way without an error."""
         post = self.random.choice(self.posts)
         post.network.down(cut=False, refuse=False)
         for _ in range(3):
@@ -220,10 +220,10 @@ class Fleet:
             assert await process.stop() == 0, process.lines
 
     async def compare(self) -> None:
-        """Hold the table against the lanes' stores, row for row, and the totals against their reports."""
+        """Compare the table with the lanes' stores, row by row, and the totals with their reports."""
         for post in self.posts:
             feed = await post.lane.feed()
-            # What an earlier database told after the backup that took its place, head office alone has.
+            # Changes that an earlier database sent after the backup which replaced it exist only at head office.
             page = (await post.shop.daemon.call("GET", "/feed?limit=1")).json
             ends = {item["database_id"]: item["last_seq"] for item in page["databases"]}
             rows = await self.database.rows(
@@ -301,14 +301,14 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
 
 
 async def play(seed: int, lanes: int, payments: int, troubles: int) -> Fleet:
-    """Play it whole; raise AssertionError where head office does not have what the lanes have."""
+    """Run everything. Raise AssertionError if head office lacks something of the lanes."""
     async with fleet(seed, lanes) as found:
         await found.begin()
         paying = asyncio.create_task(found.pay(payments))
         for number in range(troubles):
             await found.trouble()
             if number == troubles // 2:
-                await paying  # what is restored must not be asked meanwhile
+                await paying  # the database must not be read during the restore
                 await found.restore()
                 paying = asyncio.create_task(found.pay(payments // 4))
         await paying

@@ -69,7 +69,7 @@ class HostileLanes:
         self._left = [*other, *sharp]
 
     def messages(self, known: int) -> Iterator[Sent]:
-        """Yield messages; of those that are known the first so many were sent already."""
+        """Yield messages; the first ones of the known messages were sent already."""
         while True:
             name, literal = self._left.pop() if self._left else (self._random.choice(sorted(self._places)), None)
             found, place = self._random.choice(self._places[name])
@@ -81,7 +81,7 @@ class HostileLanes:
             yield f"posd.{found['merchant']}.{found['lane']}", self._written(message, literal)
 
     def _harm(self, message: dict[str, Any], known: int) -> None:
-        """Replace, remove or repeat one value anywhere, or take it from another lane."""
+        """Replace, remove or repeat one value anywhere, or copy it from another lane."""
         place = self._random.choice([place for place, _ in parts(message) if place])
         inner = within(message, place)
         match self._random.randrange(6):

@@ -1,4 +1,4 @@
-"""The messages of lanes that never were, and the truth about them: what a table has to say in the end."""
+"""Messages of invented lanes, and their true content: the expected tables."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from posd.collect.reading import LaneMessage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
-#: How payments go: a row for each change, its phase and result; `again` says that an outcome was told before.
+#: Courses of payments: a row for each change, its phase and result. `again`: an outcome was reported before.
 PATHS: tuple[tuple[tuple[str, str | None], ...], ...] = (
     (("starting", None), ("active", None), ("final", "approved")),
     (("starting", None), ("final", "declined")),
@@ -27,7 +27,7 @@ def iso(at: datetime) -> str:
 
 @dataclass
 class LaneLife:
-    """One lane: its databases, and what it has sent."""
+    """One lane: its databases, and its sent messages."""
 
     random: Random
     merchant: str = "m1"
@@ -38,17 +38,17 @@ class LaneLife:
     sent: list[dict[str, Any]] = field(default_factory=list)
     #: (database_id, seq) -> the change.
     changes: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    #: (kind, id) -> the newest change, and all outcomes of it, the newest last.
+    #: (kind, id) -> the newest change, and all its outcomes, the newest last.
     newest: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     outcomes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    #: client_transaction_id -> the outcome that stands: a database that has lost it does not take it back.
+    #: client_transaction_id -> the outcome in force; a database that lost it does not withdraw it.
     standing: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     lost: int = 0
 
     def begin(self) -> None:
-        """Have a new database."""
+        """Start a new database."""
         previous = {"database_id": self.databases[-1], "last_seq": self.seq} if self.databases else None
-        if self.databases:  # a restored backup goes on above all numbers, a new disk begins anew
+        if self.databases:  # a restored backup continues above all numbers, a new disk starts again
             self.seq = self.seq + self.random.randrange(3) if self.random.random() < 0.6 else 0
         self.databases.append(f"{self.lane}-{len(self.databases)}-{self.random.randrange(10**6)}")
         self.send("begin", first_seq=self.seq + 1, previous=previous)
@@ -100,7 +100,7 @@ class LaneLife:
         return change
 
     def live(self, payments: int) -> None:
-        """Have some payments and print jobs, mixed, and send their changes in runs."""
+        """Make some payments and print jobs, mixed, and send their changes in runs."""
         paths: list[Iterator[dict[str, Any]]] = []
         for number in range(payments):
             identity = f"{self.lane}-{len(self.newest)}-{number}"
@@ -123,7 +123,9 @@ class LaneLife:
         )
 
     def tell_again(self) -> None:
-        """Take over payments of the database before, as a restore does: what was final is told anew, or in doubt."""
+        """Take over payments of the earlier database, as a restore does: final ones are reported again, or are in
+        doubt.
+        """
         known = [(identity, change) for (kind, identity), change in self.newest.items() if kind == "transaction"]
         run = []
         for identity, change in self.random.sample(known, min(3, len(known))):
@@ -141,7 +143,7 @@ class LaneLife:
             self.send("changes", first_seq=run[0]["seq"], last_seq=run[-1]["seq"], changes=run)
 
     def lose(self, count: int) -> None:
-        """Have changes that were never sent."""
+        """Make changes that were never sent."""
         self.send("lost", from_seq=self.seq + 1, to_seq=self.seq + count, reason="not in the feed")
         self.seq += count
         self.lost += count

@@ -89,7 +89,7 @@ def short_life() -> LaneLife:
 
 
 async def test_a_lane_whose_posd_does_not_answer_is_not_well(office: Path, store: CollectorStore) -> None:
-    """Its relay has just said so: it is not silent yet, and what happens there is not known."""
+    """Its relay has just reported it: it is not silent yet, and its payments are unknown."""
     lane = short_life()
     lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
     sent = heard_now(lane)

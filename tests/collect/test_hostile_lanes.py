@@ -1,4 +1,4 @@
-"""No lane harms another: what the others sent is stored as they sent it, whatever comes beside it."""
+"""No lane harms another: data of other lanes is stored as they sent it, whatever arrives beside it."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ QUESTIONS = (
 
 
 class Office:
-    """A collector at work, and what it was sent."""
+    """A running collector, and the messages sent to it."""
 
     def __init__(self, server: NatsServer, database: Postgres, config: Path) -> None:
         self.server, self.database, self.config = server, database, config
@@ -68,7 +68,7 @@ class Office:
         return await asyncio.to_thread(posd, "collect", *arguments, config=self.config)
 
     async def good(self) -> dict[str, list[str]]:
-        """Return what is stored of the lanes that do no harm."""
+        """Return the stored data of the harmless lanes."""
         found = {}
         for table, columns in GOOD.items():
             rows = await self.database.rows(f"SELECT {columns} FROM posd.{table} WHERE lane LIKE 'good-%'")
@@ -122,7 +122,7 @@ async def test_hostile_lanes_beside_honest_ones(tmp_path: Path, seed: int, count
                 mixed = [*map(as_sent, honest[first:last])]
                 for message in islice(hostile.messages(first), at_once):
                     mixed.insert(random.randrange(len(mixed) + 1), message)
-                # honest ones keep their order: what is inserted moves none of them before another
+                # genuine messages keep their order; insertions do not reorder them
                 await office.send(mixed)
                 for arguments in QUESTIONS:
                     done = await office.ask(*arguments)

@@ -1,4 +1,4 @@
-"""A lane's disk is lost: head office names what was started, and none of it is sent again."""
+"""After the loss of a lane's disk, head office names the started payments, and none of them is sent again."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

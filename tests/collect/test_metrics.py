@@ -1,4 +1,4 @@
-"""The collector's metrics: true to what it took and to the tables, with words of posd's own alone."""
+"""The collector's metrics match its input and the tables, with only posd's own words."""
 
 import asyncio
 import os

@@ -1,6 +1,6 @@
-"""The relay and the collector wait for nobody: their logs' readers and both servers stand still, payments go on.
+"""The relay and the collector do not block payments: log readers and both servers are suspended, and payments go on.
 
-All that they write to is made to stand still, and a signal ends both in time all the same.
+All receivers of their output are suspended, and a signal still ends both in time.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
 
-#: Longest that an end may take that nobody holds up, in seconds: the clients of both servers wait for two at most.
+#: Longest end without a blocked peer, in seconds: the clients of both servers wait for two at most.
 END_SECONDS = 20.0
-#: What the two processes have open: beside Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
+#: Open descriptors of the two processes, besides Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
 KNOWN = {"the log", "nats", "metrics", "unix", "its own", "a file"}
 #: How many Unix sockets that are: the relay keeps no connection to feed.sock open, the collector two to PostgreSQL.
 UNIX_SOCKETS = 4
@@ -40,7 +40,7 @@ UNIX_SOCKETS = 4
 
 @asynccontextmanager
 async def process(config: Path, command: str, output: FullOutput) -> AsyncIterator[Any]:
-    """Run the relay or the collector for the block, with a log that nobody reads."""
+    """Run the relay or the collector for the block, with a log that is not read."""
     environment = os.environ | {OWNER: owner()}
     found = await forks.start(
         "--config", str(config), command, env=environment, stdout=output.write, stderr=asyncio.subprocess.STDOUT
@@ -54,7 +54,7 @@ async def process(config: Path, command: str, output: FullOutput) -> AsyncIterat
 
 
 def opened(pid: int, ports: Mapping[int, str]) -> Counter[str]:
-    """Return what a process has open; `ports`: what the TCP ports are that it may use."""
+    """Return the open descriptors of a process. `ports`: the TCP ports that it may use."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     tcp = {row[9]: {int(end.rpartition(":")[2], 16) for end in row[1:3]} for row in rows}
     unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}

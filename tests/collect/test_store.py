@@ -1,4 +1,4 @@
-"""What the collector makes of messages, whatever order they come in: a real PostgreSQL."""
+"""The collector's tables for messages in any order, on a real PostgreSQL."""
 
 import asyncio
 import json
@@ -236,7 +236,7 @@ async def test_a_lane_whose_clock_was_ahead_is_complete_no_further_than_it_sent(
 
 
 async def test_a_list_of_ids_has_those_that_were_started_by_a_clock_that_was_behind(store: CollectorStore) -> None:
-    """A restore takes the ids over, and a till that repeats one of them charges nobody twice."""
+    """A restore takes the ids over, so a till that repeats one of them charges no customer twice."""
     lane = life(1)
     since = lane.at + timedelta(hours=1)
     await write(store, as_messages(lane.sent))
@@ -274,7 +274,7 @@ CHANGE = {
 }
 RUN = HEAD | {"kind": "changes", "first_seq": 1, "last_seq": 1}
 STATE = HEAD | {"kind": "state", "last_seq": 1, "version": "1", "health": {"status": "ok"}, "open": 0, "attention": {}}
-#: Random text: what PostgreSQL compresses would fit into its index.
+#: Random text, because PostgreSQL would compress other text to fit into its index.
 INCOMPRESSIBLE = Random(1).randbytes(1352).hex()
 STRANGE: dict[str, tuple[Any, str]] = {
     "nonsense": (b"nonsense", "JSON is malformed"),
@@ -340,7 +340,7 @@ STRANGE: dict[str, tuple[Any, str]] = {
 async def test_what_cannot_be_used_is_put_aside_with_its_reason(
     store: CollectorStore, strange: Any, words: str
 ) -> None:
-    """What comes with it is stored all the same."""
+    """The other data of the message is stored."""
     lane = life(1, "b")
     data = strange if isinstance(strange, bytes) else json.dumps(strange).encode()
     message = LaneMessage(9999, BEGAN, "posd.m1.a", data)
@@ -464,7 +464,7 @@ async def test_a_lane_says_nothing_about_the_end_of_anothers_database(store: Col
 
 
 async def test_a_lane_has_no_end_of_databases_in_its_stream_alone(store: CollectorStore) -> None:
-    """Each of them is before all others: what the lane has is put in order anew each time."""
+    """Each of them is before all others, so the lane's data is sorted again each time."""
     lane = life(1)
     begins = [
         HEAD | {"kind": "begin", "database_id": f"x{number}", "first_seq": 1, "previous": None}
@@ -490,7 +490,7 @@ async def test_another_change_of_the_same_number_is_put_aside(store: CollectorSt
 
 
 async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store: CollectorStore) -> None:
-    """What a lane says again of an outcome that it has corrected since can lack its currency, or have metadata."""
+    """A repeated report of a corrected outcome can lack its currency, or have metadata."""
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = await tables(store)
@@ -527,7 +527,7 @@ async def test_databases_come_after_those_that_they_name(
 
 
 async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: CollectorStore) -> None:
-    """With what they have: the same as in tables that were made anew."""
+    """With their data: the same as in new tables."""
     query = (
         "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'posd'"
         " ORDER BY table_name, ordinal_position"
@@ -547,7 +547,7 @@ async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: Collec
 
 
 async def test_what_an_earlier_version_stored_makes_no_question_fail(store: CollectorStore) -> None:
-    """Times that no Python holds, a NaN, and a terminal's clock in a zone that is none."""
+    """Times outside of Python's range, a NaN, and a terminal's clock with an invalid zone."""
     bad = life(2, "bad")
     await write(store, as_messages([*life(1).sent, *bad.sent]))
     await store.connection.execute("DELETE FROM posd.schema_version WHERE version > 3")

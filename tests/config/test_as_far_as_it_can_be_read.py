@@ -1,4 +1,4 @@
-"""Reading a configuration as far as it can be read, for those who tell what is wrong with it."""
+"""Partial reading of a configuration, for reports of its faults."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a changed configuration changes at once, and what only a restart takes up."""
+"""Effects of a changed configuration at once, and those that need a restart."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from posd.config.schema import SECTIONS, keys
 from posd.daemon.reload import TAKEN_UP, needs_restart, taken_up
 
 TERMINAL = '[[terminals]]\nserial = "SN-1"\n'
-#: Another value for each key that can be taken up.
+#: Another value for each key that a reload applies.
 OTHER = {
     "logging.level": '"debug"',
     "terminal_defaults.scheme": '"http"',

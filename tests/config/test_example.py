@@ -1,4 +1,6 @@
-"""The two examples: config.example.toml has every key with its default, packaging/config.toml what a shop needs."""
+"""The two examples: config.example.toml has every key with its default, packaging/config.toml the
+settings of a shop.
+"""
 
 import re
 import tomllib
@@ -14,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.toml"
 #: What the package lays onto a machine.
 OF_A_SHOP = ROOT / "packaging" / "config.toml"
-#: Settings that it may have at most: it is to be read at once.
+#: Most settings of it, so that it is quick to read.
 MOST_SETTINGS = 10
 
 
 def documented(file: Path = EXAMPLE) -> dict[str, Any]:
-    """Read it with what stands behind a "#" in it: what a shop sets, and keys whose default depends on another."""
+    """Read it with the commented-out lines: settings of a shop, and keys whose default depends on another."""
     return tomllib.loads(re.sub(r"(?m)^#(?=[a-z])", "", file.read_text()))
 
 
@@ -35,7 +37,7 @@ def test_it_loads_and_says_what_the_code_says_without_it() -> None:
 
 
 def test_what_a_machine_has_at_first_is_right_and_sets_nothing() -> None:
-    """What it set would stay, where a later version has a better default."""
+    """Its settings would stay, even if a later version has a better default."""
     assert not list(flat(tomllib.loads(OF_A_SHOP.read_text())))
     assert load(OF_A_SHOP).terminals == ()
 
@@ -91,7 +93,7 @@ def test_it_marks_every_assumption() -> None:
 
 
 def test_every_key_is_explained() -> None:
-    """Each key of the sections stands below a comment, or below a key that one comment explains with it."""
+    """Each key of the sections is below a comment, or below a key that shares its comment."""
     explained = False
     for line in EXAMPLE.read_text().partition("[profile.charge]")[0].splitlines():
         if " = " in line and not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""Request headers: where values come from, and that they never show."""
+"""Request headers: the sources of their values, which are never shown."""
 
 import json
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""The configuration that worked last is the one that was read, whatever its files say since."""
+"""The stored configuration is the one that was read, whatever its files contain now."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Several files of configuration: what counts, and which of them a problem names."""
+"""Several configuration files: precedence, and the file that a problem names."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_tables_merge_a_later_value_wins_and_terminals_add_up(file: Path) -> Non
         a='[webhooks]\nlisten = "127.0.0.1:9443"\n[discovery]\nservice_types = ["_two._tcp.local."]\n'
         '[[terminals]]\nserial = "SN-2"\n',
     )
-    (file.parent / FOLDER / ".c.toml").write_text("no toml")  # what an editor has left
+    (file.parent / FOLDER / ".c.toml").write_text("no toml")  # left by an editor
     (file.parent / FOLDER / "c.toml.dpkg-old").write_text("no toml")
     config = load(file)
     assert config.file == file

@@ -1,4 +1,4 @@
-"""On which line a problem of the configuration stands."""
+"""Line of a configuration problem."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ level = "info"
 LINES = {
     "local_api": 2,
     "local_api.language": 3,
-    "local_api.till_group": 2,  # it is missing: where its section begins
+    "local_api.till_group": 2,  # it is missing: the beginning of its section
     "discovery.serial_keys": 6,
     "discovery.serial_keys[1]": 6,
     "discovery.interfaces": 10,

@@ -1,4 +1,4 @@
-"""Every mistake is told: the key, the reason and the cure, all of them in one run."""
+"""Every mistake is reported with key, reason and cure, all of them in one run."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def problems(text: str, directory: Path) -> list[ConfigProblem]:
 AT_A = '[[terminals]]\nserial = "A"\nbase_url = "https://a.example"\n'
 PUBLIC = '[webhooks]\npublic_url = "https://a.example"\n'
 
-#: (key, what the file says, part of the reason, part of the cure)
+#: (key, content of the file, part of the reason, part of the cure)
 WRONG = [
     # unknown keys
     ("mechant", "[mechant]\n", "not a known key", "did you mean merchant?"),

@@ -1,4 +1,4 @@
-"""What is wrong with a key that may hold a secret is told without its value, wherever problems are shown."""
+"""Problems of a key that may hold a secret never show its value."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`server_name`: the name that a terminal's certificate carries, refused where posd checks no name."""
+"""`server_name`: the name in a terminal's certificate, refused if posd checks no name."""
 
 from pathlib import Path
 

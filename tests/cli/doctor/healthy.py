@@ -28,7 +28,7 @@ SERIAL = "SN-0001"
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
 
 Found = dict[str, Any]
-#: How it exits while posd does not run, whatever else is wrong.
+#: Its exit code while posd does not run, whatever else is wrong.
 STOPPED = 3
 
 
@@ -85,7 +85,7 @@ class Terminal:
 
         server = Server((host, port), Handler)
         if self.secure:
-            # The handshake belongs to the connection's own thread: one that fails must not end the server.
+            # The handshake belongs to the connection's own thread, so that a failed one does not end the server.
             context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls.files(self.directory)
             context.load_cert_chain(made.certificate, made.private_key)
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
@@ -141,19 +141,19 @@ class SetUp:
         return posd("doctor", *arguments, config=self.file)
 
     def findings(self, code: int = STOPPED) -> list[Found]:
-        """Write the configuration, run it and return what it found; the exit code must be that."""
+        """Write the configuration, run it and return its findings; the exit code must be this one."""
         self.file.write_text(self.config)
         return self.findings_as_written(code)
 
     def findings_as_written(self, code: int = STOPPED) -> list[Found]:
-        """Run it with the file as it is."""
+        """Run it with the present file."""
         done = posd("doctor", "--json", config=self.file)
         assert done.returncode == code, done.stdout
         assert done.stderr == ""
         return self.read(done)
 
     def check(self) -> tuple[int, list[tuple[str, str]]]:
-        """Run `posd config check` with the file as it is; return its exit code, and file and key of each problem."""
+        """Run `posd config check` with the present file. Return its exit code, and file and key of each problem."""
         done = posd("config", "check", "--json", config=self.file)
         document = json.loads(done.stdout)
         assert document["ok"] == (not document["problems"])
@@ -161,7 +161,7 @@ class SetUp:
         return done.returncode, [(one["file"], one["key"]) for one in document["problems"]]
 
     def cure(self, commands: list[str]) -> None:
-        """Do what a person does who pastes the commands into a shell."""
+        """Run the commands as pasted into a shell."""
         for command in commands:
             if command.startswith("posd "):
                 done = posd(*shlex.split(command)[1:])
@@ -170,7 +170,7 @@ class SetUp:
                 subprocess.run(command, shell=True, check=True)
 
     def read(self, done: Done) -> list[Found]:
-        """Return what it found; each command of posd that it names can be typed."""
+        """Return its findings; each command of posd in them must be valid."""
         found: list[Found] = json.loads(done.stdout)
         for command in (command for one in found for command in one["commands"]):
             typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
@@ -181,7 +181,7 @@ class SetUp:
 
 @contextmanager
 def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
-    """Make one with certificates that are copies of those that were made for all tests: making them takes long."""
+    """Make one with copies of shared certificates, because making them takes long."""
     state = home / "state"
     state.mkdir(mode=0o700)
     copy(server_directory, state / "tls")
@@ -225,7 +225,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def failures(found: list[Found]) -> list[Found]:
-    """Return what has failed, beside that posd does not run."""
+    """Return the failures, except that posd does not run."""
     return [one for one in found if one["status"] == "failure" and "posd does not run: " not in one["meaning"]]
 
 

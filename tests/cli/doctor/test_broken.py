@@ -1,4 +1,4 @@
-"""`posd doctor` on broken set-ups: the right line names what is wrong, and nothing else is told because of it."""
+"""`posd doctor` on broken set-ups: the right line names the fault, and nothing else is reported because of it."""
 
 import asyncio
 import os
@@ -35,9 +35,9 @@ NOBODY = pwd.getpwnam("nobody")
 class Fault(NamedTuple):
     """Check, subject and words of the one failure, or the one warning, and how something is broken.
 
-    `key` is the one of the configuration with which posd would not start, or cannot do what it says; else None.
-    `cured`: the commands that are named mend it. `root`: it is broken by root, in a set-up of another user.
-    In texts {home}, {state}, {port} and {metrics} are those of the set-up; a text as `how` is given to a shell.
+    `key`: the key of the configuration with which posd would not start, or cannot do what it says; else None. `cured`:
+    the named commands repair it. `root`: root breaks it, in a set-up of another user. {home}, {state}, {port} and
+    {metrics} in texts are those of the set-up; a text as `how` is run by a shell.
     """
 
     check: str
@@ -60,7 +60,7 @@ def added(text: str) -> Callable[..., None]:
 
 
 def made_for(*addresses: str, expired: bool = False) -> Callable[..., None]:
-    """Make the certificate of the listener anew."""
+    """Make the listener's certificate again."""
 
     def how(setup: SetUp, _: ExitStack, patch: pytest.MonkeyPatch) -> None:
         with patch.context() as short:
@@ -123,7 +123,7 @@ def database_of_newer_posd(setup: SetUp, *_: object) -> None:
 
 def terminal_off(setup: SetUp, stack: ExitStack, *_: object) -> None:
     free = stack.enter_context(socket.socket())
-    free.bind(("127.0.0.1", 0))  # bound and not listening: no other program gets it meanwhile
+    free.bind(("127.0.0.1", 0))  # bound but not listening, so that no other program gets it meanwhile
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{free.getsockname()[1]}")
 
 
@@ -171,7 +171,7 @@ def header_of_two_lines(setup: SetUp, *_: object) -> None:
 
 
 def below_a_file(was: str) -> Callable[..., None]:
-    """Let a directory lie where there is a file."""
+    """Put a directory in place of a file."""
 
     def how(setup: SetUp, *_: object) -> None:
         (setup.home / "file").write_text("")
@@ -205,7 +205,7 @@ NOT_NAMED, TAKEN, NO_FILE = (
 PIN, TO_TEXTFILE = "ab" * 32, '[metrics]\ntextfile = "{home}/metrics/posd.prom"\n'
 GROUP, OFF = 'till_group = "{}"', "enabled = false"
 
-#: What is broken: check, subject, words, how, key, and what else is said of the row.
+#: Faults: check, subject, words, how, key, and other facts of the row.
 BROKEN: dict[str, Fault] = {
     "callback_key_open": Fault("files", CALLBACK_KEY, "(mode 0644)", "chmod 644 {state}/callback.key", cured=True),
     "private_key_open": Fault("files", SERVER_KEY, "(mode 0640)", "chmod 640 {state}/tls/server.key", cured=True),
@@ -287,7 +287,7 @@ CASES = [
 def test_it_is_named_by_the_right_line_and_by_no_other(
     setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`posd config check` names it too where posd would not start, and the commands that are named mend it."""
+    """`posd config check` names it too if posd would not start, and the named commands repair it."""
     fault = BROKEN[name]
     if fault.root:  # doctor finds the user of posd by the owner of the state directory
         setup.file.write_text(setup.config)
@@ -361,7 +361,7 @@ def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
 ) -> None:
     """Where the clock of the machine is behind, a new CA would be carried to every terminal for nothing."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
-    with suppress(tls.TlsError):  # it says itself that they are from the future
+    with suppress(tls.TlsError):  # the finding itself says that they are from the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
     assert ca["commands"] == ["timedatectl"]

@@ -1,4 +1,4 @@
-"""The words of `posd doctor`: each is used, each can be filled, and each command can be typed."""
+"""Texts of `posd doctor`: each is used, each can be filled, and each command is valid."""
 
 import ast
 import re

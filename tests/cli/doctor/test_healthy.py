@@ -1,4 +1,4 @@
-"""`posd doctor` where nothing is wrong, what it shows, and that it leaves no trace."""
+"""`posd doctor` on a healthy set-up: its output, and that it leaves no trace."""
 
 import asyncio
 import json
@@ -74,12 +74,12 @@ async def test_with_daemon_everything_is_ok_and_the_terminal_hears_nothing_that_
 
 
 async def refused_payment(daemon: Daemon) -> None:
-    """Let posd write something: the terminal refuses, so that the payment is over, and nothing more is written."""
+    """Let posd write something: the terminal refuses, so that the payment has ended, and nothing more is written."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
     async with asyncio.timeout(PATIENCE):
         while (await daemon.call("GET", "/terminals")).json["terminals"][0]["transaction"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # the terminal is freed when the call has ended, which no message says
+            await asyncio.sleep(0.02)  # the terminal is freed at the end of the call, without a message
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def stopped(setup: SetUp) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def killed(setup: SetUp) -> AsyncIterator[None]:
-    """What was committed last lies in the WAL: it is read, and not moved from there."""
+    """The last commit is in the WAL, which is read and not moved."""
     async with running(setup) as daemon:
         await refused_payment(daemon)
         await daemon.kill()
@@ -250,7 +250,7 @@ def test_a_check_that_hangs_or_breaks_is_told_and_what_it_said_before_counts(
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
-    """The state directory is a small disk of its own; only what runs in its namespace sees it."""
+    """The state directory is a small disk; only processes in its namespace see it."""
     kept = {path.relative_to(setup.state): path for path in setup.state.rglob("*") if path.is_file()}
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:
@@ -324,9 +324,9 @@ _AS_ANOTHER = """
 @pytest.mark.slow
 @needs(root=True)
 async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None:
-    """A member of the admin group sees what posd says; what only posd and root may read is named, and is no failure."""
+    """A member of the admin group sees posd's reports. Files for posd and root only are named, and are no failure."""
     setup.change('admin_group = ""', 'admin_group = "nogroup"')
-    setup.terminal.directory.chmod(0o755)  # the CA of the terminals is no secret
+    setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret
     async with running(setup):
         command = [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(setup.file)]
         here = Path(__file__).parents[3]
@@ -373,7 +373,7 @@ def test_a_person_reads_the_daemons_times_in_the_local_zone(
 
 
 def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
-    """A key that is missing is written into the section of the terminal; what is wrong is corrected where it stands."""
+    """A missing key is written into the section of the terminal; a wrong one is corrected in place."""
     section = next(part for part in setup.config.split("[[terminals]]\n")[1:] if SERIAL in part).partition("[")[0]
     setup.change(f"[[terminals]]\n{section}", "")
     further = setup.home / "config.d" / "10-terminals.toml"

@@ -38,7 +38,7 @@ async def test_a_callback_address_at_which_no_program_answers_or_another_one(set
 
 
 async def test_a_pair_that_no_longer_fits_is_told_once(setup: SetUp) -> None:
-    """posd goes on with the certificate that it had: that is a consequence, and no failure of its own."""
+    """posd goes on with its earlier certificate: that is a consequence, and no failure of its own."""
     async with running(setup):
         shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
         found = setup.findings(1)
@@ -71,7 +71,7 @@ def refuse(port: int, source: str) -> None:
 
 
 async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
-    """Refuse the certificate from two addresses; return what posd says once it has counted so many."""
+    """Refuse the certificate from two addresses. Return posd's report when it has counted that many."""
     for source in ("127.0.0.1", "127.0.0.3"):
         await asyncio.to_thread(refuse, port, source)
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -79,7 +79,7 @@ async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
             said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
             if len(said["refused_by"]) >= least:
                 return list(said["refused_by"])
-            await asyncio.sleep(0.02)  # no message says that posd has counted one more
+            await asyncio.sleep(0.02)  # no message shows that posd has counted one more
 
 
 async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:

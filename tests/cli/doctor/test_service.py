@@ -1,4 +1,4 @@
-"""What the unit of posd says counts: its user, what it hides and forbids, the credentials that it passes."""
+"""posd's unit counts: its user, what it hides and forbids, the credentials that it passes."""
 
 from pathlib import Path
 

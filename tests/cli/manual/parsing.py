@@ -9,7 +9,7 @@ import click
 
 from posd.cli.main import main
 
-#: words that stand for something -> what a command is parsed with instead.
+#: Placeholders -> the words with which a command is parsed.
 PLACEHOLDERS = {
     "ID": str(uuid.UUID(int=1)),
     "ORIGINAL": str(uuid.UUID(int=2)),
@@ -29,7 +29,7 @@ PLACEHOLDERS = {
 #: what ends a command in a shell.
 OPERATORS = frozenset({"|", "||", "&&", ";", ">", ">>", "<", "&"})
 
-#: a line of a shell that runs posd: what may stand before it, and its words.
+#: A shell line that runs posd: its prefix, and its words.
 LINE = re.compile(r"\s*(?:sudo (?:-u \S+ )?|time )*posd (?P<rest>.+)")
 
 #: code of a Markdown text: blocks of a shell, and words in backticks.
@@ -68,7 +68,7 @@ def name_of(words: list[str]) -> str:
 
 
 def parse(words: list[str]) -> None:
-    """Parse a command line and run nothing. Raise click's UsageError where it is wrong."""
+    """Parse a command line without running it. Raise click's UsageError if it is wrong."""
     command: click.Command = main
     ctx = main.make_context("posd", list(words))
     while isinstance(command, click.Group):
@@ -82,6 +82,6 @@ def parse(words: list[str]) -> None:
             ctx = command.make_context(name, rest, parent=ctx)
         except click.BadParameter as error:
             asked = isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "note"
-            if asked or "does not exist" in error.message:  # asked for on a terminal; a file that is only an example
+            if asked or "does not exist" in error.message:  # requested on a terminal; a file that is only an example
                 return
             raise

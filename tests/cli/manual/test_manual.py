@@ -1,4 +1,4 @@
-"""The manual: every command has a whole page, its examples can be typed, and no page makes groff complain."""
+"""The manual: every command has a complete page with valid examples, and groff accepts all pages."""
 
 import os
 import re

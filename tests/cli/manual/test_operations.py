@@ -23,18 +23,18 @@ FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
 
 #: The sources with each text in one piece, however it is broken into lines.
 TEXTS = re.sub(r'"\s*\n\s*f?"', "", SOURCES)
-#: Words in backticks that are typed; all others with at least three words are what posd says.
+#: Words in backticks are commands to type; others with at least three words are quoted messages of posd.
 TYPED = ("posd ", "sudo ", "journalctl ", "systemctl ", "[")
 
 
 def quoted() -> set[str]:
-    """Return what the guide quotes posd to say."""
+    """Return the messages of posd that the guide quotes."""
     texts = {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", FENCED.sub("", GUIDE))}
     return {text for text in texts if len(text.split()) > 2 and not text.startswith(TYPED)}
 
 
 def headings() -> dict[str, str]:
-    """Return every section: what a link to it says (as GitHub makes it) -> its text."""
+    """Return every section: its link anchor (as on GitHub) -> its text."""
     parts = re.split(r"^#{1,4} (.+)$", FENCED.sub("", GUIDE), flags=re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): text
@@ -43,7 +43,7 @@ def headings() -> dict[str, str]:
 
 
 def symptoms() -> Iterator[str]:
-    """Yield where the table of contents leads to, but the tables of codes."""
+    """Yield the targets of the table of contents, without the tables of codes."""
     contents = headings()["what-do-you-see"]
     yield from (place for place in re.findall(r"^- \[.+\]\(#(.+)\)$", contents, re.MULTILINE) if "every-" not in place)
 
@@ -89,6 +89,6 @@ def test_every_log_line_that_is_named_exists() -> None:
 @pytest.mark.parametrize("text", sorted(quoted()))
 def test_what_posd_is_quoted_to_say_it_says(text: str) -> None:
     words = text.split()
-    run = 3 if len(words) > 5 else 2  # consecutive words that stand in the sources; around them are names and numbers
+    run = 3 if len(words) > 5 else 2  # consecutive words of the sources; names and numbers are around them
     runs = [" ".join(words[place : place + run]) for place in range(len(words) - run + 1)]
     assert any(each in TEXTS for each in runs), f"posd never says {text!r}"

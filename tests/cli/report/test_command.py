@@ -34,7 +34,7 @@ Fill = Callable[[Book], object]
 
 
 def made(fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ()) -> Answer:
-    """The report of the day as the daemon makes it of what is put into its database."""
+    """The daemon's report of the day, from inserted payments."""
     with book() as shop:
         fill(shop)
         return Answer(body=encode(reported(shop, days_of(DAY_OF, DAY_OF, ZONE_OF), AT, metadata, clock)))
@@ -53,7 +53,7 @@ def report(home: Path, *arguments: str, fill: Fill = lambda _: None) -> Done:
 
 
 def put(*rows: dict[str, Any]) -> Fill:
-    """Put payments at three in the afternoon (UTC), numbered from 1."""
+    """Insert payments at three in the afternoon (UTC), numbered from 1."""
     return lambda shop: [shop.put(number, AT, **row) for number, row in enumerate(rows, 1)]
 
 
@@ -183,10 +183,10 @@ def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
     with daemon(tmp_path, fill):
         seen = posd_on_terminal("report", *DAY, socket=tmp_path / "s")
     assert seen.returncode == 0
-    # A command is never broken: it is there to be copied.
+    # A command is never broken, so that it can be copied.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
     assert [line for line in lines if cell_len(line.rstrip()) > 80] == []
-    for row in rows:  # no table is so narrow that it breaks what is there to be copied
+    for row in rows:  # no table is so narrow that it breaks text to copy
         assert (row["transaction_reference"] or row["client_transaction_id"]) in seen.screen
     assert re.search(r"charge +11\.20", seen.screen)
     assert "Needs" not in seen.screen

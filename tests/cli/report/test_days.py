@@ -1,4 +1,4 @@
-"""Days of the merchant: where they begin and end, and what people may write."""
+"""Days of the merchant: their beginning and end, and the allowed formats."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""What is written of a report: every way says the same, and nothing of it runs."""
+"""Outputs of a report: all have the same content, and none can run as code."""
 
 import csv
 import io

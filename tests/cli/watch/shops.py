@@ -1,4 +1,4 @@
-"""Shops as the daemon would tell of them, for frames to be made of."""
+"""Shops as reported by the daemon, for drawing frames."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ REASON = "nothing listens there: the device is on, but it takes no connections o
 
 
 def at(seconds: float) -> str:
-    """Return the API's time so many seconds ago."""
+    """Return the API's time this many seconds ago."""
     return (NOW - timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -48,7 +48,7 @@ def terminal(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLEDGED", **changes: Any) -> Any:
-    """Return an open payment, begun so many seconds ago, on the terminal of that number."""
+    """Return an open payment, begun this many seconds ago, on the terminal with that number."""
     document = {
         "client_transaction_id": identity(number),
         "terminal": f"SN-{number:04}",
@@ -62,7 +62,7 @@ def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLE
 
 
 def ended(number: int, code: str, seconds: float, detail: str = "") -> Any:
-    """Return a final payment that a person should look at since so many seconds."""
+    """Return a final payment with an attention since this many seconds."""
     event = outcome("approved", {"kind": "event", "event_id": identity(99)}, reached_acquirer=True)
     marks = [{**attention(code, detail), "since": at(seconds)}]
     return payment(number, seconds + 10, "APPROVAL", phase="final", outcome=event, next_step="done", attention=marks)

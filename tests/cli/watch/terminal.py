@@ -26,13 +26,13 @@ OWN_TERMINAL = ("setsid", "--ctty")
 
 
 class Seen:
-    """`posd watch` under a pilot: its keys, and what stands on its screen."""
+    """`posd watch` under a pilot: its keys, and its screen."""
 
     def __init__(self, app: Watch, pilot: "Pilot[None]") -> None:
         self.app, self.pilot = app, pilot
 
     def lines(self) -> list[str]:
-        """Return what stands on the screen."""
+        """Return the text of the screen."""
         return [strip.text for strip in self.app.screen._compositor.render_strips()]
 
     async def press(self, *keys: str) -> None:
@@ -67,14 +67,14 @@ async def seen(socket: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[
 
 
 class OnTerminal:
-    """A process on a terminal of 80 by 24, and what it has written."""
+    """A process on a terminal of 80 by 24, and its output."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int) -> None:
         self.process, self.keys, self.device = process, keys, device
         self.raw = b""
 
     def read(self, seconds: float) -> bool:
-        """Take what is written within that time; whether there was anything."""
+        """Read output for that time. Return whether there was any."""
         if not select.select([self.keys], [], [], max(0.0, seconds))[0]:
             return False
         self.raw += os.read(self.keys, 65536)

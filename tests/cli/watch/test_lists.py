@@ -1,4 +1,4 @@
-"""The lists, whatever is in them: within the screen at any width, with all commands where they are text."""
+"""Lists with any content: within the screen at any width, with all commands in their text form."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ STRANGE = st.text(
 
 
 def ended(number: int, seconds: float, took: float, result: str = "approved") -> Any:
-    """Return a payment that ended so many seconds ago, and how long it took."""
+    """Return a payment that ended this many seconds ago, and its duration."""
     event = {**outcome(result, {"kind": "event", "event_id": identity(99)}), "decided_at": at(seconds)}
     return payment(number, seconds + took, "APPROVAL", phase="final", outcome=event, next_step="done")
 

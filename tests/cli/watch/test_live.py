@@ -25,9 +25,9 @@ from tests.cli.processes import posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
 
-#: What a terminal is told at the start and at the end of the other screen.
+#: Escape sequences at the start and at the end of the alternate screen.
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
-#: A word of the bottom line.
+#: A word on the bottom line.
 DRAWN = "reconcile"
 
 
@@ -39,7 +39,7 @@ def shop_of_all() -> Iterator[Counter]:
 
 @pytest.fixture
 def shop(shop_of_all: Counter) -> Iterator[Counter]:
-    """The shop; what a test leaves stopped or open, as one that fails does, is started and ended."""
+    """The shop. After a failed test it starts stopped processes and ends open payments."""
     yield shop_of_all
     shop_of_all.tidy()
 
@@ -173,7 +173,7 @@ async def test_a_daemon_that_goes_and_comes_back_is_followed_again(shop: Counter
         await asyncio.to_thread(shop.kill_daemon)
         await view.shows("posd cannot be reached since", "trying again in")
         assert "away" in view.lines()[0]
-        await view.press("a")  # keys go on
+        await view.press("a")  # keys still work
         await asyncio.to_thread(shop.start_daemon)
         await view.shows("posd is back")
         assert "ok" in view.lines()[0]
@@ -253,7 +253,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> 
         env=os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
     )
     try:
-        # Frames of 300 columns fill what the kernel keeps; the terminal does not read them.
+        # Frames of 300 columns fill the kernel's buffer; the terminal does not read them.
         deadline = time.monotonic() + PATIENCE
         while select.select([], [device], [], 0)[1]:
             assert time.monotonic() < deadline
@@ -334,7 +334,7 @@ def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        # It says nothing of the past: payments are made until one is in it.
+        # It has no data of the past, so payments are made until one is in it.
         first = shop.until(lambda: shop.charge(3) and select.select([process.stdout], [], [], 0.5)[0], "silent") and ""
         line = json.loads(process.stdout.readline())
         assert line["kind"] == "transaction"

@@ -46,8 +46,8 @@ from posd.records.request import (
 from posd.records.service import storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention
 from posd.upkeep.restore_guard import RestoreGuard, taken_over
 from posd.upkeep.retention import Retention

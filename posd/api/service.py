@@ -22,7 +22,7 @@ from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, CallContext, Mes
 from posd.payments.accounting import FeedOutcomes
 from posd.payments.model import Result
 from posd.records.pages import FeedPosition, removed_up_to
-from posd.storage import changes, database_id, writer
+from posd.storage import batch, changes, database_id
 
 NO_METADATA = (
     "metadata is not given on this socket: leave it out of `with`, or write `metadata = true` under [relay] in the "
@@ -115,7 +115,7 @@ class FeedStream:
         self._reads: dict[_StreamQuery, asyncio.Task[FeedChunk]] = {}
         self._newest = 0  # in this run
         self._moved_at = float("-inf")
-        context.hub.listen(self._changed, writer.RecordedChange)
+        context.hub.listen(self._changed, batch.RecordedChange)
 
     async def read_feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change, ascending, as a page or a stream; `Last-Event-ID` overrides `after`.
@@ -155,7 +155,7 @@ class FeedStream:
         if not keep and self._reads.get(key) is task:
             del self._reads[key]
 
-    def _changed(self, changed: Sequence[writer.RecordedChange]) -> None:
+    def _changed(self, changed: Sequence[batch.RecordedChange]) -> None:
         self._reads.clear()
         self._newest, self._moved_at = changed[-1].seq, asyncio.get_running_loop().time()
 
@@ -228,7 +228,7 @@ def _stretch(db: sqlite3.Connection, asked: _StreamQuery) -> FeedChunk:
     return FeedChunk(bytes(data), after, more, removed, _approvals(told))
 
 
-def _approvals(changed: Iterable[writer.RecordedChange | Change]) -> list[str]:
+def _approvals(changed: Iterable[batch.RecordedChange | Change]) -> list[str]:
     return [change.id for change in changed if change.result == Result.APPROVED]
 
 
@@ -257,7 +257,7 @@ def _unknown(place: FeedPosition, after: int) -> Notice:
 
 
 def _documents(
-    db: sqlite3.Connection, found: Sequence[writer.RecordedChange], adds: FeedWith | None
+    db: sqlite3.Connection, found: Sequence[batch.RecordedChange], adds: FeedWith | None
 ) -> Iterator[Change]:
     """Yield lines of the feed in order, with the outcomes if requested."""
     outcomes = FeedOutcomes(db, metadata=adds is FeedWith.METADATA)

@@ -46,7 +46,7 @@ from posd.records.request import (
 )
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import changes, database_id, marks
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 #: Most payments of one shift: a list of twenty shifts is one response.
 MOST = 2_000

@@ -27,8 +27,8 @@ from posd.base.times import iso, parse_iso
 from posd.clock import rules
 from posd.clock.rules import ClockReading, ClockWitness, Doubt, EventTime, Kernel, StoredClock, TerminalTimes
 from posd.storage import CommitUncertain, StorageUnavailable, changes, marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 
 #: Seconds between two regular readings. Dependent actions read the clock themselves.
 LOOK_SECONDS = 10.0

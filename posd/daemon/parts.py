@@ -48,10 +48,10 @@ from posd.records.service import ServiceParts
 from posd.records.witness_file import WitnessFile
 from posd.storage import StorageUnavailable
 from posd.storage.backup import BackupFolder
+from posd.storage.batch import RecordedChange
 from posd.storage.connection import unusable
 from posd.storage.database_files import FreeSpace
 from posd.storage.store import MemoryTrimmer, Store
-from posd.storage.writer import RecordedChange
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces

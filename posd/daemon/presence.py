@@ -30,8 +30,8 @@ from posd.payments import rows
 from posd.payments.record import TransactionChanged
 from posd.records.model import Phase
 from posd.storage import CommitUncertain, StorageUnavailable, changes, marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 
 #: Seconds between two touches while payments are open.
 BEAT_SECONDS = 30.0

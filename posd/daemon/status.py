@@ -50,7 +50,7 @@ from posd.daemon.parts import Daemon
 from posd.payments.rows import leases
 from posd.records.model import Phase
 from posd.storage import CommitUncertain, StorageUnavailable, changes, database_files
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.identity import EDIT, AddressConflict, OpenConflict
 from posd.upkeep.restore_guard import SEEN
 

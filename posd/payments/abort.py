@@ -25,7 +25,7 @@ from posd.records.service import RecordService, storage_problem
 from posd.records.start import identity_conflict
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
 
 #: The codes of the problems with which an abort is refused, beside those of an id that is not known.

@@ -23,7 +23,7 @@ from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Outcome, 
 from posd.payments.report_documents import Certainty, ReportPayment, TimeSource
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
 from posd.records.model import Phase
-from posd.storage.writer import RecordedChange
+from posd.storage.batch import RecordedChange
 
 # A row of the report: where an operation stands, with which amount, and how sure that is (local API, GET /report).
 #

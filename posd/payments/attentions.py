@@ -33,7 +33,7 @@ from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
 from posd.records.start import RETRY_STORING_SECONDS
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.identity import AddressConflict
 from posd.terminals.interfaces import Interfaces, addresses_of
 

@@ -21,7 +21,7 @@ from posd.payments.wire import NotAnEvent, read_event
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 # A reference is the acquirer's word and no identity. It links only where one payment here gave it, or one payment on
 # the same terminal. What the till named by id, or was linked when it started, is linked by `derives_from` alone.

@@ -19,7 +19,7 @@ from posd.records.request import RequestFault, check
 from posd.records.service import RecordService, ServiceParts, decide, require_attention
 from posd.records.start import not_here, require_same
 from posd.records.table import PRUNED_PAYMENTS
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 
 class Operators(RecordService):

@@ -50,7 +50,7 @@ from posd.payments.start import Payments
 from posd.records.model import Phase
 from posd.records.request import Signed, decided
 from posd.records.table import PRUNED_PAYMENTS
-from posd.storage.writer import RecordedChange
+from posd.storage.batch import RecordedChange
 
 # Calls on transactions.
 

@@ -34,7 +34,7 @@ from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, re
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.authentication import Headers
 
 # Transaction events as they are read from their bytes.

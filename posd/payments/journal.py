@@ -11,7 +11,7 @@ from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
 from posd.storage import StaleState, database_id
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 _ENCODE = msgspec.json.Encoder().encode

@@ -43,7 +43,7 @@ from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts, storage_problem
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.location import AddressChange
 
 NEVER = float("inf")

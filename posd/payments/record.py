@@ -38,8 +38,8 @@ from posd.payments.wire import TransactionEvent, read_event
 from posd.records import terminals
 from posd.records.model import Phase, Quarantined
 from posd.records.service import CallsInFlight, publish, take_over
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: `kind` of a payment's lines in the feed.
 KIND = rows.PAYMENT.name

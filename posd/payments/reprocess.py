@@ -24,7 +24,7 @@ from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import TakenOver
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.records.service import CallsInFlight
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
 DERIVED = (

@@ -17,7 +17,7 @@ from posd.records import pages
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined
 from posd.records.table import PRUNED_PAYMENTS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 TRANSACTIONS = RecordTable(
     "transactions",

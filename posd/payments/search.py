@@ -20,7 +20,7 @@ from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import record, with_unit
 from posd.payments.wire import NotAnEvent, TransactionEvent
 from posd.records.service import RecordService, ServiceParts
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 #: Why an element with our id does not count.
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"

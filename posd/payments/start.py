@@ -42,7 +42,7 @@ from posd.records.service import RecordService, ServiceParts
 from posd.records.start import Destination, StartRules, Starts, destination, unavailable
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut, size_of
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest

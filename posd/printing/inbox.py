@@ -29,7 +29,7 @@ from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PRINT_JOBS
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.authentication import Headers
 
 log = structlog.get_logger("posd.print_inbox")

@@ -30,7 +30,7 @@ from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import RecordedChange, WriteTransaction
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent
 
 log = structlog.get_logger("posd.print_spooler")

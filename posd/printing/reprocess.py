@@ -16,7 +16,7 @@ from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintJob, rebuild
 from posd.printing.wire import read_webhook
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 log = structlog.get_logger("posd.reprocess")
 

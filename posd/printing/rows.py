@@ -21,8 +21,8 @@ from posd.records import pages
 from posd.records.model import Phase, tag
 from posd.records.service import publish, take_over
 from posd.records.table import PRUNED_PRINT_JOBS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 
 PRINT_JOBS = RecordTable(
     "print_jobs",

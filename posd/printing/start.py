@@ -42,7 +42,7 @@ from posd.records.start import (
 )
 from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
 
 # Turns of print calls to a terminal: one call at a time for each terminal, a few in total.

@@ -21,7 +21,7 @@ from posd.records.replies import UNKEPT, CallbackResult, RefusedBody
 from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals import authentication
 
 log = structlog.get_logger("posd.inbox")

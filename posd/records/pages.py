@@ -16,7 +16,7 @@ import msgspec
 
 from posd.records.model import Phase
 from posd.storage import changes, database_id
-from posd.storage.writer import RecordedChange, WriteTransaction
+from posd.storage.batch import RecordedChange, WriteTransaction
 
 #: Bytes of rows at which a page ends. It bounds the data read for one response.
 PAGE_BYTES = 1024 * 1024

@@ -17,8 +17,8 @@ from posd.records.pages import fill
 from posd.records.replies import RefusedBody
 from posd.records.table import R, RecordKind
 from posd.storage import marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.terminals import authentication
 
 log = structlog.get_logger("posd.reprocess")

@@ -16,9 +16,9 @@ from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
 from posd.records.table import R, RecordKind
 from posd.storage import CommitUncertain, StorageUnavailable, changes
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.records")

@@ -16,7 +16,7 @@ from posd.base.json_types import encode
 from posd.base.problems import Problem
 from posd.records.model import Phase, Pruned, PrunedJob, RecordState
 from posd.storage import StaleState
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 
 
 class RecordColumn(msgspec.Struct, frozen=True):

@@ -14,8 +14,8 @@ from posd.base.crashpoints import crash_point
 from posd.base.json_types import encode
 from posd.records.service import storage_problem
 from posd.storage import marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Commission, Part, Proof, Trusted
 from posd.terminals.terminal import FleetTerminal

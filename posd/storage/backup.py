@@ -55,14 +55,8 @@ _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 #: System errors that another path can avoid.
 _BAD_PATH = frozenset(
     {
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP),
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
     }
 )
 _ALLOW = (

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from posd.storage import database_id
-from posd.storage.writer import RecordedChange, WriteTransaction
+from posd.storage.batch import RecordedChange, WriteTransaction
 
 #: Subject of every change (the feed).
 ANY = ""
@@ -19,10 +19,6 @@ ANY = ""
 Kind = TypeVar("Kind", bound=RecordedChange)
 
 _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
-
-
-def _any(_change: "RecordedChange") -> bool:
-    return True
 
 
 class Waiter:
@@ -86,7 +82,7 @@ class Hub:
         self._later: list[tuple[type[RecordedChange], Callable[[Any], None]]] = []
         self.draining = False
 
-    def subscribe(self, subject: str = ANY, wanted: Callable[[RecordedChange], bool] = _any) -> Waiter:
+    def subscribe(self, subject: str = ANY, wanted: Callable[[RecordedChange], bool] = lambda _: True) -> Waiter:
         """Return a waiter for the wanted changes of a subject. The caller enters it before it reads the state."""
         return Waiter(self, subject, wanted)
 

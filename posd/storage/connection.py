@@ -46,7 +46,7 @@ NEXT_STEP = (
 #: hundred bytes each, so small pages wear the flash least. Below this size, rows need more than one page, and a file
 #: system writes blocks of 4 KiB anyway.
 PAGE_BYTES = 2048
-#: Pages in the WAL after which SQLite itself writes them back within a COMMIT. `storage.checkpoint` counts functions,
+#: Pages in the WAL after which SQLite itself writes them back within a COMMIT. `storage.writer` counts functions,
 #: and some write many pages.
 LOG_PAGES = 4000
 #: Page cache of the writing connection, in KiB.

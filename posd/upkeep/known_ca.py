@@ -18,9 +18,9 @@ import structlog
 from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.storage import CommitUncertain, StorageUnavailable, marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.tls import TlsFiles
 from posd.tls.files import fingerprint
 

@@ -25,7 +25,7 @@ from posd.printing.rows import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import database_id, marks
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention_rows
 
 #: Errors from a damaged row, besides SQLite's own.

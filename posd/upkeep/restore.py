@@ -22,9 +22,9 @@ from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import StartedPayment
 from posd.storage import StoreError, backup, changes, connection, database_files, database_id, integrity, marks
 from posd.storage.backup import Contents, NotABackup
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_file, schema_version
 from posd.storage.marks import OldFile, Restored
-from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
 from posd.upkeep.restore_guard import not_in
 from posd.upkeep.salvage import Salvaged, salvage

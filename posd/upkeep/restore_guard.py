@@ -28,10 +28,10 @@ from posd.records.model import Phase
 from posd.records.witness import StartedPayment, WitnessContents
 from posd.records.witness_file import KEPT, WitnessFile
 from posd.storage import changes, database_id, marks
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.database_id import DatabaseIdentity, IdentityCause
 from posd.storage.marks import GoneBack, MissingRecords, Restored
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: Command after the operator's check.
 SEEN = "posd restore --seen --operator NAME"

@@ -24,8 +24,8 @@ from posd.base.times import iso
 from posd.clock.clock import stretches
 from posd.records import quarantine
 from posd.storage import CommitUncertain, StorageUnavailable, backup, connection
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows as rows
 
 #: Seconds from the start of the daemon to the first run, and between daily runs.

@@ -22,7 +22,7 @@ from posd.printing.model import PrintJob
 from posd.records import pages
 from posd.records.model import Pruned, PrunedJob
 from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_together
 
 #: Longest chain that is removed: a longer one would delay payments.

@@ -36,8 +36,8 @@ from posd.records.model import Phase, TakenOver
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import StoreError, database_id
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
-from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
 from posd.upkeep.merge import EVENTS, UNREADABLE, MergedKind, Numbers, Row
 

@@ -19,8 +19,8 @@ from posd.payments.record import Recorded, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight, ServiceParts
+from posd.storage.batch import RecordedChange
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from tests.support.tables import there

@@ -13,8 +13,8 @@ from posd.clock import clock as clocks
 from posd.clock.clock import LOOK_SECONDS, MOST_STRETCHES, WallClock, last_confirmation, stretches
 from posd.clock.rules import CATCH_UP, Doubt, Kernel
 from posd.storage import changes
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 from tests.support.tables import there
 
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)

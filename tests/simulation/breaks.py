@@ -42,7 +42,7 @@ from posd.printing import start as print_start
 from posd.records import callback_urls
 from posd.records import inbox as callbacks
 from posd.records import start as starting
-from posd.storage import backup, changes, connection, store, writer
+from posd.storage import backup, batch, changes, connection, store, writer
 from posd.terminals import attempt, identity
 from posd.upkeep import restore, restore_guard, retention
 
@@ -120,7 +120,7 @@ _ALL: Final = (
         "writer",
         "A COMMIT that fails is taken for one that went well.",
         Change(
-            writer.WriteBatch.commit,
+            batch.WriteBatch.commit,
             "return BatchResult([outcome] * len(self._functions), distrusted=broken(error))",
             "return BatchResult(self._results, self._unit.changes, anything=wrote, distrusted=broken(error))",
         ),

@@ -33,7 +33,7 @@ from posd.daemon import main
 from posd.daemon.surroundings import Surroundings
 from posd.payments import transitions
 from posd.records.callback_urls import make_key
-from posd.storage import checkpoint
+from posd.storage import writer
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface
 from posd.tls import authority, issue
@@ -246,7 +246,7 @@ class Machine:
             patch.object(
                 transitions, "EVENTS_OF_TRANSACTION", limits.EVENTS_OF_TRANSACTION._replace(value=MOST_EVENTS)
             ),
-            patch.object(checkpoint, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
+            patch.object(writer, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
             patch.object(os, "urandom", draw),  # of uuid4, and of serial numbers of certificates
             self._watched(),
         ):

@@ -22,8 +22,8 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import open_database
-from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied
 from tests.support.events import APPROVED, body
 

@@ -8,7 +8,7 @@ from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, T
 from posd.printing.model import JobReport, PrintJob, rebuild
 from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
 from posd.records.model import Phase
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.store.filled import Filled, terminal
 

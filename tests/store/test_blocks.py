@@ -14,8 +14,8 @@ from posd.payments import journal, rows
 from posd.payments.lifecycle import Verdict
 from posd.payments.wire import read_event
 from posd.storage import database_id, integrity
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import migrate
-from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows
 from posd.upkeep.verify import verify
 from tests.store.filled import OPEN, Filled, filling, name

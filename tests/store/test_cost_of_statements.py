@@ -28,7 +28,7 @@ from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, marks
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention_rows as retention
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent

@@ -32,8 +32,8 @@ from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.storage import StaleState, changes
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting

@@ -21,7 +21,7 @@ from posd.payments.record import Recorded, begin, move
 from posd.records import pages
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
-from posd.storage.writer import WriteTransaction
+from posd.storage.batch import WriteTransaction
 from tests.store.test_transactions import NOW, starting
 from tests.store.test_words_of_metadata import in_memory
 

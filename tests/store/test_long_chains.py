@@ -16,8 +16,8 @@ from posd.payments.amounts import AmountRules
 from posd.payments.chains import refuse_sale
 from posd.payments.model import Transaction
 from posd.records.model import Phase
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
-from posd.storage.writer import WriteTransaction
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 from tests.store.test_cost_of_statements import steps
 from tests.support.tables import every, there

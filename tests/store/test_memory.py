@@ -12,8 +12,8 @@ import pytest
 from posd.httpd.server import give_memory_back
 from posd.storage import changes
 from posd.storage import store as stores
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import MANY, MemoryTrimmer, Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: A long reason fills pages.
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())

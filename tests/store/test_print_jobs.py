@@ -35,8 +35,8 @@ from posd.printing.wire import NoAnswer
 from posd.records.quarantine import Reprocessing
 from posd.records.service import ServiceParts
 from posd.storage import changes
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from posd.terminals.fleet import Fleet
 from tests.core.test_print_entries import called, polled

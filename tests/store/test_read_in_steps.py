@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from posd.storage import StorageUnavailable, marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 
 
 def mark(unit: WriteTransaction) -> None:

@@ -23,8 +23,8 @@ from posd.payments import report
 from posd.payments.counting import Section
 from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, PaymentReport, ReportPayment
 from posd.records.model import Phase
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported
 from tests.support.slow import examples
 from tests.support.tables import there

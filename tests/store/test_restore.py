@@ -26,9 +26,9 @@ from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import StoreError, backup, changes, connection, database_id, marks
 from posd.storage.backup import NotABackup
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.marks import OldFile
-from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent
 from posd.upkeep.restore import Restore
 from posd.upkeep.restore_guard import taken_over

@@ -25,9 +25,9 @@ from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, connection, marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.upkeep.retention import ClockUntrusted, PruneStopped, Removed, Report, Retention
 from posd.upkeep.retention_rules import RetentionReason
 from posd.upkeep.verify import verify

@@ -20,8 +20,8 @@ from posd.records.model import Phase
 from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.storage import StaleState, changes, marks
+from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import StartRefused
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
 from tests.support.tables import there

@@ -13,9 +13,9 @@ from posd.records import witness
 from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
 from posd.storage import CommitUncertain, StorageUnavailable, changes, database_id
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.database_id import IdentityCause
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 from tests.support.disk import broken_disk
 from tests.support.folders import folders_not_synced
 from tests.support.needs import needs

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from posd.payments import lists
 from posd.payments import rows as transactions
 from posd.payments.record import begin
+from posd.storage.batch import WriteTransaction
 from posd.storage.connection import migrate, open_database
-from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
 from tests.store.test_transactions import starting
 from tests.support.tables import there

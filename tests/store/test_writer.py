@@ -11,11 +11,11 @@ from weakref import WeakSet
 import pytest
 
 from posd.base.clocks import monotonic
-from posd.storage import CommitUncertain, StorageUnavailable, checkpoint, writer
-from posd.storage.checkpoint import Checkpoints
+from posd.storage import CommitUncertain, StorageUnavailable, batch, writer
+from posd.storage.batch import BatchResult, Function, RecordedChange, WriteBatch, WriteTransaction
 from posd.storage.connection import open_database
 from posd.storage.store import Store
-from posd.storage.writer import BatchResult, DatabaseWriter, Function, RecordedChange, WriteBatch, WriteTransaction
+from posd.storage.writer import Checkpoints, DatabaseWriter
 from tests.support.disk import broken_disk
 
 CHANGE = RecordedChange(1, "t", "transaction", "id", "reason", "active", None, None, ())
@@ -210,7 +210,7 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
 
 
 async def test_a_foreign_lock_is_said_and_heals(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(batch, "BUSY_TIMEOUT_MS", 50)
     other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageUnavailable):
@@ -377,7 +377,7 @@ async def test_what_is_no_error_of_a_function_leaves_no_transaction_open(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(writer.WriteBatch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
+        patched.setattr(batch.WriteBatch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
         with pytest.raises(CommitUncertain):
             await store.write(insert("lost"))
     await store.write(insert("again"))
@@ -465,9 +465,9 @@ async def tried(store: Store) -> None:
 
 def pause(monkeypatch: pytest.MonkeyPatch, seconds: float, functions: int) -> None:
     """Have a checkpoint due after so many functions, and a pause so long."""
-    monkeypatch.setattr(checkpoint, "DUE_AFTER", functions)
+    monkeypatch.setattr(writer, "DUE_AFTER", functions)
     for name in ("LEAST_PAUSE_SECONDS", "FIRST_PAUSE_SECONDS", "MAX_PAUSE_SECONDS"):
-        monkeypatch.setattr(checkpoint, name, seconds)
+        monkeypatch.setattr(writer, name, seconds)
 
 
 async def test_the_log_is_written_back_in_a_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

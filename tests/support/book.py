@@ -27,8 +27,8 @@ from posd.payments.report_documents import PaymentReport
 from posd.payments.wire import read_element
 from posd.records.model import Phase
 from posd.storage import changes, database_id
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.connection import migrate
-from posd.storage.writer import RecordedChange, WriteTransaction
 
 MEMORY = Path(":memory:")
 T = TypeVar("T")

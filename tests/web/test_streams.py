@@ -31,8 +31,8 @@ from posd.payments.handlers import name
 from posd.records.pages import FeedPosition
 from posd.records.quotas import Quotas
 from posd.storage import changes
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.upkeep import retention_rows as retention
 from tests.support.streams import Connection, Message, ask, messages
 

@@ -14,8 +14,8 @@ from posd.calls.app import ClientGone
 from posd.calls.streams import MessageBatch, Streams, wait_until
 from posd.httpd.bodies import BodyChannel
 from posd.records.quotas import LimitCounters
+from posd.storage.batch import RecordedChange
 from posd.storage.changes import Hub
-from posd.storage.writer import RecordedChange
 
 CHANGE = RecordedChange(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
 #: A request without a body.

@@ -1,4 +1,4 @@
-"""Which calls the terminal takes: each vector, none with a bit changed, and none that is stale or another's."""
+"""JSON as JavaScript writes it; and which calls are taken: each vector, and none that is changed or stale."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from posd.simulator.authentication import Scheme
+from posd.simulator.authentication import Scheme, parse_javascript, stringify_javascript
 from posd.simulator.wire import Refused
 from tests.support.signing import Signer
 from tests.support.tables import every
@@ -96,3 +96,35 @@ def test_a_call_without_a_body_is_signed_over_an_empty_object(auth: str) -> None
 
 def lower(headers: dict[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
+
+
+JAVASCRIPT = [
+    ("10.00", "10"),
+    ("1.20", "1.2"),
+    ("-0", "0"),
+    ("0.000001", "0.000001"),
+    ("0.0000001", "1e-7"),
+    ("100000000000000000000", "100000000000000000000"),
+    ("1000000000000000000000", "1e+21"),
+    ("12345678901234567", "12345678901234568"),
+    ("1.7976931348623157e308", "1.7976931348623157e+308"),
+    ("1e999", "null"),
+    ('"\\u00e9\\ud83d\\ude00\\/ \\u007f\\u2028"', '"é😀/ \u007f\u2028"'),
+    ('"\\u0001\\b\\f\\n\\r\\t\\"\\\\"', '"\\u0001\\b\\f\\n\\r\\t\\"\\\\"'),
+    ('"\\uD800x\\udc00"', '"\\ud800x\\udc00"'),
+    (' { "b" : [ 1 , true , null ] , "a" : { } } ', '{"b":[1,true,null],"a":{}}'),
+    ('{"01":1,"4294967295":2,"4294967294":3,"-1":4,"1.5":5}', '{"4294967294":3,"01":1,"4294967295":2,"-1":4,"1.5":5}'),
+    ('{"a":1,"b":2,"a":3}', '{"a":3,"b":2}'),
+    ('{"٣":1,"1":2}', '{"1":2,"٣":1}'),
+]
+
+
+@every(("text", "written"), JAVASCRIPT)
+def test_it_is_written_so(text: str, written: str) -> None:
+    assert stringify_javascript(parse_javascript(text)) == written
+
+
+@every("text", ["NaN", "[Infinity]", "{", "", "01", "[" * 100_000, "\ufeff{}", "'a'"])
+def test_what_is_no_json(text: str) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        parse_javascript(text)

@@ -1,12 +1,15 @@
-"""Which scenario a payment takes: armed live, named in its metadata, chosen by its amount, or by option."""
+"""Which scenario a payment takes: armed live, named in its metadata, chosen by its amount, or by option; and hands."""
 
 from typing import Any
 
 import pytest
 
+from posd.simulator.payment import ManualControl, remainder
 from posd.simulator.scenario import payments
+from posd.simulator.wire import PaymentStatus
 from tests.simulator.conftest import Stage, Till
-from tests.simulator.own import CANCELED, A, steps
+from tests.simulator.own import CANCELED, A, C, Q, steps
+from tests.support.tables import every
 
 METADATA = {"scenario": "decline"}
 AMOUNT = {"subtotal_iva": 8000.05, "iva": 1000, "extra_taxes": {"ice": 0.01}}  # 9000.06
@@ -52,3 +55,18 @@ async def test_a_start_that_is_refused_does_not_use_up_what_was_armed(till: Till
     till.terminal.terminal.arm("decline")
     assert (await till.post(b"{")).status_code == 400
     assert await chosen(till) == ("decline", "armed")
+
+
+#: What is possible in each state; nothing is in any other.
+POSSIBLE = {
+    A: set(ManualControl),
+    C: set(ManualControl),
+    Q: {ManualControl.APPROVE, ManualControl.DECLINE},
+}
+
+
+@every("status", [None, *PaymentStatus, "PIN_REQUESTED"])
+@every("hand", ManualControl)
+def test_what_is_possible_in_each_state(status: str | None, hand: ManualControl) -> None:
+    steps = remainder(status, hand)
+    assert (steps is not None) == (hand in POSSIBLE.get(str(status), set()))

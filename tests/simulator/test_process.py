@@ -1,17 +1,20 @@
-"""`posd simulate` as a process: start, use, stop, kill, start again."""
+"""`posd simulate` as a process: start, use, stop, kill, start again; and several terminals in one."""
 
 import asyncio
+import json
 import signal
 import ssl
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 from click import unstyle
 
 from posd.cli.simulate.screen import as_words
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
-from tests.simulator.processes import simulate, until
+from tests.simulator.processes import lines_of, simulate, until
+from tests.support.ports import reserve
 
 
 def left_in(directory: Path) -> list[Path]:
@@ -71,3 +74,25 @@ def test_what_a_stranger_sends_does_not_steer_the_screen() -> None:
     told = as_words({"at": "2026-11-01T10:00:00.000Z", "print_job_id": "\x1b[2J\nx"} | CREATED)
     assert told is not None
     assert r" print \u001b[2J\nx answered" in unstyle(told)
+
+
+async def test_as_a_process_with_directories_and_ledgers_by_serial(tmp_path: Path) -> None:
+    port, ledgers = reserve(), tmp_path / "ledgers"
+    serials = ("SN-1", "../SN/2")
+    names = [name for serial in serials for name in ("--serial", serial)]
+    options = ("--http", "--listen", f"127.0.0.1:{port}", "--state", str(tmp_path / "state"))
+    async with (
+        simulate(*options, *names, "--ledger", str(ledgers), tmp=tmp_path) as (process, first),
+        httpx2.AsyncClient(trust_env=False) as client,
+    ):
+        assert process.stdout is not None
+        second = json.loads(await process.stdout.readline())
+        ready = [first, second]
+        assert [line["serial"] for line in ready] == list(serials)
+        assert urlsplit(first["base_url"]).port == port
+        for line in ready:
+            charge = f"{line['base_url']}/terminal/v1/async/charge"
+            assert (await client.post(charge, json={"client_transaction_id": "x"})).status_code == 422
+            assert json.loads(await process.stdout.readline())["serial"] == line["serial"]
+    assert [len(lines_of(ledgers / name, "start")) for name in ("SN-1.jsonl", "%2E%2E%2FSN%2F2.jsonl")] == [1, 1]
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"SN-1", "%2E%2E%2FSN%2F2"}

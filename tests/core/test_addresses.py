@@ -118,8 +118,18 @@ def test_what_a_search_or_an_event_brings_leaves_the_rhythm_as_it_is_planned(eve
     assert after_change(under_way, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False).search_at is None
 
 
+def test_what_a_person_wanted_is_not_wanted_any_more_once_the_terminal_speaks_by_itself() -> None:
+    calm = msgspec.structs.replace(callback_lost(search_at=130.0, wanted=True), callback_lost=False)
+    after = after_change(calm, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=True, gap=False)
+    assert (after.search_at, after.wanted) == (None, False)
+    waiting = callback_lost(search_at=130.0)
+    assert not after_change(waiting, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=True, gap=False).wanted
+
+
 def test_it_is_asked_for_from_the_end_of_its_start_on() -> None:
     beginning = callback_lost(Phase.STARTING, None)
+    calm = msgspec.structs.replace(beginning, callback_lost=False)
+    assert after_change(calm, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False).search_at is None
     assert due(beginning, LIMITS) is None
     assert due(after_change(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
 

@@ -99,6 +99,7 @@ def test_a_whole_amount_object() -> None:
         ("1.5", "main", 0, "no digits after the point: [amounts] decimals"),
         ("1.0", "main", 0, None),
         ("1.005", "hundredths", 3, "at most 2 digits after the point: amount_unit"),
+        ("1.005", "hundredths", 2, "at most 2 digits after the point: amount_unit"),
         ("1.5", "hundredths", 0, "no digits after the point: [amounts] decimals"),
         ("1.5", "whole", 2, "no digits after the point: amount_unit"),
     ],

@@ -60,6 +60,8 @@ def test_its_evidence_is_both_rounds_in_order_by_the_wall_clock() -> None:
         ("abort", "00:02", 409, None),
         ("search", "00:03", None, "none"),
     ]
+    begun = msgspec.structs.replace(COMPLETE, second_abort=None, second_none=None)
+    assert evidence(begun, 100.0, datetime(2026, 1, 1, 12, 0, 40, tzinfo=UTC)) == pieces[:2]
 
 
 def test_once_something_was_heard_of_it_nothing_else_is_asked_of_a_person() -> None:

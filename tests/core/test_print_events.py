@@ -76,6 +76,7 @@ def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
 def test_a_reply_that_was_cut_is_no_answer_and_a_status_that_cannot_be_read_reports_nothing() -> None:
     assert isinstance(read_poll(Replied(200, b'{"status": "COMPLETED"}', complete=False), JOB), NoAnswer)
     assert judge(Replied(202, b'{"id": "T-9", "status": "COMPLETED\xff"}')) == JobAccepted("T-9")
+    assert judge(Replied(202, b'{"id": "T\xff9"}')) == JobAccepted()
 
 
 @every(
@@ -85,6 +86,12 @@ def test_a_reply_that_was_cut_is_no_answer_and_a_status_that_cannot_be_read_repo
         (Replied(300, b""), "the terminal answered HTTP 300"),
         (Replied(200, b"[]"), "does not have this print job"),
         (Replied(200, b'{"printJobId": "job-1"}'), "but not its status"),
+        (Replied(200, b'{"printJobId": "job-2", "status": "COMPLETED"}'), "does not have this print job"),
+        (Replied(200, b'{"printJobId": null, "status": "COMPLETED"}'), "does not have this print job"),
+        (
+            Replied(200, b'{"status": "x", "type": "TERMINAL", "code": "TER-003", "message": "m"}'),
+            "with TERMINAL TER-003",
+        ),
     ],
 )
 def test_why_a_poll_is_no_answer_is_said(attempt: Attempt, reason: str) -> None:
@@ -93,7 +100,16 @@ def test_why_a_poll_is_no_answer_is_said(attempt: Attempt, reason: str) -> None:
     assert reason in answer.reason
 
 
+def test_a_status_beside_a_code_alone_is_a_status() -> None:
+    assert read_poll(Replied(200, b'{"status": "x", "code": "7"}'), JOB) == PollAnswered(JobReport("x"))
+
+
 def test_an_id_is_taken_up_to_its_bound_and_none_of_a_reply_that_was_cut() -> None:
+    for other in ("x" * (MAX_JOB_ID + 1), "..", ""):
+        assert judge(Replied(202, json.dumps({"id": other}).encode())) == JobAccepted()
+    for other in ("x" * (MAX_JOB_ID + 1), "..", ""):
+        with pytest.raises(NotAPrintEvent):
+            read_webhook(json.dumps({"printJobId": other, "status": "COMPLETED"}).encode())
     longest = json.dumps({"id": "x" * MAX_JOB_ID}).encode()
     assert judge(Replied(202, longest)) == JobAccepted("x" * MAX_JOB_ID)
     assert judge(Replied(202, longest, complete=False)) == JobAccepted()

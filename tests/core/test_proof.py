@@ -44,6 +44,10 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         ([(NONE, 0.0), (IDLE, 1.0), (NONE, 61.0), (IDLE, 61.0)], False),
         ([*FIRST, (NONE, 61.0), (IDLE, 62.0)], False),
         ([(NONE, 0.0), *[(answer, at + 1) for answer, at in FIRST], (IDLE, 62.0), (NONE, 62.0)], True),
+        # a search that was sent at the instant of its abort counts, and one before it does not
+        ([(IDLE, 1.0), (NONE, 1.0), (IDLE, 61.0), (NONE, 61.0)], True),
+        ([(IDLE, 1.0), (NONE, 0.5), (IDLE, 61.0), (NONE, 61.0)], False),
+        ([*FIRST, (IDLE, 62.0), (NONE, 61.5)], False),
         # the second round begins `settle` seconds after the first was whole, to the instant
         ([*FIRST, (IDLE, 60.999), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 60.0), (NONE, 62.0)], False),
@@ -55,6 +59,10 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
 )
 def test_the_proof_is_whole_when_both_were_answered_twice(answers: Answers, complete: bool) -> None:
     assert rounds(answers).complete is complete
+
+
+def test_a_later_search_of_the_first_round_does_not_put_off_the_second() -> None:
+    assert rounds([*FIRST, (NONE, 30.0)]).second_due == rounds(FIRST).second_due == 1.0 + SETTLE
 
 
 def test_the_second_round_is_due_after_the_first_is_whole() -> None:

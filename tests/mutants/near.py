@@ -1,4 +1,7 @@
-"""Which tests stand near a module: those that import it, and run in this process. A mutant reaches no other process."""
+"""Which tests stand near a module: those that import it or a neighbour that does, and run in this process.
+
+A mutant reaches no other process.
+"""
 
 import ast
 import functools
@@ -11,15 +14,25 @@ FOLDERS = ("core", "services", "store", "terminals", "web")
 
 
 def near(module: str) -> tuple[str, ...]:
-    """Return the files of tests that import a module, and the vectors."""
-    return tuple(sorted({file for file, names in _imported().items() if module in names} | {VECTORS}))
+    """Return the files of tests that import a module, or one of its folder that imports it, and the vectors."""
+    users = {module}
+    for path in path_of(module).parent.glob("*.py"):
+        if module in _names(ast.parse(path.read_text())):
+            users.add(f"{module.rpartition('.')[0]}.{path.stem}")
+    return tuple(sorted({file for file, names in _imported().items() if users & names} | {VECTORS}))
 
 
 @functools.cache
 def _imported() -> dict[str, set[str]]:
     """Return what each file of tests imports, by path: modules, and names in modules."""
     files = [file for folder in FOLDERS for file in Path("tests", folder).glob("test_*.py")]
-    return {str(file): set(_names(ast.parse(file.read_text()))) for file in files}
+    helpers = [file for folder in FOLDERS for file in Path("tests", folder).glob("[!t_]*.py")]
+    of_helper = {".".join(file.with_suffix("").parts): set(_names(ast.parse(file.read_text()))) for file in helpers}
+    found = {}
+    for file in files:
+        names = set(_names(ast.parse(file.read_text())))
+        found[str(file)] = names.union(*(of_helper.get(name, ()) for name in names))
+    return found
 
 
 def _names(tree: ast.Module) -> list[str]:

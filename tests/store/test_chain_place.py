@@ -1,0 +1,342 @@
+"""Where an operation stands in its chain: the reference that is sent, and what it is refused for, in words.
+
+A chain is written as `p=pre-auth for 100, c=capture of p for 40 declined`: what each is `of` by its id, whose reference
+it was sent `under` or `gives`, and `on` which terminal. What is asked for is written in the same way.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec.structs import replace
+
+from posd.base.json_types import encode
+from posd.base.operations import OperationType
+from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.payments import chains, rows
+from posd.payments.amounts import AmountRules
+from posd.payments.model import Transaction
+from posd.records.model import Phase
+from posd.records.table import PRUNED_PAYMENTS, Pruned
+from tests.support.book import Book, book, identity
+from tests.support.tables import every, there
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ZONE = ZoneInfo("America/Guayaquil")
+#: An id that nothing here has.
+STRANGER = identity(900)
+RESULTS = {"approved", "declined", "canceled", "not_started"}
+OPEN = {"open": Phase.ACTIVE, "doubt": Phase.IN_DOUBT}
+
+
+@pytest.fixture
+def records() -> Iterator[Book]:
+    with book() as made:
+        yield made
+
+
+def reference(number: int) -> str:
+    """Return the reference that an approval in the book gives."""
+    return identity(number + 10**9)
+
+
+class Chain:
+    """What stands in a book, by name: of each its number there."""
+
+    def __init__(self, records: Book, text: str) -> None:
+        self.records = records
+        self.numbers: dict[str, int] = {}
+        for item in text.split(", ") if text else ():
+            name, _, words = item.partition("=")
+            self.numbers[name] = len(self.numbers) + 1
+            self._put(self.numbers[name], *read(words))
+
+    def _put(self, number: int, kind: str, given: dict[str, str], words: set[str]) -> None:
+        state = next(iter(words & OPEN.keys()), None)
+        result = None if state else next(iter(words & RESULTS), "approved")
+        amount = Decimal(given.get("for", "10"))
+        found = self.records.put(
+            number,
+            NOON + timedelta(minutes=number),
+            kind=None if kind == "unknown" else kind,
+            original=self.numbers[given["of"]] if "of" in given else None,
+            result=result,
+            authorized=amount if result == "approved" else None,
+            amount={"subtotal_iva0": amount},
+            terminal=f"SN-{given.get('on', '1')}",
+            transaction_reference=self.reference(given["under"]) if "under" in given else None,
+            **({"phase": OPEN[state]} if state else {}),
+        )
+        if "gives" in given or "bare" in words:
+            told = self.reference(given["gives"]) if "gives" in given else None
+            row = there(rows.get(self.records.db, found))
+            changed = replace(there(row.outcome), transaction_reference=told)
+            self.records.remove(found)
+            rows.insert(self.records.unit, replace(row, outcome=changed))
+
+    def reference(self, name: str) -> str:
+        return reference(self.numbers.get(name, 901))
+
+    def id(self, name: str) -> str:
+        return identity(self.numbers[name]) if name in self.numbers else STRANGER
+
+    def told(self, text: str) -> str:
+        """Put names in place of ids and references, so that a text can be written beforehand."""
+        for name in self.numbers:
+            text = text.replace(self.id(name), name).replace(self.reference(name), f"reference of {name}")
+        return text.replace(STRANGER, "stranger")
+
+    def asked(self, text: str) -> Transaction:
+        kind, given, words = read(text)
+        named = {"original": self.id(given["of"])} if "of" in given else {}
+        named |= {"transaction_reference": self.reference(given["under"])} if "under" in given else {}
+        return Transaction(
+            client_transaction_id=identity(500),
+            terminal=f"SN-{given.get('on', '1')}",
+            type=OperationType(kind),
+            created_at=iso(NOON),
+            updated_at=iso(NOON),
+            phase=Phase.STARTING,
+            amount=encode({"subtotal_iva0": Decimal(given["for"])} if "for" in given else {}),
+            sent_to="https://192.0.2.7",
+            repeat="repeat" in words,
+            **named,
+        )
+
+    def place(self, text: str, **changes: Any) -> tuple[Transaction, frozenset[str]]:
+        """Place what is asked for. Raise Problem."""
+        return chains.place(self.records.unit, self.asked(text), ZONE, AmountRules(**changes))
+
+
+def read(text: str) -> tuple[str, dict[str, str], set[str]]:
+    """Return kind, what follows `of`, `under`, `gives`, `for` and `on`, and the other words."""
+    kind, *words = text.split()
+    places = [place for place, word in enumerate(words) if word in ("of", "under", "gives", "for", "on")]
+    given = {words[place]: words[place + 1] for place in places}
+    return kind, given, {word for place, word in enumerate(words) if not {place, place - 1} & {*places}}
+
+
+PAID = "a=charge for 10"
+RESERVED = "p=pre-auth for 100, r=re-auth of p for 120"
+
+#: What is there, what is asked for -> whose reference is sent, what it derives from, what is linked with it.
+PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
+    ("", "charge for 10"): (None, None, ""),
+    (PAID, "void of a"): ("a", "a", "a"),
+    (PAID, "void under a"): ("a", "a", "a"),
+    (PAID, "refund of a for 10"): ("a", "a", "a"),
+    (PAID, "void under stranger"): ("stranger", None, ""),
+    ("a=unknown", "void under a"): ("a", "a", "a"),
+    # A capture goes under the newest reference that was approved; a void under the pre-authorization's own.
+    (RESERVED, "capture of p for 120"): ("r", "p", "p r"),
+    (f"{RESERVED}, q=re-auth of p for 130 declined", "capture of p for 120"): ("r", "p", "p r q"),
+    ("p=pre-auth for 100", "capture of p for 100"): ("p", "p", "p"),
+    (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
+    # A re-authorization whose pre-authorization is not known stands for it.
+    ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
+    # What was sent under a reference before it was known here is linked by it; of several, that of the same terminal.
+    ("a=charge, v=void under a declined", "refund of a for 10 repeat"): ("a", "a", "a v"),
+    ("a=charge on 1, b=charge on 2 gives a, v=refund under a for 1 on 1", "refund of a for 2 repeat"): (
+        "a",
+        "a",
+        "a v",
+    ),
+    ("a=charge on 1, b=charge on 2 gives a, v=refund under a for 1 on 2", "refund of a for 10"): ("a", "a", "a"),
+    ("a=charge on 1, b=charge on 2 gives a", "void under a on 2"): ("a", "b", "b"),
+    ("x=refund under stranger for 1 declined", "void under stranger"): ("stranger", None, "x"),
+    # What ended without an effect is in the way of nothing.
+    ("a=charge, v=void of a declined, w=void of a not_started", "void of a"): ("a", "a", "a v w"),
+    # To the last cent of what is left.
+    ("a=charge for 9, f=refund of a for 4", "refund of a for 5 repeat"): ("a", "a", "a f"),
+    ("p=pre-auth for 9, c=capture of p for 4", "capture of p for 5 repeat"): ("p", "p", "p c"),
+    ("a=charge for 9, t=post-tip of a for 1", "void of a for 9"): ("a", "a", "a t"),
+}
+
+
+@every("there_is, wanted", PLACED)
+def test_an_operation_is_sent_under_the_reference_that_counts(there_is: str, wanted: str) -> None:
+    sends, derives, linked = PLACED[there_is, wanted]
+    with book() as records:
+        chain = Chain(records, there_is)
+        placed, ids = chain.place(wanted)
+        assert placed.transaction_reference == (chain.reference(sends) if sends else None)
+        assert placed.derives_from == (chain.id(derives) if derives else None)
+        assert ids == {placed.client_transaction_id, *map(chain.id, linked.split())}
+
+
+NAME_IT = "give `original`, the id of the payment, instead"
+SEVERAL = "several payments were approved with the reference reference of a"
+AGAIN = "if you have it from the receipt or the acquirer, give it as `transaction_reference` instead"
+SETTLE = "It is not certain how that one ended: a person settles it first; nothing lifts this before."
+WAIT = "Wait for its outcome first, or have it aborted; nothing lifts this before."
+STAYS = "What a void has ended stays ended; for a further payment start a new charge."
+ONE_MORE = 'Look at it first; if this {kind} is meant beside it, say so with "additional": true.'
+OTHER = "another operation of the same chain is not settled:"
+ENDED = "the chain does not go on after"
+SAME = "for the same original there is already"
+
+
+def beyond(kind: str, asked: int, allowed: int, words: str) -> str:
+    """Return what an operation is refused for that takes more than its original allows."""
+    return f"{kind} asks for {asked}, and {allowed} is allowed: {words}. Correct the amount;"
+
+
+#: What is there, what is asked for -> the code, and the sentence between "cannot start: " and " No KIND was sent".
+REFUSED: dict[tuple[str, str], tuple[str, str]] = {
+    ("", "void of stranger"): (
+        "unknown_original",
+        "no transaction stranger is known here; check the id, or give `transaction_reference`.",
+    ),
+    (PAID, "capture of a for 1"): ("unknown_original", "a is a charge; capture is for a pre-auth."),
+    (PAID, "re-auth under a for 1"): ("unknown_original", "a is a charge; re-auth is for a pre-auth."),
+    ("a=charge declined", "void of a"): ("unknown_original", "a is not approved: it ended as declined."),
+    ("a=charge bare", "void of a"): ("unknown_original", f"a was approved without a transaction_reference; {AGAIN}."),
+    (RESERVED, "capture of r for 1"): (
+        "unknown_original",
+        "r is a re-auth; capture is for a pre-auth; name its pre-auth, p.",
+    ),
+    (RESERVED, "refund of r for 1"): ("unknown_original", "r is a re-auth; refund is for a capture or charge."),
+    ("r=re-auth under stranger for 9", "capture of r for 1"): (
+        "unknown_original",
+        "r is a re-auth; capture is for a pre-auth.",
+    ),
+    ("a=charge on 1, b=charge on 1 gives a", "void under a"): (
+        "unknown_original",
+        f"{SEVERAL} (a, b, …), so it does not tell which one is meant; {NAME_IT}.",
+    ),
+    # Another operation of the chain.
+    ("a=charge, v=void of a open", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
+    ("a=charge, v=void of a doubt", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
+    ("a=charge, v=void of a", "refund of a for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
+    ("a=charge, v=void of a", "void of a"): ("already_derived", f"{SAME} void v (approved). {STAYS}"),
+    ("p=pre-auth for 9, c=capture of p for 9", "void of p"): (
+        "chain_conflict",
+        f"{ENDED} capture c (approved). To give the money back, void the capture: its id is c.",
+    ),
+    ("a=charge, f=refund of a for 1", "void of a"): (
+        "chain_conflict",
+        f"{ENDED} refund f (approved). A further refund can be asked for instead.",
+    ),
+    ("a=charge for 9, f=refund of a for 1", "refund of a for 1"): (
+        "already_derived",
+        f"{SAME} refund f (approved). {ONE_MORE.format(kind='refund')}",
+    ),
+    ("p=pre-auth for 9, c=capture of p for 1", "capture of p for 1"): (
+        "already_derived",
+        f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
+    ),
+    # What it is for.
+    ("a=charge for 9", "refund of a for 10"): ("amount_exceeds", beyond("refund", 10, 9, "9 was charged")),
+    ("a=charge for 9, f=refund of a for 4", "refund of a for 6 repeat"): (
+        "amount_exceeds",
+        beyond("refund", 6, 5, "9 was charged and 4 of it refunded"),
+    ),
+    ("a=charge for 9, t=post-tip of a for 1", "refund of a for 11"): (
+        "amount_exceeds",
+        beyond("refund", 11, 10, "10 was charged"),
+    ),
+    ("p=pre-auth for 9", "capture of p for 10"): ("amount_exceeds", beyond("capture", 10, 9, "9 is reserved")),
+    ("p=pre-auth for 9, c=capture of p for 4", "capture of p for 6 repeat"): (
+        "amount_exceeds",
+        beyond("capture", 6, 5, "9 is reserved and 4 of it captured"),
+    ),
+    ("a=charge for 9", "void of a for 10"): ("amount_exceeds", beyond("void", 10, 9, "9 was charged")),
+    ("a=charge for 9", "void of a for 8"): (
+        "amount_exceeds",
+        beyond(
+            "void",
+            8,
+            9,
+            "9 was charged, and a void is for all of it (leave the amount out); for a part ask for a refund",
+        ),
+    ),
+}
+
+
+@every("there_is, wanted", REFUSED)
+def test_a_refused_operation_is_told_what_stands_in_its_way_and_what_to_do(there_is: str, wanted: str) -> None:
+    code, words = REFUSED[there_is, wanted]
+    with book() as records:
+        chain = Chain(records, there_is)
+        with pytest.raises(Problem) as raised:
+            chain.place(wanted)
+        kind = wanted.split()[0]
+        end = f" no {kind} was sent" if code == "amount_exceeds" else f" No {kind} was sent"
+        assert (raised.value.code, chain.told(raised.value.detail)) == (code, f"cannot start: {words}{end}")
+
+
+def test_what_retention_has_removed_is_named_with_its_end(records: Book) -> None:
+    PRUNED_PAYMENTS.keep(
+        records.db,
+        Pruned(STRANGER, "SN-1", "charge", "approved", "2026-01-02"),
+    )
+    with pytest.raises(Problem) as raised:
+        Chain(records, "").place("void of stranger")
+    assert raised.value.code == "unknown_original"
+    assert "ended approved on 2026-01-02, and its record was removed at the end of its retention" in raised.value.detail
+    assert "give its `transaction_reference` instead. No void was sent" in raised.value.detail
+
+
+@every(
+    "occurred, until",
+    [
+        ("2026-11-20T23:59:00-05:00", "2026-11-21T05:00:00.000Z"),  # it may come to posd on another day
+        ("2026-11-19T23:59:00-05:00", "2026-11-20T05:00:00.000Z"),
+        ("no moment", "2026-11-21T05:00:00.000Z"),  # by when posd heard of it
+        ("9999-12-31T23:59:00+00:00", "2026-11-21T05:00:00.000Z"),
+    ],
+)
+def test_a_void_is_a_cancellation_until_the_midnight_of_the_shop_after_the_approval(occurred: str, until: str) -> None:
+    with book() as records:
+        paid = records.put(1, NOON, occurred_at=occurred)
+        records.put(2, NOON, kind="pre-auth", amount={"subtotal_iva0": 9})
+        records.put(3, NOON, kind="re-auth", original=2, amount={"subtotal_iva0": 9})
+        asked = Chain(records, "").asked("void")
+        placed, _ = chains.place(records.unit, replace(asked, original=paid), ZONE, AmountRules())
+        assert placed.same_day_until == until
+        placed, _ = chains.place(records.unit, replace(asked, original=identity(2)), ZONE, AmountRules())
+        assert placed.same_day_until == "2026-11-21T05:00:00.000Z"
+        for kind in ("refund", "capture"):
+            original = identity(1 if kind == "refund" else 2)
+            other = replace(asked, type=OperationType(kind), original=original, amount=b'{"subtotal_iva0": 1}')
+            assert chains.place(records.unit, other, ZONE, AmountRules())[0].same_day_until is None
+
+
+def test_a_refusal_names_no_more_than_some_of_many(records: Book) -> None:
+    many = ", ".join(f"f{number}=refund of a for 0.01" for number in range(chains.MAX_SHOWN + 1))
+    chain = Chain(records, f"a=charge, {many}")
+    with pytest.raises(Problem) as raised:
+        chain.place("refund of a for 1")
+    assert raised.value.extra["transactions"] == [chain.id(f"f{number}") for number in range(chains.MAX_SHOWN)]
+
+
+def test_an_original_is_found_by_what_was_named_and_else_by_its_reference(records: Book) -> None:
+    chain = Chain(records, f"{RESERVED}, v=void under p, w=void under r, x=void under stranger, y=void of p")
+    db = records.db
+    found = {name: there(rows.get(db, chain.id(name))) for name in chain.numbers}
+    originals = {name: chains.original_of(db, item) for name, item in found.items()}
+    assert {name: chain.told(item) for name, item in originals.items() if item} == {
+        "r": "p",
+        "v": "p",
+        "w": "p",
+        "y": "p",
+    }
+    assert [chain.told(item) for item in chains.derived_ids(db, found["p"])] == ["r", "v", "y"]
+    read = {name: chains.read_original(db, item) for name, item in found.items()}
+    assert {name for name, item in read.items() if item is not None} == {"v", "w", "y"}
+    assert chains.named(db, chain.id("p"), None) == found["p"]
+    assert chains.named(db, None, chain.reference("r").upper()) == found["r"]
+    assert chains.named(db, None, None) is None
+    assert chains.named(db, STRANGER, chain.reference("r")) is None
+
+
+def test_a_reference_that_another_payment_gave_too_is_told(records: Book) -> None:
+    chain = Chain(records, "a=charge, b=charge gives a, c=charge, d=charge bare, e=charge declined")
+    others = {
+        name: chains.another_with_reference(records.db, there(rows.get(records.db, chain.id(name)))) for name in "abcde"
+    }
+    assert {name: chain.told(item) for name, item in others.items() if item} == {"a": "b", "b": "a"}

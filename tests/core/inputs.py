@@ -1,6 +1,6 @@
-"""What can come to a transaction, as inputs of a walk: events, replies to the start, answers of searches, people.
+"""Inputs of a walk over a transaction: events, replies to the start, replies to searches, decisions of operators.
 
-An input's name says all of it: inputs of the same name do the same.
+An input's name identifies it: inputs with the same name have the same effect.
 """
 
 import json
@@ -57,7 +57,7 @@ def content(status: str, previous: str | None = None, reference: str = "r-1", **
 
 
 def final_of(data: bytes) -> tuple[str, ...]:
-    """Return the final that an event states, with its reference: one, or none."""
+    """Return the final state that an event reports, with its reference; an empty or a single one."""
     event = read(data)
     if event.status not in FINALS:
         return ()
@@ -76,12 +76,12 @@ def event(data: bytes) -> Input:
 
 
 def events(path: Path, most: int) -> list[Deck]:
-    """Return the events of a path, each up to so many times; events that say the same are alike."""
+    """Return the events of a path, each up to this many times; events with the same content are equal."""
     return [Deck((event(content(*edge)),), most, kind=str(edge)) for edge in path]
 
 
 def search(name: str, answer: Answer, finals: Sequence[str] = (), *, full: bool = False) -> Input:
-    """Return what a search brings."""
+    """Return the result of a search."""
     return Input(f"search: {name}", lambda transaction: searched(transaction, answer, NOW), tuple(finals), full)
 
 
@@ -100,14 +100,14 @@ UNUSABLE = search(
 
 
 def answers(path: Path) -> list[Input]:
-    """Return every answer to a search that tells as much as the events of the path do."""
+    """Return every reply to a search that reports as much as the events of the path."""
     bodies = [content(*edge) for edge in {status: (status, previous) for status, previous in path}.values()]
     alone = [found(data) for data in bodies]
     return [*NO_ANSWER, UNUSABLE, *alone, found(*bodies), found(*reversed(bodies)), found(*bodies[:2])]
 
 
 def poor_answers(path: Path) -> list[Input]:
-    """Return answers that tell of each state and nothing more: no acquirer's response, no reason, no way of reading."""
+    """Return replies that report only a state each: no acquirer's response, no reason, no reading type."""
     bare = {"raw_response": None, "failure_reason": None, "reading_type": None}
     edges = {status: (status, previous) for status, previous in path}.values()
     bodies = [content(*edge, previous_status=None, **bare) for edge in edges]
@@ -127,7 +127,7 @@ def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:
 
 
 def _interrupted(transaction: Transaction) -> Transaction:
-    """Take it up as a daemon does that starts: what had come further than `starting` stays as it is."""
+    """Recover it as a starting daemon does: a transaction beyond `starting` stays unchanged."""
     return interrupted(transaction, NOW) if transaction.phase is Phase.STARTING else transaction
 
 
@@ -144,7 +144,7 @@ def _resolved(result: Result) -> Callable[[Transaction], Transaction]:
     return while_open(lambda transaction: resolved(transaction, result, "Ana", "seen on the slip", None, NOW))
 
 
-#: What people can decide; the reconciler's proof, as it stands when it is complete.
+#: Decisions of operators, and the reconciler's complete proof.
 PEOPLE = (
     *(Input(f"resolve {result}", _resolved(result)) for result in Result),
     Input("release", while_open(lambda transaction: released(transaction, NOW))),

@@ -1,4 +1,4 @@
-"""The lifecycles of the spec as lists of events: each a (status, previous_status), the last one final."""
+"""Lifecycles of the terminal API as lists of events: each a (status, previous_status), the last one final."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -55,7 +55,7 @@ SCENARIOS: dict[str, tuple[Path, Result]] = {
 
 
 def every_path(longest: int) -> Iterator[Path]:
-    """Yield every path of the spec's table that ends in a final, of at most so many events."""
+    """Yield every path of the lifecycle table that ends in a final state, with at most this many events."""
 
     def further(path: Path, state: Status | None) -> Iterator[Path]:
         for status in sorted(TRANSITIONS[state]):
@@ -100,6 +100,6 @@ def starting(**changes: object) -> Transaction:
 
 
 def acknowledgement_of(body: bytes) -> StartAcknowledgement | None:
-    """Read the answer to a start as posd does; None where it says two things."""
+    """Read the reply to a start as posd does; None if it contradicts itself."""
     members, _ = decoded(body)
     return read_acknowledgement(members)

@@ -1,4 +1,4 @@
-"""What the answer to an abort says: only "nothing is running" is used further."""
+"""Judgement of replies to an abort: only "nothing is running" has a further use."""
 
 import json
 

@@ -1,4 +1,6 @@
-"""This machine's address changes under a payment: marked, asked for in a rhythm of its own, it ends as ever."""
+"""A change of this machine's address during a payment: the payment is marked, searched for more often, and ends as
+usual.
+"""
 
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
         assert (lived.outcome.result, lived.outcome.status) == (undisturbed.outcome.result, undisturbed.outcome.status)
 
 
-# When it is asked for
+# Times of the searches
 
 
 def callback_lost(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> TransactionWatch:

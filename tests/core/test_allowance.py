@@ -1,4 +1,4 @@
-"""The one rule under all limits: never more than the room and what has come back, of each key, for few keys."""
+"""The one rule of all limits: never more than the allowance and the returned amounts, for each key, for few keys."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Amounts: which members a till may send, and what an original allows."""
+"""Amounts: allowed members of a till, and limits of an original."""
 
 import json
 from decimal import Decimal
@@ -27,7 +27,7 @@ RULES = AmountRules()
 
 
 def faults(amount: Any, rules: AmountRules = RULES) -> dict[str, str]:
-    """Return what is wrong with an amount, by JSON Pointer."""
+    """Return the faults of an amount, by JSON Pointer."""
     _, found = read_start(json.dumps({"amount": amount}).encode(), rules)
     return {fault.path: fault.message for fault in found}
 
@@ -107,7 +107,7 @@ def test_what_is_taken_has_known_members_only_and_a_sum_above_0(amount: dict[str
 def of(
     kind: OperationType, asked: str | None, number: int = 1, *, took: str | None = None, tip: str = "0"
 ) -> Transaction:
-    """Make an approval: for what was asked, for what the acquirer authorized where that is told, and its tip."""
+    """Make an approval: the requested amount, or the authorized one if given, and its tip."""
     transaction = msgspec.structs.replace(
         asking(kind, asked, tip=tip), client_transaction_id=f"00000000-0000-4000-8000-{number:012}"
     )
@@ -130,7 +130,7 @@ PARTIAL = AmountRules(partial_void=True)
 @every(
     ("asked", "original", "others", "rules", "allowed"),
     [
-        # captures, for at most what is reserved, without the tip
+        # captures: at most the reservation, without the tip
         (asking(CAPTURE, "100"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(CAPTURE, "60"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(CAPTURE, "100.01"), of(PRE_AUTH, "100"), (), RULES, "100"),
@@ -144,7 +144,7 @@ PARTIAL = AmountRules(partial_void=True)
         (asking(CAPTURE, "1"), of(PRE_AUTH, "100"), (of(CAPTURE, "130", 2),), RULES, "0"),
         (asking(CAPTURE, "115"), of(PRE_AUTH, "100"), (), PERCENT, None),
         (asking(CAPTURE, "115.01"), of(PRE_AUTH, "100"), (), PERCENT, "115"),
-        # voids, for all of it
+        # voids: for all of it
         (asking(VOID, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.20"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.2000"), of(CHARGE, "11.20"), (), RULES, None),
@@ -157,7 +157,7 @@ PARTIAL = AmountRules(partial_void=True)
         (asking(VOID, "11.70"), of(CHARGE, "11.20"), (of(POST_TIP, "1", 2),), RULES, "12.20"),
         (asking(VOID, "150"), of(PRE_AUTH, "100"), (of(RE_AUTH, "150", 2),), RULES, None),
         (asking(VOID, "100"), of(PRE_AUTH, "100"), (of(RE_AUTH, "150", 2),), RULES, "150"),
-        # refunds, together for at most what was charged
+        # refunds: together at most the charge
         (asking(REFUND, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(REFUND, "5"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(REFUND, "11.21"), of(CHARGE, "11.20"), (), RULES, "11.20"),

@@ -1,4 +1,4 @@
-"""What a signed call says of the clocks."""
+"""Evidence of a signed call about the clocks."""
 
 from datetime import UTC, datetime
 

@@ -93,7 +93,7 @@ def test_what_has_no_fault_means_the_same_and_stays_as_it_is(document: Any) -> N
     assert canonical(written) == written
 
 
-#: Reads a list from its input, and writes each item on a line of its own.
+#: Reads a list from its input, and writes each item on a separate line.
 JAVASCRIPT = "for (const v of JSON.parse(require('fs').readFileSync(0, 'utf8'))) console.log(JSON.stringify(v))"
 
 

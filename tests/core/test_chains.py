@@ -1,4 +1,4 @@
-"""What may be derived from what: the whole table, and every small chain."""
+"""Allowed derivations: the whole table, and every small chain."""
 
 from itertools import product
 from pathlib import Path
@@ -99,7 +99,7 @@ OPEN_STATES = ("open", "in_doubt")
 APPROVED_STATES = ("approved", "approved by a person")
 
 FREE, REPEAT, NEVER = "free", "repeat", "never"
-#: (asked for, approved already) of one original: may it be, only with `additional`, or not at all.
+#: (requested, already approved) for one original: allowed, only with `additional`, or never.
 APPROVED_BEFORE = {
     (RE_AUTH, RE_AUTH): FREE,
     (RE_AUTH, CAPTURE): REPEAT,
@@ -132,7 +132,8 @@ def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
 
 
-#: How the page says what is approved already means: allowed, what lifts it, or the codes without and with `additional`.
+#: Words of the page for "already approved": allowed, permitted by `additional`, or the codes without and with
+#: `additional`.
 PAGE = {
     FREE: "allowed",
     REPEAT: 'with `"additional": true`, else `{code}`',
@@ -185,7 +186,7 @@ def test_what_stands_in_the_way_of_a_second_operation(
 def test_what_is_open_anywhere_in_the_chain_stands_in_the_way(
     kind: OperationType, elsewhere: OperationType, state: str
 ) -> None:
-    """Of another original: a refund of the first capture beside an open refund of the second, for one."""
+    """For another original: for example a refund of the first capture beside an open refund of the second."""
     other = in_state(elsewhere, state)
     found = in_the_way(kind, [], [other], repeat=True)
     assert (found and found.code) == ("chain_conflict" if state in OPEN_STATES else None)

@@ -1,4 +1,4 @@
-"""What was seen working with a terminal counts beside `confirmed = true`, and for the profile that it was seen by."""
+"""A commissioning counts like `confirmed = true`, and only for its version of the profile."""
 
 from collections.abc import Mapping
 from itertools import product

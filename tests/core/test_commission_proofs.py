@@ -1,4 +1,4 @@
-"""Which parts of a terminal are proven by what commissioning has seen: every combination of it."""
+"""Parts of a terminal that a commissioning proves, for every combination of observations."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -50,7 +50,7 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
 
 
 def test_search_is_proven_by_a_payment_that_it_finds_and_an_explicit_none_and_never_where_it_denied_one() -> None:
-    """A payment that was canceled before the acquirer heard of it may be in no index: that is no denial."""
+    """A payment that was canceled before the acquirer got it may be in no index: that is no denial."""
     rows = list(seen_of_search())
     assert {expected for _, expected in rows} == {False, True}
     for seen, expected in rows:
@@ -80,7 +80,7 @@ def test_start_and_callback_are_proven_where_each_payment_showed_them() -> None:
 
 
 def test_the_signature_is_proven_where_one_is_expected_and_each_end_came_over_the_callback() -> None:
-    """A callback without the right one is refused, so that it is no event of the payment."""
+    """A callback without a valid signature is refused, so it is no event of the payment."""
     unsigned = NONE | {"webhook_signature": ""}
     for unknown, back in product((None, unsigned, NONE), (False, True)):
         found = proven(WalkProofs((CANCELED, APPROVED._replace(called_back=back)), unknown))
@@ -117,7 +117,7 @@ HISTORY = [
 def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
     canceled = document("canceled", "TERMINAL_CANCELED", "event")
     assert payment(canceled, HISTORY, ["found"], Decimal(1)) == CANCELED
-    # By a search alone it did not come over the callback; by a person's word the terminal said nothing.
+    # After a search alone it did not arrive by callback; after an operator's decision the terminal reported nothing.
     by_search = payment(document("canceled", "TERMINAL_CANCELED", "search"), HISTORY[:-1], [], Decimal(1))
     assert (by_search.status, by_search.called_back) == ("TERMINAL_CANCELED", False)
     by_person = payment(document("canceled", "TERMINAL_CANCELED", "operator"), HISTORY, [], Decimal(1))

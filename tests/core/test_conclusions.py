@@ -1,4 +1,4 @@
-"""What posd and people conclude without a final of the terminal, and what a search's answer does to a transaction."""
+"""Conclusions of posd and operators without a final event, and the effect of a search's reply on a transaction."""
 
 from collections.abc import Callable
 from datetime import timedelta

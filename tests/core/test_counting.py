@@ -1,4 +1,4 @@
-"""What an operation came to, by vectors; and that no answer of a terminal raises what a chain still allows."""
+"""The effect of an operation on money, by vectors; and no reply of a terminal increases what a chain still allows."""
 
 import json
 from decimal import Decimal
@@ -95,17 +95,17 @@ RULES = AmountRules()
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-10)), [], 10),
         # a tip that was answered with the new total is the tip
         (operation(REFUND, D(22)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(12))], 12),
-        # an approval of 0 took nothing, so there is nothing to give back
+        # an approval of 0 charged nothing, so nothing can be given back
         (operation(REFUND, None), operation(CHARGE, D(10), D(0)), [], 0),
-        # the larger of two numbers is what was given back or captured
+        # the larger of two numbers counts as given back or captured
         (operation(REFUND, D(7)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(1))], 6),
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(10))], 0),
         (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(10))], 40),
-        # the smaller of two is what was taken or reserved
+        # the smaller of two numbers counts as charged or reserved
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(1000)), [], 10),
         (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(500)), [], 100),
         (operation(VOID, D(12)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(1))], 11),
-        # what the cardholder added at the terminal was charged, and is not of the reservation
+        # a tip added at the terminal was charged, and is not part of the reservation
         (operation(REFUND, D(13)), operation(CHARGE, D(10), D(12), added=D(2)), [], 12),
         (operation(CAPTURE, D(41)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(62), added=D(2))], 40),
         # of an unknown amount one refund is sent
@@ -159,7 +159,7 @@ def test_refunds_never_exceed_what_was_taken(
         done = operation(step, amount, said)
         after = allowance(REFUND, original, [*members, done])
         as_asked = allowance(REFUND, original, [*members, operation(step, amount)])
-        assert after <= as_asked  # whatever the answer
+        assert after <= as_asked  # for any reply
         if step is POST_TIP:
             taken += tipped(done)
             assert before <= after <= before + (amount or 0)

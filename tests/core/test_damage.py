@@ -1,4 +1,4 @@
-"""An approval with one damaged byte (design 13.5) is approved, or kept aside and asked for. Never anything else."""
+"""An approval with one damaged byte is approved, or quarantined and searched for. Never anything else."""
 
 import json
 import re
@@ -44,7 +44,7 @@ EVENT = body(
         "card_data": {"bank": "Bank", "country": "ECU"},
     },
 )
-#: What a byte becomes: each of its bits turned, what means something to JSON, and what is no character.
+#: Replacements of a byte: each of its bits inverted, bytes with a meaning in JSON, and invalid ones.
 VALUES = sorted(set(b'\x00\x09\x0a\x1f "\\,:{}[]09-+.eEtfnu\x7f\x80\xc3\xed\xff'))
 
 
@@ -62,7 +62,7 @@ _REFERENCE = range(EVENT.index(REFERENCE.encode()), EVENT.index(REFERENCE.encode
 
 
 def _was_json(data: bytes) -> bool:
-    """Whether the whole of it can be read, and has all that the terminal API marks "always"."""
+    """Whether all of it is readable, with all members that the terminal API marks "always"."""
     try:
         members = decode(data)
         texts = [members[name] for name in ("event_id", "occurred_at", "merchant_id", "client_transaction_id")]
@@ -73,8 +73,8 @@ def _was_json(data: bytes) -> bool:
 
 
 def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_asked_for(tell: Callable[[str], None]) -> None:
-    """Every byte, each with some forty values. What is not approved is quarantined, or an unknown state: both are asked
-    for at once (`Reconciler`). No outcome but the one that was sent, no reference but the one that stands there.
+    """Every byte, each with some forty values. An event that is not approved is quarantined, or has an unknown state;
+    posd searches at once for both (`Reconciler`). No other outcome, and no other reference.
     """
     counts: Counter[str] = Counter()
     started = starting()

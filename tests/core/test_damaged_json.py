@@ -1,4 +1,4 @@
-"""JSON of which a part is damaged: all else of it is read, and the structure has to be whole."""
+"""Partly damaged JSON: the rest is read, and the structure has to be complete."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ids and digits are read the same wherever they stand, in any notation of a whole number."""
+"""Ids and digits are read the same in every place, in any notation of a whole number."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,7 +15,7 @@ from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.core.test_printing import starting
 from tests.support.tables import there
 
-#: JSON -> what it is as an id.
+#: JSON -> its value as an id.
 NOTATIONS = {
     "20000000100": "20000000100",
     "20000000100.0": "20000000100",
@@ -99,7 +99,7 @@ def accepted(literal: str) -> str | None:
     return said.job_id
 
 
-#: Where an id or digits stand -> what reads them there.
+#: Place of an id or digits -> its reader.
 READERS: dict[str, Callable[[str], str | None]] = {
     "event_id": lambda literal: event(f'"event_id": {literal}').event_id,
     "merchant_id": lambda literal: event(f'"merchant_id": {literal}').merchant_id,

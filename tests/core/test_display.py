@@ -23,7 +23,7 @@ from tests.support.tables import every
 GRACE = timedelta(seconds=10)
 #: What a till display holds in a line or two; the call for a supervisor may be longer.
 SHORT, LONGEST = 60, 80
-#: What says not to charge again.
+#: Displays that say not to charge again.
 NEVER_AGAIN = {Language.EN: "Do not charge again", Language.ES: "No cobre otra vez"}
 #: None: the type of an orphan whose events do not say it.
 KINDS = (*OperationType, None)
@@ -84,7 +84,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
         seen[code].add(step)
         assert (code in APPROVED) is (step is NextStep.DONE and approved and not unknown)
         assert (code is DisplayCode.NOT_PAID) is (step is NextStep.NEW_ID_OK)
-        # Of this approval the type is not known: it can have charged or given back, so a person looks.
+        # The type of this approval is unknown, so it may be a charge or a refund, and an operator checks it.
         assert (code is DisplayCode.CALL_SUPERVISOR) is (step is NextStep.ASK_PERSON or unknown)
         assert (code is DisplayCode.ABORTING) is (transaction.trail.aborting and step is NextStep.WAIT)
         if code is DisplayCode.LOOKING:
@@ -102,7 +102,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
 
 
 def test_every_type_has_its_words() -> None:
-    """A row of OPERATIONS says whether an approval charges, reserves or gives back, and what another end leaves."""
+    """A row of OPERATIONS says whether an approval charges, reserves or gives back, and the effect of another end."""
     paid = {kind for kind in KINDS if approval(kind) is DisplayCode.PAID}
     assert paid == {OperationType.CHARGE, OperationType.CAPTURE, OperationType.POST_TIP}
     reserved = {kind for kind in KINDS if approval(kind) is DisplayCode.RESERVED}

@@ -1,4 +1,4 @@
-"""The journal's entries: what each does, what it is called, and that both survive being written down."""
+"""Journal entries: the effect of each, its name, and that both survive storing it."""
 
 import json
 from base64 import b64encode
@@ -53,7 +53,7 @@ ACKNOWLEDGEMENT = Replied(200, json.dumps({"status": ACK, "terminal": {"serialNu
 PIECE = Evidence(kind=EvidenceKind.SEARCH, at="2026-11-20T10:42:03.000Z", result="none")
 FINAL = SearchHit((content("APPROVAL", REQUESTED).decode(),))
 
-#: Every entry, its word in the feed, and the decision that it stands for.
+#: Every entry, its word in the feed, and the decision that it records.
 ENTRIES = [
     (
         Attempted(ACKNOWLEDGEMENT),
@@ -149,7 +149,7 @@ BEGINNINGS = (
 
 
 def written_down(entry: Entry) -> Entry:
-    """Return an entry as it is read back."""
+    """Return an entry after it was stored and read."""
     return msgspec.json.decode(msgspec.json.encode(entry), type=Entry)  # type: ignore[arg-type]
 
 
@@ -177,7 +177,7 @@ def test_an_entry_changes_something_somewhere_unless_a_search_has_to_say_what_it
     assert changed is (entry not in left_to_searches)
 
 
-#: Ends of a payment: by a person's word, by what was inferred, by an event.
+#: Ends of a payment: by an operator's decision, by an inference, by an event.
 ENDS = (
     transitions.resolved(starting(), Result.DECLINED, "Ana", "slip", None, NOW),
     transitions.conclude_start(starting(), NeverSent("refused"), NOW),

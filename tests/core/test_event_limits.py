@@ -11,7 +11,7 @@ from tests.support.tables import every
 
 EVENTS = EVENTS_OF_TRANSACTION.value
 ALL = EVENTS + FINALS_OF_TRANSACTION.value
-#: What a payment has said that was approved after its card was presented.
+#: Events of a payment that was approved after its card was presented.
 SAID = step(step(Trail(), "CARD_PRESENTED", None).trail, "APPROVAL", "CARD_PRESENTED").trail
 
 

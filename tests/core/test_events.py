@@ -1,4 +1,4 @@
-"""The wire codec: strict about what an event states and whose it is, lenient about the rest, nothing lost."""
+"""The wire codec is strict about an event's state and payment, lenient about the rest, and loses nothing."""
 
 import json
 

@@ -1,9 +1,9 @@
-"""Finals of the terminal that disagree, and what was concluded without one: at every place, in every order.
+"""Contradicting final events of the terminal, and earlier conclusions without one: at every position, in every order.
 
-- Two different finals, each by its event and by a search that finds one of them or both: the first stands, both are
-  shown, a person is asked.
-- A person's word and the proof, beside the reply, the events and a search: the terminal's final supersedes them, what
-  they said is kept, and a person hears of it where it was something else.
+- Two different final states, each by its event and by a search that finds one or both: the first counts, both are
+  shown, an operator is asked.
+- An operator's decision and the proof, beside the reply, the events and a search: the terminal's final state supersedes
+  them, they are kept, and a different one raises an attention.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ FINALS = {
     "cancellation": content(CANCELED, CARD),
     "rejection": content(REJECTED, CARD),
 }
-#: The card presented again and again says nothing new to what is at stake here.
+#: Repeated presentations of the card change nothing here.
 ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in path}
 
 

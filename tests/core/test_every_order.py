@@ -3,12 +3,12 @@
 The reply to the start comes anywhere, and so do a callback that cannot be used and the answers of searches. Each walk
 covers one of these in full:
 
-- every event comes never, once or twice, beside the reply and the callback;
-- every event comes never or once, beside the reply and up to two searches, each with any answer of a terminal that has
-  come as far as the path goes: none, no answer, any state of the path (an index is often behind), several of them at
-  once, something that cannot be used.
+- every event arrives never, once or twice, beside the reply and the callback;
+- every event arrives never or once, beside the reply and up to two searches. Each search has any reply of a terminal at
+  that point of the path: none, no answer, any state of the path (an index is often late), several of them, something
+  unusable.
 
-The number of states, and of the orders that they stand for, is printed.
+The number of states, and of the orders for which they stand, is printed.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def run(path: Path, decks: Sequence[Deck], tell: Callable[[str], None]) -> None:
 
 
 def check(state: State, path: Path) -> None:
-    """Hold a state against what was told on the way to it."""
+    """Compare a state with the inputs on the way to it."""
     transaction, told = state.transaction, state.told
     codes = {item.code for item in transaction.attention}
     assert AttentionCode.CONFLICTING_FINAL not in codes
@@ -93,7 +93,7 @@ def check(state: State, path: Path) -> None:
 
 
 def hold(before: Transaction, after: Transaction) -> None:
-    """Hold one step of the core against what holds for every step."""
+    """Check one step of the core against the rules for every step."""
     codes = {item.code for item in after.attention}
     outcome = after.outcome
     assert (after.phase is Phase.FINAL) == (outcome is not None)
@@ -118,15 +118,14 @@ def hold(before: Transaction, after: Transaction) -> None:
         assert before.outcome.transaction_reference in (None, outcome.transaction_reference)
 
 
-#: One table for all walks: what one has asked of the core, another need not ask again.
+#: One table for all walks, so that each step of the core is computed once.
 CORE = Core(starting(), hold)
 
 
 def timeless(outcome: Outcome | None, path: Path) -> Outcome:
-    """Return what an outcome says of the payment.
+    """Return the facts of an outcome about the payment.
 
-    The event of a cancellation does not tell how the card was read (spec 3.1, rule 8): that is known where an earlier
-    event came first.
+    The event of a cancellation has no reading type (terminal API, Lifecycle); it is known if an earlier event had it.
     """
     assert outcome is not None
     reading = None if path[-1][0] == CANCELED else outcome.reading_type

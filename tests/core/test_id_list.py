@@ -1,4 +1,4 @@
-"""The list of `posd restore --ids`: what its lines say, and how a line that is wrong is named."""
+"""The list of `posd restore --ids`: the meaning of its lines, and the message for a wrong line."""
 
 from io import BytesIO
 
@@ -89,7 +89,7 @@ def test_of_many_wrong_lines_the_first_are_shown_and_all_are_counted() -> None:
 
 @every("content", [b"", b"\n\n", b"# posd collect ids: lane quito-01-3\n"])
 def test_a_list_that_names_no_payment_is_refused(content: bytes) -> None:
-    """It is what a shell leaves of a command that failed; whoever restores with it would rely on it."""
+    """An empty list is what a shell leaves after a failed command, and a restore would rely on it."""
     said = " ".join(refusal(content))
     assert "names no payment" in said
     assert "without --ids" in said

@@ -29,7 +29,7 @@ ALL = [
 
 
 def unproven(**changes: object) -> Situation:
-    """Return a situation in which nothing is proven: without changes a terminal that is where it was."""
+    """Return a situation without proof, by default of a terminal at its last address."""
     base = {
         "configured": False,
         "pinned": False,

@@ -28,7 +28,7 @@ RANK = {None: 0, "TERMINAL_ACKNOWLEDGED": 1, "CARD_PRESENTED": 2, "APPROVAL_REQU
 
 
 def reachable(start: Status | None) -> set[Status]:
-    """Every state that the spec's table can come to from a state."""
+    """Every state that follows a state in the lifecycle table."""
     found: set[Status] = set()
     waiting = [start]
     while waiting:
@@ -118,7 +118,7 @@ A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL
 #: Against the spec's table: an end that the acquirer's call came before, and that call after such an end.
 X, Y = "applied, illegal", "after_final, illegal"
 
-#: state -> what a search that reports each state means: as an event would, but a state that stands is nothing new.
+#: state -> meaning of each state in a search: as in an event, but the present state has no effect.
 LEAPS = {
     # reported:           ACKNOWLEDGED  CARD  REQUESTED  CANCELED  REJECTED  DECLINED  APPROVAL
     None:                   (A,         A,    A,         A,        A,        A,        A),

@@ -18,7 +18,7 @@ amounts = st.decimals(min_value=0, max_value=Decimal("999999999999.9999"), place
 
 
 def through(literal: str) -> bytes:
-    """Return a literal of the till as it stands on the terminal's wire."""
+    """Return a literal of the till as on the terminal's wire."""
     return encode(parse_money(DECODER.decode(literal.encode())))
 
 

@@ -1,4 +1,4 @@
-"""Which language a client asks for, whatever it writes into the header."""
+"""The language that a client requests, for any header."""
 
 import pytest
 from hypothesis import given

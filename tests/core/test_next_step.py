@@ -1,4 +1,4 @@
-"""What the till is told to do, what stands in the way of another charge, and what an abort may still be sent for."""
+"""The till's next step, payments that prevent another charge, and when an abort may be sent."""
 
 from datetime import timedelta
 
@@ -63,7 +63,7 @@ def after(*inputs: Input) -> Transaction:
         ((), WAIT, True),
         ((acknowledged,), WAIT, True),
         ((acknowledged, ack, card, asked), WAIT, True),
-        ((ack, asked), WAIT, True),  # a gap is asked for; there is nothing to do for a person
+        ((ack, asked), WAIT, True),  # a gap is searched for; an operator need not act
         ((acknowledged, unusable), WAIT, True),
         ((in_doubt,), WAIT, True),  # within the grace
         ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),  # a person has looked: no time is counted
@@ -134,7 +134,7 @@ WEEK = timedelta(days=7)
         ((acknowledged, ack, stalled), WEEK, ASK_PERSON),
         ((acknowledged, no_callback), WEEK, ASK_PERSON),
         ((acknowledged, lost), WEEK, ASK_PERSON),
-        ((acknowledged, not_found), -WEEK, ASK_PERSON),  # a clock that was set back says nothing about how long it is
+        ((acknowledged, not_found), -WEEK, ASK_PERSON),  # a clock that was set back gives no duration
         ((acknowledged,), WEEK, WAIT),  # nothing but time: not even the terminal was asked
         ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # the terminal has it
         ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),

@@ -1,4 +1,4 @@
-"""The table of operation types: complete, and what each of them sends."""
+"""The table of operation types is complete, with the request of each."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Two words on how it ended: the terminal's beats what was concluded without it, and the first of its own stands."""
+"""Two reports of an end: the terminal's overrides a conclusion without it, and the first of its own counts."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -45,7 +45,7 @@ def kinds(transaction: Transaction) -> list[str]:
         (found(R1), event(R1), "r-1", ["search", "event"], set()),
         (found(R1), found(R1), "r-1", ["search"], set()),
         (event(R1), event(content("APPROVAL", "CARD_PRESENTED")), "r-1", ["event"], set()),
-        # a search that says less is completed by an input that says more, and takes nothing away
+        # a search with less data is completed by an input with more, and removes nothing
         (found(BARE), event(R1), "r-1", ["search", "event"], set()),
         (found(BARE), found(R1), "r-1", ["search"], set()),
         (found(POOR), event(R1), "r-1", ["search", "event"], set()),
@@ -67,7 +67,7 @@ def kinds(transaction: Transaction) -> list[str]:
         (found(DECLINED), found(R1), None, ["search"], {"conflicting_final"}),
         (event(DECLINED), found(BARE), None, ["event"], {"conflicting_final"}),
         (found(BARE), event(DECLINED), None, ["search"], {"conflicting_final", "missing_reference"}),
-        # what is no final says nothing against one
+        # an event that is not final contradicts no final one
         (event(R1), event(content(CARD, ACK)), "r-1", ["event"], set()),
         (event(R1), found(content(CARD, ACK)), "r-1", ["event"], set()),
         (event(R1), found(content(REQUESTED, CARD)), "r-1", ["event"], set()),

@@ -1,4 +1,4 @@
-"""The journal of a print job: every order of reply, webhook and poll comes to one end, and is derived again alike."""
+"""Journal of a print job: every order of reply, webhook and poll leads to one end, which is derived again equally."""
 
 from base64 import b64encode
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The till's request to print: every fault at once, what a repeated call is held against, what goes to the terminal."""
+"""The till's print request: all faults at once, the comparison with a repeated call, the body for the terminal."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""When print jobs are asked for: soon, then seldom, never after the end, and not where the terminal is away."""
+"""Times of polls for print jobs: soon, then rarely, never after the end, and not while the terminal is unreachable."""
 
 import msgspec
 from hypothesis import given

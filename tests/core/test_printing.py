@@ -1,4 +1,4 @@
-"""Print jobs (spec 2.3, 3.2, 6.4): what each answer proves, and what follows from what comes afterwards."""
+"""Print jobs: the proof of each reply, and the effect of later reports."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -46,7 +46,7 @@ def active() -> PrintJob:
 
 
 def ended(by: DecidedBy) -> PrintJob:
-    """A job that has ended, by that; where the terminal said so or a person, COMPLETED."""
+    """A job that ended by that source; COMPLETED if the terminal or an operator reported it."""
     match by:
         case DecidedBy.REFUSAL:
             return model.conclude(starting(), StartRefused(422, "no paper"), NOW)

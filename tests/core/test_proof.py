@@ -15,7 +15,7 @@ Answers = list[tuple[AbortAnswer | SearchResult, float]]
 
 
 def rounds(answers: Answers) -> NotStartedProof:
-    """Return what has been counted after these answers, each with the time at which it was asked for."""
+    """Return the counted rounds after these replies, each with the time of its question."""
     counted = NotStartedProof(SETTLE)
     for answer, asked in answers:
         if isinstance(answer, AbortAnswer):
@@ -40,7 +40,7 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         ([*FIRST, (IDLE, 61.0)], False),
         ([(NONE, 0.0), (NONE, 61.0), (NONE, 122.0)], False),
         ([(IDLE, 0.0), (IDLE, 61.0), (IDLE, 122.0)], False),
-        # in each round the abort comes before the search: what ended before the abort, the search would know
+        # in each round the abort comes before the search: the search would find what ended before the abort
         ([(NONE, 0.0), (IDLE, 1.0), (NONE, 61.0), (IDLE, 61.0)], False),
         ([*FIRST, (NONE, 61.0), (IDLE, 62.0)], False),
         ([(NONE, 0.0), *[(answer, at + 1) for answer, at in FIRST], (IDLE, 62.0), (NONE, 62.0)], True),
@@ -48,10 +48,10 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         ([(IDLE, 1.0), (NONE, 1.0), (IDLE, 61.0), (NONE, 61.0)], True),
         ([(IDLE, 1.0), (NONE, 0.5), (IDLE, 61.0), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 62.0), (NONE, 61.5)], False),
-        # the second round begins `settle` seconds after the first was whole, to the instant
+        # the second round begins exactly `settle` seconds after the first was complete
         ([*FIRST, (IDLE, 60.999), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 60.0), (NONE, 62.0)], False),
-        # what was asked too early can be asked again
+        # a question that came too early can be repeated
         ([*FIRST, (IDLE, 60.0), (NONE, 60.5), (IDLE, 61.0), (NONE, 62.0)], True),
         # of several aborts before the search of a round the last one counts
         ([(IDLE, 0.0), (IDLE, 5.0), (NONE, 4.0), (NONE, 6.0), (IDLE, 66.0), (NONE, 66.0)], True),

@@ -65,7 +65,7 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
 def test_a_callback_path_never_comes_through_however_each_of_its_characters_is_written(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
-    """Each level writes what the one before wrote, its characters in turn by these forms. No key is known."""
+    """Each level encodes the text of the one before, with these forms for its characters in turn. No key is known."""
     token = ids.token(KEY, channel, SUBJECTS[channel])
     written = ids.path(channel, SUBJECTS[channel], token)
     for forms in levels:

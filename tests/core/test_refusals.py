@@ -1,4 +1,4 @@
-"""What an error of the terminal says of a start: in words, and against what comes after it (vectors: start-reply)."""
+"""Meaning of a terminal's error for a start: as text, and with later reports (vectors: start-reply)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a relay sends next: each situation, and whole lives of a feed and a stream, where nothing is lost unsaid."""
+"""A relay's next message: each situation, and whole lives of a feed and a stream, in which no loss is unreported."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,10 +159,10 @@ def test_what_is_no_message_is_told_as_that(data: bytes) -> None:
 
 @dataclass
 class Lane:
-    """A feed as posd keeps it, and the stream; `stored` is what each database truly said."""
+    """A feed as in posd, and the stream; `stored`: the true changes of each database."""
 
     databases: list[tuple[str, int]] = field(default_factory=lambda: [("db0", 1)])
-    rows: dict[int, str] = field(default_factory=dict)  # seq -> what it says
+    rows: dict[int, str] = field(default_factory=dict)  # seq -> its change
     newest: int = 0
     removed: int = 0
     stored: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -175,13 +175,13 @@ class Lane:
             self.stored[self.databases[-1][0], self.newest] = self.rows[self.newest]
 
     def prune(self, up_to: int, keeps: int) -> None:
-        """Retention removes most changes up to a number: those that are still open stay."""
+        """Retention removes most changes up to a number, but not those of open payments."""
         for seq in [seq for seq in self.rows if seq <= up_to and seq % 7 != keeps]:
             del self.rows[seq]
             self.removed = max(self.removed, seq)
 
     def restore(self, up_to: int, gap: int) -> None:
-        """A backup is put in place that had the changes up to a number; numbers go on above all."""
+        """A backup with the changes up to a number is put in place; numbers continue above all."""
         for seq in [seq for seq in self.rows if seq > up_to]:
             del self.rows[seq]
         self.newest += gap
@@ -203,7 +203,7 @@ class Lane:
         )
 
     def send(self, limit: int) -> bool:
-        """Do one step of a relay that knows nothing but the last message; whether there was one."""
+        """Run one step of a relay that knows only the last message. Return whether it sent one."""
         position = self.stream[-1][1] if self.stream else None
         page = self.page(position.seq if position else 0, limit)
         step, left = following(position, page, begin=False), waiting(position, page)
@@ -236,7 +236,7 @@ EVENTS = st.one_of(
 
 @given(st.lists(EVENTS, max_size=40), st.integers(1, 4))
 def test_in_any_life_everything_is_in_the_stream_or_said_to_be_lost(events: list[Any], limit: int) -> None:
-    """Also where the stream loses its end or is emptied: what is said is true, and what it has is complete."""
+    """Also if the stream loses its end or is emptied: its messages are true, and its contents complete."""
     lane = Lane()
     for kind, *numbers in events:
         match kind:

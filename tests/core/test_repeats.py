@@ -1,4 +1,4 @@
-"""Which events are the same: those that agree in all that posd reads. Attention is for contradictions."""
+"""Equal events agree in all members that posd reads. Only contradictions raise an attention."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def replaced(old: bytes, new: bytes) -> bytes:
     return written(BASE).replace(old, new)
 
 
-#: The same event, written anew.
+#: The same event, serialised again.
 SAME: dict[str, Callable[[], bytes]] = {
     "the same bytes": lambda: written(BASE),
     "space around it": lambda: b"\r\n" + written(BASE) + b"  ",

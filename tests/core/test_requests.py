@@ -190,7 +190,7 @@ def test_no_metadata_is_sent_where_the_till_gave_none() -> None:
         ({"amount": AMOUNT, "additional": 1}, ["additional"]),
         ({"amount": {"iva": -1}}, ["amount"]),
         ({"amount": AMOUNT, "surprise": 1}, ["surprise"]),
-        ({"amount": AMOUNT, "type": "void"}, ["type"]),  # that it lacks an original is no difference
+        ({"amount": AMOUNT, "type": "void"}, ["type"]),  # a missing original is no difference
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""What retention may remove, and what is said of it then: the whole table."""
+"""What retention may remove, and the later answer about it: the whole table."""
 
 from datetime import timedelta
 from itertools import product
@@ -23,7 +23,7 @@ ENDED = ("approved", "approved by a person", "declined", "rejected", "canceled",
 
 
 def made(state: str, number: int = 1, **fields: object) -> Transaction:
-    """Return a transaction in a state that no person has to look at."""
+    """Return a transaction in a state that needs no operator."""
     return msgspec.structs.replace(in_state(OperationType.CHARGE, state, number), attention=(), **fields)
 
 

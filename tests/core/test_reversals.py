@@ -26,7 +26,7 @@ RECEIVED = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def what(zone: str, original: str, void: str) -> str | None:
-    """Say what a void is, of moments in local time of the zone or with their own offset."""
+    """Return the kind of a void, for times in the local time of the zone or with their own offset."""
     moments = [datetime.fromisoformat(text) for text in (original, void)]
     approved, voided = (item if item.tzinfo else item.replace(tzinfo=ZoneInfo(zone)) for item in moments)
     return reversal(iso(end_of_day(approved, ZoneInfo(zone))), iso(voided), RECEIVED)

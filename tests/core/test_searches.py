@@ -1,4 +1,4 @@
-"""What the reply to a search says: found, the explicit none, or no answer. Everything but an empty list is no none."""
+"""Replies to a search: found, the explicit none, or no answer. Only an empty list is a none."""
 
 import json
 
@@ -92,7 +92,7 @@ def test_elements_of_other_terminals_are_left_out_and_what_is_all_ours_stays_as_
 
 
 def large(status: str, size: int) -> str:
-    """Return an element of so many bytes."""
+    """Return an element with this many bytes."""
     element = body(IDENTITY, status).decode()
     return element[:-1] + f', "padding": "{"x" * (size - len(element) - 15)}"}}'
 

@@ -1,4 +1,4 @@
-"""Texts of strangers: in one line, printable, and what a document says stays what it says."""
+"""Untrusted texts: on one line, printable, and the values of a document stay unchanged."""
 
 import json
 import sys

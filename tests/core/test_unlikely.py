@@ -1,4 +1,4 @@
-"""An approval that contradicts its request: what is said of it, and what is not (design 13.10)."""
+"""An approval that contradicts its request: what is reported, and what is not."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,4 +1,6 @@
-"""What of a till's request does not survive a signature: told before anything is recorded, by its place."""
+"""Parts of a till's request that do not survive a signature are reported with their place before anything
+is recorded.
+"""
 
 from posd.records.request import unsignable
 from tests.support.tables import every

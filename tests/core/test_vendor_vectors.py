@@ -17,7 +17,7 @@ from tests.support.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]
 CASES = [*SCHEMES["hash-encrypt"]["cases"], *SCHEMES["hash-encrypt"]["alternatives"]]
-#: What is signed there as it stands, though it is not what JavaScript writes: posd never sends such a text.
+#: Signed texts there that are not in JavaScript's form; posd never sends such a text.
 NOT_CANONICAL = "alt-decimals-as-sent"
 NAMES = [case["id"] for case in CASES]
 

@@ -1,4 +1,4 @@
-"""The walk itself: it counts every order, and what it takes for one state is one to the core."""
+"""The walk itself: it counts every order, and states that it treats as one are one for the core."""
 
 import random
 from itertools import product
@@ -30,7 +30,7 @@ INPUTS = (
 
 
 def nothing(*_steps: object) -> None:
-    """Hold nothing against a step."""
+    """Check nothing of a step."""
 
 
 def test_every_order_is_counted() -> None:
@@ -62,7 +62,7 @@ def test_what_a_node_leaves_out_is_of_no_account(way: list[Input], chance: rando
 
 
 def disguised(transaction: Transaction, chance: random.Random) -> Transaction:
-    """Return a transaction that differs in what a node leaves out."""
+    """Return a transaction that differs only in what a node leaves out."""
     trail = transaction.trail
     attention = [msgspec.structs.replace(item, detail="other words") for item in transaction.attention]
     return msgspec.structs.replace(

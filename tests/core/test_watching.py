@@ -1,4 +1,6 @@
-"""When an open transaction is asked for. Time alone concludes nothing: it only asks, again and again while in doubt."""
+"""Times of the searches for an open transaction. Elapsed time concludes nothing: posd only searches again while in
+doubt.
+"""
 
 from typing import Any
 
@@ -233,7 +235,7 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
 def test_what_is_open_and_under_way_is_never_forgotten(
     item: TransactionWatch, limits: ReconcileSettings, now: float
 ) -> None:
-    """After any input something is due for it, unless its one answer came or its start is under way."""
+    """After any input an action is planned for it, unless its one reply arrived or its start runs."""
     for after in (
         search_now(item, now),
         overdue(item, limits, now),

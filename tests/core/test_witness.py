@@ -93,17 +93,17 @@ def test_what_is_missing_is_counted(unknown: int) -> None:
 @every(
     ("database_id", "seq", "identities", "last", "unknown", "words"),
     [
-        (None, 0, [MADE], 0, 0, None),  # nothing is known of it
+        (None, 0, [MADE], 0, 0, None),  # nothing is known about it
         ("first", 7, [MADE], 7, 0, None),
         ("first", 7, [MADE], 9, 0, None),  # killed before the lines of the newest changes
         ("first", 7, [MADE], 6, 0, "number 6, and 7"),
         ("first", 7, [MADE], 9, 1, "not in it"),
         ("first", 7, [MADE, RESTORED], 30, 0, None),
         ("first", 7, [MADE, RESTORED], 30, 1, "not in it"),
-        ("another", 7, [RESTORED], 30, 0, None),  # what it replaced could not be read
+        ("another", 7, [RESTORED], 30, 0, None),  # the replaced file could not be read
         ("another", 7, [MADE], 30, 0, "another database"),
         ("another", 7, [RESTORED, BACK], 50, 0, "another database"),
-        ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # killed before the file was written anew
+        ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # killed before the file was rewritten
         (None, 7, [MADE], 6, 0, "number 6, and 7"),  # the first line is damaged
     ],
 )

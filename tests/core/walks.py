@@ -1,11 +1,11 @@
-"""A memoised walk through every order in which things can come to a transaction.
+"""Memoised walk through every order of the inputs of a transaction.
 
-`Core` is the core as a table: node x input -> node. A node stands for all transactions that the core treats alike: it
-leaves out the order in which edges of the trail and attentions came, the words of an attention, and what the newest
-search brought (`test_what_a_node_leaves_out_is_of_no_account` holds that against the core).
+`Core` is the core as a table: node x input -> node. A node stands for all transactions that the core treats equally. It
+leaves out the order in which edges of the trail and attentions arrived, the text of an attention, and the result of the
+newest search (`test_what_a_node_leaves_out_is_of_no_account` checks that).
 
-`walk` goes through all orders of what can come: from each `Deck` up to a number of times, or never. Two orders that
-lead to the same state go on alike, so few states stand for very many orders.
+`walk` goes through all orders of the inputs: from each `Deck` up to a number of times, or never. Two orders that lead
+to the same state continue equally, so few states stand for very many orders.
 """
 
 from collections import Counter
@@ -26,17 +26,17 @@ Dealt = tuple[int, ...]
 
 
 class Input(NamedTuple):
-    """One thing that can come: what it does to a transaction, and what it tells."""
+    """One possible input: its effect on a transaction, and its reports."""
 
     name: str
     apply: Callable[[Transaction], Transaction]
     finals: tuple[str, ...] = ()  # the finals of the terminal that it states, in order
-    full: bool = False  # whether it states them with all that the event says
+    full: bool = False  # whether it reports them with all data of the event
     body: bytes = b""  # of an event: when it comes again it is an exact repeat
 
 
 class Deck(NamedTuple):
-    """Alternatives of which `most` come in all. Decks that stand side by side and have the same `kind` are alike."""
+    """Alternatives of which `most` occur in total. Decks side by side with the same `kind` are equal."""
 
     inputs: tuple[Input, ...]
     most: int = 1
@@ -45,15 +45,15 @@ class Deck(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What was told on the way, beside what the core makes of it."""
+    """Inputs reported on the way, besides the core's result."""
 
     finals: tuple[str, ...] = ()  # the different finals of the terminal, in the order in which they came
-    full: bool = False  # whether the first one came with all that the event says, or has meanwhile
-    words: tuple[str, ...] = ()  # what was concluded without a final of the terminal, in order
+    full: bool = False  # whether the first one had all data of the event, or has it meanwhile
+    words: tuple[str, ...] = ()  # conclusions without a final event of the terminal, in order
 
 
 class State(NamedTuple):
-    """Where an order leads: what the core has, what was told, how often each deck came, how many orders lead here."""
+    """End of an order: the core's state, the reports, the number of inputs from each deck, the number of orders."""
 
     transaction: Transaction
     told: Told
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
 
 def essence(transaction: Transaction) -> Transaction:
-    """Return what the core looks at of a transaction."""
+    """Return the parts of a transaction that the core reads."""
     trail = transaction.trail
     return _set(
         transaction,
@@ -73,9 +73,9 @@ def essence(transaction: Transaction) -> Transaction:
 
 
 class Core:
-    """The core as a table that fills as it is asked; `hold` sees every step of it, before and after.
+    """The core as a table that fills on demand; `hold` checks every step, before and after.
 
-    A place is a node and what was told on the way to it, known by its number.
+    A place is a node with the reports on the way to it, identified by its number.
     """
 
     def __init__(self, start: Transaction, hold: Callable[[Transaction, Transaction], None]) -> None:
@@ -124,7 +124,7 @@ def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
                 deals[dealt] = list(_deals(dealt, decks))
             for index, then in deals[dealt]:
                 deck = decks[index]
-                if dealt[index] and deck.inputs[0].body:  # an exact repeat never comes to the core
+                if dealt[index] and deck.inputs[0].body:  # an exact repeat never reaches the core
                     assert recognise(deck.inputs[0].body, [deck.inputs[0].body]) is RepeatedEvent.REPEATED
                     following[place, then] += orders
                     continue

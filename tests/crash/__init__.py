@@ -1,4 +1,4 @@
-"""The crash matrix: SIGKILL at each named point of the daemon, in each scenario, and what is true afterwards.
+"""Crash matrix: SIGKILL at each named point of the daemon, in each scenario, and the checks afterwards.
 
 `python -m tests.crash --help`; a sample of it runs with the tests.
 """

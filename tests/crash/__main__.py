@@ -16,7 +16,7 @@ from tests.crash.scenarios import SCENARIOS
 
 
 def main() -> int:
-    """Run what the command line asks for, print progress, table and summary."""
+    """Run the requested cells, print progress, table and summary."""
     options = _options()
     try:
         wanted = (

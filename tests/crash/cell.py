@@ -91,7 +91,7 @@ async def run(cell: Cell, seed: int) -> Result:
 
 
 async def _play(world: World, result: Result) -> None:
-    """Let the scenario run to its end and beyond, and compare what the terminal, the relays, the till and posd say."""
+    """Run the scenario to its end and beyond, and compare terminal, relays, till and posd."""
     if world.scenario.before is not None:
         await world.scenario.before(world)
     async with asyncio.TaskGroup() as group:
@@ -104,7 +104,7 @@ async def _play(world: World, result: Result) -> None:
 
 
 async def _end(world: World) -> str:
-    """Return how the scenario came out: of its print jobs where it is about these, else of its payment."""
+    """Return the end of the scenario: of its print jobs if it has some, else of its payment."""
     if world.jobs:
         return printing.end(world, OPEN)
     outcome = (await world.get(world.payment))["outcome"]
@@ -112,7 +112,7 @@ async def _end(world: World) -> str:
 
 
 def _story(world: World) -> list[str]:
-    """Return what happened at the terminal and what the daemon said last: a cell that broke off needs it."""
+    """Return the terminal's events and the daemon's last lines, for a cell that was aborted."""
     said = [
         " ".join(str(entry[name]) for name in ("kind", "status", "result", "http_status", "found") if name in entry)
         for entry in world.terminal.ledger

@@ -1,4 +1,4 @@
-"""The whole matrix: which cells there are, running them side by side, and the table of what came of them."""
+"""The whole matrix: its cells, running them side by side, and the table of results."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ MARKS = {OK: ".", NOT_REACHED: "-", FAILED: "F"}
 
 
 def rows(seed: int) -> list[tuple[str, ...]]:
-    """Return the crashes of the matrix: what ends each life of the daemon."""
+    """Return the crashes of the matrix: the end of each life of the daemon."""
     random, found = Random(seed), []
     for point in sorted(POINTS):
         kind = point.partition(".")[0]
@@ -41,7 +41,7 @@ def cells(seed: int, points: Sequence[str], scenarios: Sequence[str]) -> list[Ce
 
 
 async def run_all(wanted: Iterable[Cell], seed: int, jobs: int, tell: Callable[[Result], None]) -> list[Result]:
-    """Run cells, some at a time; `tell` hears of each when it is done."""
+    """Run cells, some at a time; `tell` is called with each result."""
     turn = asyncio.Semaphore(jobs)
 
     async def one(cell: Cell) -> Result:

@@ -1,4 +1,4 @@
-"""Print jobs in the matrix: what a till does, what the wires do to them, and what has to be true of them in the end."""
+"""Print jobs in the matrix: actions of a till, faults of the wires, and the final checks."""
 
 import json
 import sqlite3
@@ -21,7 +21,7 @@ WEBHOOKS = "/webhooks/print-jobs/"
 
 @dataclass
 class Job:
-    """One print job of a till: its id, what the printer is to do with it, and what the till was told."""
+    """One print job of a till: its id, the printer's behaviour, and the responses to the till."""
 
     identity: str
     scenario: str
@@ -33,7 +33,7 @@ class Job:
 
 
 def prints(count: int, scenario: str = "completes") -> "Callable[[World], Awaitable[None]]":
-    """The till prints so many receipts, one call after the other, and then waits for the end of each."""
+    """The till prints this many receipts, one call after the other, and then waits for the end of each."""
 
     async def plot(world: "World") -> None:
         world.jobs += [Job(f"receipt-{number}", scenario) for number in range(count)]
@@ -53,7 +53,7 @@ async def _put(world: "World", job: Job) -> None:
 
 
 async def _outcome(world: "World", job: Job) -> None:
-    """Wait for the end; where nothing can tell it, until posd has asked."""
+    """Wait for the end; if nothing can report it, until posd has polled."""
     while True:
         reply = await world.call("GET", f"/print-jobs/{job.identity}/outcome?timeout={PATIENCE_SECONDS}")
         if reply.status == 200:
@@ -66,7 +66,7 @@ async def _outcome(world: "World", job: Job) -> None:
 
 
 def end(world: "World", open_word: str) -> str:
-    """Return how the first job ended for the till: its status, or by what it was not accepted."""
+    """Return the end of the first job for the till: its status, or why it was not accepted."""
     told = world.jobs[0].told
     return str(told[-1]["status"] or told[-1]["decided_by"]) if told else open_word
 
@@ -75,7 +75,7 @@ def end(world: "World", open_word: str) -> str:
 
 
 def busy(world: "World") -> bool:
-    """Whether the printer has something to print or to tell."""
+    """Whether the printer still has something to print or report."""
     ledger = world.terminal.ledger
     taken = [entry["print_job_id"] for entry in ledger.of("print", http_status=ACCEPTED)]
     told = [entry["print_job_id"] for entry in ledger.of("print_webhook")]
@@ -150,7 +150,7 @@ async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
 
 
 def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
-    """Look at what is on the disk: each webhook that got a 2xx is there, once, and no other."""
+    """Check the disk: each webhook that got a 2xx is there, once, and no other."""
     stored = Counter(row[0] for row in db.execute("SELECT body FROM print_journal WHERE body IS NOT NULL"))
     came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
     taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}

@@ -1,7 +1,7 @@
-"""A relay before a server: it reads each HTTP exchange whole, keeps it, and does to it what a script says.
+"""Relay in front of a server: it reads each HTTP exchange completely, stores it, and applies a script to it.
 
-What it has read was received by the server behind it, as far as the caller can tell; what is never answered was lost on
-the wire. So both sides of a lost reply can be seen.
+An exchange that it has read counts as received by the server behind it; one without a response was lost on the wire. So
+the tests see both sides of a lost reply.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 @dataclass
 class Exchange:
-    """One request, and the status with which the server behind the relay answered; None where it did not."""
+    """One request, and the status from the server behind the relay; None without a reply."""
 
     method: str
     path: str
@@ -54,7 +54,7 @@ class Relay:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def start(self, *, cut: bool = False) -> None:
-        """Listen; `cut` closes every connection before a word was said."""
+        """Listen; `cut` closes every connection without a byte."""
         if cut:
             self._server = await asyncio.start_server(self._hang_up, sock=self.sock)
         else:
@@ -70,7 +70,7 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def forward(self, exchange: Exchange) -> bytes | None:
-        """Pass a request on and return the whole reply; None where there was none."""
+        """Pass a request on and return the whole reply; None without one."""
         try:
             async with asyncio.timeout(15):  # a kernel can accept for a process that is about to be killed
                 reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.trust)
@@ -108,7 +108,7 @@ class Relay:
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Read one message: its head, with `connection: close` for its last word on that, and its body."""
+    """Read one message: its head, with `connection: close` as its last header, and its body."""
     lines = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
     fields = dict(line.lower().split(b":", 1) for line in lines[1:])
     body = await reader.readexactly(int(fields.get(b"content-length", 0)))

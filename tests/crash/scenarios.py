@@ -1,6 +1,6 @@
-"""What happens in the cells of the matrix: one table. A scenario is what the terminal, the wires and people do.
+"""Scenarios of the matrix in one table: behaviour of the terminal, the wires and people.
 
-After a crash of the daemon at any point the end has to be true; `ends` is what it comes to without a crash.
+After a crash of the daemon at any point the end has to be true; `ends`: the end without a crash.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def aborts(kind: str, **fields: str) -> Plot:
 
 
 async def aborts_too_late(world: World) -> None:
-    """The till aborts when posd knows that the acquirer was asked: no abort may be sent any more."""
+    """The till aborts when posd knows that the acquirer was asked: no abort may be sent then."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         known = {"status": "APPROVAL_REQUESTED", "retry_in_seconds": None}
@@ -82,7 +82,7 @@ async def is_silent(world: World) -> None:
 
 
 async def two_tills(world: World) -> None:
-    """Another till wants the same terminal: it is refused until the first payment has ended, and no longer."""
+    """Another till requests the same terminal: it is refused until the first payment has ended, and no longer."""
     first, second = world.payment, world.another("approve-contactless")
     async with asyncio.TaskGroup() as group:
         paying = group.create_task(world.pay(first))
@@ -100,7 +100,7 @@ async def two_tills(world: World) -> None:
 
 
 async def one_basket(world: World) -> None:
-    """Another till takes the same basket, during the payment and after it: it is not charged again."""
+    """Another till charges the same basket, during the payment and after it: it is not charged again."""
     world.payment.sale = "basket"
     second = world.another("approve-contactless", "basket")
     async with asyncio.TaskGroup() as group:
@@ -115,7 +115,7 @@ async def one_basket(world: World) -> None:
 async def _decide(world: World, payment: Payment, call: str, **more: str) -> None:
     body = {"operator": "ana", "note": "looked at the terminal", **more}
     reply = await world.call("POST", f"/transactions/{payment.identity}/{call}", body, admin=True)
-    # A repeated call finds that the first one was heard, though its answer was lost.
+    # A repeated call finds that the first one arrived, though its response was lost.
     heard = reply.json.get("code") in ("already_final", "not_found")
     assert reply.status == 200 or heard, f"{call} was answered {reply.status}: {reply.json}"
 
@@ -130,7 +130,7 @@ async def is_released(world: World) -> None:
 
 
 async def is_resolved(world: World) -> None:
-    """In doubt; a person has looked, and says that nothing was charged."""
+    """In doubt; an operator has checked, and records that nothing was charged."""
     await world.start(world.payment)
     await _decide(world, world.payment, "resolve", result="not_started")
     said = (await world.outcome(world.payment))["result"]
@@ -138,7 +138,7 @@ async def is_resolved(world: World) -> None:
 
 
 async def is_resolved_wrongly(world: World) -> None:
-    """A person says that nothing was charged; then the terminal comes through, and the person takes note."""
+    """An operator records that nothing was charged; then the terminal reports, and the operator acknowledges."""
     await is_resolved(world)
     world.opened.set()
     await world.quiet()
@@ -181,7 +181,7 @@ async def is_backed_up(world: World) -> None:
 
 
 async def is_backed_up_again(world: World) -> None:
-    """The same into a directory of which one is kept, with an older one there."""
+    """The same into a directory that keeps one backup, with an older one there."""
     directory = world.daemon.directory / "backups"
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
@@ -221,7 +221,7 @@ async def old_payments_before(world: World) -> None:
 
 
 async def is_pruned(world: World) -> None:
-    """What is old is removed while the till pays; no id of it is free then."""
+    """Old records are removed while the till pays; none of their ids is free then."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         reply = await world.call("POST", "/prune", {"older_than_days": 300}, admin=True)
@@ -234,7 +234,7 @@ async def is_pruned(world: World) -> None:
 
 
 async def backed_up_before(world: World) -> None:
-    """An earlier payment, and a backup: it knows nothing of the payment that the scenario is about."""
+    """An earlier payment, and a backup: the backup does not have the payment of the scenario."""
     async with world.one_life():
         await world.pay(world.another("approve-contactless"))
         await world.quiet()
@@ -277,13 +277,13 @@ class Scenario:
     unruly: bool = False
     #: The payment of another system runs on the terminal.
     occupied: bool = False
-    #: All conditions of the proof are there: where the terminal never had the payment, that can be found out.
+    #: All conditions of the proof hold: if the terminal never had the payment, posd can prove that.
     proves: bool = False
-    #: A person closes the payment by word; what the terminal says corrects that.
+    #: An operator closes the payment; a report of the terminal corrects that.
     word: bool = False
 
 
-#: What the terminal's own scenarios come to.
+#: Ends of the terminal's own scenarios.
 _ENDS = {
     "approve-contactless": "approved",
     "approve-chip-pin": "approved",

@@ -1,4 +1,4 @@
-"""A sample of the crash matrix (`python -m tests.crash` is the whole): every point and every scenario at least once."""
+"""Sample of the crash matrix (`python -m tests.crash` runs all of it): every point and every scenario at least once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +14,7 @@ from tests.support.slow import named_quick
 
 #: Cells that run side by side: two cores, and half of each cell is waiting.
 JOBS = 4
-#: Of each kind of crash one that the quick suite tries.
+#: One crash of each kind for the quick suite.
 QUICK = {
     "start.written:1,reply-lost",
     "event.committed:1,reject-before-card",

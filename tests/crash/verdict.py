@@ -1,6 +1,6 @@
-"""What has to be true when all is quiet, after any kill: each fault as a sentence.
+"""Checks at the end, after any kill: each fault as a sentence.
 
-The terminal's own ledger says what happened, the relays what was received and what was answered.
+The terminal's own ledger has what happened, the relays have requests and replies.
 """
 
 import json
@@ -23,13 +23,14 @@ RESULTS = {
     "TERMINAL_REJECTED": "rejected",
     "TERMINAL_CANCELED": "canceled",
 }
-#: What a never started payment can rest on: nothing was sent, it was refused, both rounds of proof, a person's word.
+#: Evidence of a payment that never started: nothing was sent, it was refused, both rounds of proof, an operator's
+#: decision.
 PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})
 #: The path of the payments' callbacks.
 WEBHOOKS = "/webhooks/transactions/"
 #: The token in a callback address, which no answer shows.
 _TOKEN = re.compile(rb"(webhooks/(?:transactions|print-jobs)/[^/\"]+/)[\w-]+")
-#: What may stay open to be looked at where callbacks were lost or the terminal never had the payment.
+#: Attentions that may stay open if callbacks were lost or the terminal never had the payment.
 ATTENTIONS = {"in_doubt", "gap", "stalled", "no_callback", "released"}
 
 
@@ -61,7 +62,7 @@ async def online_faults(world: World) -> list[str]:
 
 
 def offline_faults(world: World) -> list[str]:
-    """Look at what is on the disk, and into the logs, when the daemon has stopped."""
+    """Check the disk and the logs after the daemon has stopped."""
     faults = [f"log: {line}" for line in world.log if line["event"] in ("posd.internal_error", "not json")]
     with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
         faults += [f"integrity: {row}" for row in db.execute("PRAGMA integrity_check") if row != ("ok",)]
@@ -122,7 +123,7 @@ def _payment_faults(world: World, payment: Payment, document: Any, listed: list[
 
 
 def _ended_faults(world: World, payment: Payment, document: Any, finals: list[Any]) -> Iterator[str]:
-    """The terminal ran it: what the ledger says is the truth."""
+    """The terminal ran it: its ledger is the truth."""
     final = finals[0]
     outcome, truth = document["outcome"], RESULTS[final["status"]]
     said = outcome and (outcome["result"], outcome["status"], outcome["transaction_reference"])
@@ -139,7 +140,7 @@ def _ended_faults(world: World, payment: Payment, document: Any, finals: list[An
 
 
 def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[str]:
-    """The terminal never ran it: posd has a proof of that, or says that it does not know."""
+    """The terminal never ran it: posd has a proof of that, or reports that it does not know."""
     codes, outcome = {item["code"] for item in document["attention"]}, document["outcome"]
     if outcome is None:
         if document["phase"] != "in_doubt" or "in_doubt" not in codes:
@@ -157,7 +158,7 @@ def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[st
 
 
 def _feed_faults(documents: list[Any], changes: list[Any]) -> Iterator[str]:
-    """The newest line of the feed says of each transaction how it stands."""
+    """The newest line of the feed has the state of each transaction."""
     if [change["seq"] for change in changes] != sorted({change["seq"] for change in changes}):
         yield "the feed does not ascend"
     newest = {change["id"]: change for change in changes}

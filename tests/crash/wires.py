@@ -6,7 +6,7 @@ from tests.crash.printing import WEBHOOKS, creates
 from tests.crash.relay import Exchange
 from tests.crash.world import World
 
-#: What becomes of one exchange: the reply on the wire, None where the caller gets none.
+#: Effect on one exchange: the reply on the wire, None if the caller gets none.
 Wire = Callable[[World, Exchange], Awaitable[bytes | None]]
 
 GONE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -19,7 +19,7 @@ async def to_terminal(world: World, exchange: Exchange) -> bytes | None:
 
 
 def start_is(what: Wire) -> Wire:
-    """Do that to the start of the scenario's payment, and pass on all else."""
+    """Apply that to the start of the scenario's payment, and pass on everything else."""
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         return await (what if _is_start(world, exchange) else to_terminal)(world, exchange)
@@ -54,7 +54,7 @@ async def reply_after_abort(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def refused_after_event(world: World, exchange: Exchange) -> bytes | None:
-    """The terminal takes it and says so by an event; then comes a reply that claims that it was refused."""
+    """The terminal accepts it and reports an event; then a reply claims that it was refused."""
     await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, retry_in_seconds=None)
@@ -74,7 +74,7 @@ async def to_daemon(world: World, exchange: Exchange) -> bytes | None:
 
 
 def events_are(what: Wire) -> Wire:
-    """Do that to the callbacks of the scenario's payment, and pass on all else."""
+    """Apply that to the callbacks of the scenario's payment, and pass on everything else."""
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         ours = exchange.json["client_transaction_id"] == world.payment.identity
@@ -91,7 +91,7 @@ async def answer_lost(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def card_lost(world: World, exchange: Exchange) -> bytes | None:
-    """The event that tells of the card is lost for good."""
+    """The event of the presented card is lost permanently."""
     return GONE if exchange.json["status"] == "CARD_PRESENTED" else await to_daemon(world, exchange)
 
 

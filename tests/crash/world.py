@@ -1,6 +1,6 @@
-"""The world of one cell: a daemon that is killed where its environment says so, a terminal, and a relay each way.
+"""World of one cell: a daemon that is killed as its environment says, a terminal, and a relay in each direction.
 
-The till here never gives up: what it was not answered it asks again, with the same id.
+The till here never gives up: it repeats calls without a response, with the same id.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ PATIENCE_SECONDS = 0.25
 
 @dataclass
 class Payment:
-    """One payment of a till: its id, what the terminal is to do with it, and what the till was told."""
+    """One payment of a till: its id, the terminal's behaviour, and the responses to the till."""
 
     identity: str
     scenario: str
     sale: str | None = None
-    #: The till's call was answered: posd sends nothing for it any more.
+    #: The till's call has its response: posd sends nothing more for it.
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[dict[str, Any]] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class World:
     random: Random
     payments: list[Payment] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
-    #: The scenario opens what it held back.
+    #: The scenario releases what it held back.
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: int = 0
     #: The log of the lives that are over.
@@ -71,7 +71,7 @@ class World:
 
     @property
     def payment(self) -> Payment:
-        """The payment of which the scenario tells."""
+        """The payment of the scenario."""
         return self.payments[0]
 
     @property
@@ -88,7 +88,7 @@ class World:
     # The lives of the daemon
 
     async def watch(self) -> None:
-        """Run the daemon, again after each crash, until `stop`. Raise AssertionError where it ends otherwise."""
+        """Run the daemon, again after each crash, until `stop`. Raise AssertionError if it ends otherwise."""
         for crash in (*self.lives, ""):
             code = await self._live(crash)
             if crash and code == -signal.SIGKILL:
@@ -99,7 +99,7 @@ class World:
             return
 
     async def _live(self, crash: str) -> int:
-        """Run the daemon until it ends, and where that was to make way for a command, the command and again the daemon.
+        """Run the daemon until it ends; if it ended for a command, run the command and the daemon again.
 
         Return the exit code of what ended this life.
         """
@@ -119,7 +119,7 @@ class World:
         self.daemon.environment = _environment(crash)
         try:
             await self.daemon.start()
-        except AssertionError:  # it ended before it had started: the code says of what
+        except AssertionError:  # it ended before its start was complete: the exit code has the cause
             pass
         else:
             self._up.set()
@@ -148,7 +148,7 @@ class World:
         return await process.wait()
 
     async def offline(self, *command: str) -> None:
-        """Stop the daemon, run a command of posd to its end, again where it is killed, and start the daemon again."""
+        """Stop the daemon, run a command of posd to its end, again if it is killed, and start the daemon again."""
         self._made.clear()
         self._command = command
         self._terminate()
@@ -164,7 +164,7 @@ class World:
         assert living.result() == 0
 
     def stop(self) -> None:
-        """Let `watch` end: the daemon is asked to stop, and again where a crash was faster."""
+        """Let `watch` end: stop the daemon, and again if a crash came first."""
         self._stopping = True
         self._terminate()
 
@@ -186,7 +186,7 @@ class World:
     # What the till does
 
     async def put(self, payment: Payment) -> Reply:
-        """Ask for it to be started, until that is answered."""
+        """Call the start until it gets a response."""
         wanted = {"amount": AMOUNT, "metadata": {"scenario": payment.scenario}, "sale": payment.sale}
         reply = await self.call("PUT", f"/transactions/{payment.identity}", wanted)
         if reply.status in (200, 201):
@@ -199,7 +199,7 @@ class World:
         assert payment.answered.is_set(), f"the start was answered {reply.status}: {reply.body.decode()}"
 
     async def outcome(self, payment: Payment) -> Any:
-        """Wait for the outcome; None where nothing can tell it, and posd says so."""
+        """Wait for the outcome; None if nothing can report it, and posd says so."""
         while True:
             path = f"/transactions/{payment.identity}/outcome?timeout={PATIENCE_SECONDS}"
             reply = await self.call("GET", path)
@@ -228,13 +228,13 @@ class World:
         return bool(self.terminal.ledger.of("start", client_transaction_id=payment.identity, http_status=200))
 
     def hopeless(self, payment: Payment, document: Any) -> bool:
-        """Whether the terminal was never asked for it, will not be, and posd has found out all that it can."""
+        """Whether the terminal never got it, will not get it, and posd has found out everything possible."""
         over = payment.answered.is_set() and not self.started(payment)
         asked = document["phase"] == "in_doubt" and document["last_search"] is not None
         return over and asked and not self.scenario.proves
 
     async def at_terminal(self, payment: Payment, kind: str, **fields: Any) -> bool:
-        """Wait until that is in the terminal's ledger; False where it was never asked for the payment."""
+        """Wait until that is in the terminal's ledger; False if it never got the payment."""
         waiting = self.terminal.ledger.wait_for(kind, client_transaction_id=payment.identity, **fields)
         entry, answered = asyncio.create_task(waiting), asyncio.create_task(payment.answered.wait())
         try:

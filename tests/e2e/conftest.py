@@ -18,7 +18,7 @@ CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 
 
 def some(names: Iterable[Any], *quick: Any) -> list[Any]:
-    """Return parameters of which the quick run takes those alone; one that is not there is a mistake."""
+    """Return parameters, of which the quick run uses only those; a missing one is a mistake."""
     names = list(names)
     assert set(quick) <= set(names), set(quick) - set(names)
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
@@ -53,7 +53,7 @@ def identity() -> str:
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """A shop of the test's own, whose daemon can be stopped; the test runs on a loop of its own."""
+    """A separate shop for the test, whose daemon can be stopped; the test runs on its own loop."""
     async with open_shop(home) as shop:
         yield shop
 
@@ -85,7 +85,7 @@ async def complete_journal(shop: Shop) -> AsyncIterator[None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def printer(request: pytest.FixtureRequest) -> AsyncIterator[Printer]:
-    """One daemon and a terminal that prints for a file, which says by `POLLING` how often jobs are asked for."""
+    """One daemon and a printing terminal for a file, whose `POLLING` sets how often jobs are polled."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_printer(Path(directory), request.module.POLLING) as printer:
             yield printer

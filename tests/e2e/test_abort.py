@@ -24,10 +24,10 @@ async def abort(payment: Payment) -> Reply:
 
 
 async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    """Close without a word."""
+    """Close without a reply."""
 
 
-#: What the terminal answers to an abort that it took, or may have taken.
+#: Replies of the terminal to an abort that it accepted, or may have accepted.
 TAKEN: dict[str, Script] = {
     "200": answering(200, {"code": "ABORTED"}),
     "500": answering(500),

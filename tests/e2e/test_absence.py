@@ -42,7 +42,7 @@ async def waiting(counter: Shop) -> Payment:
 
 
 def backdate(posd: Daemon, seconds: float) -> None:
-    """Let what a daemon that does not run has left be so much older: its records, and the file that it touches."""
+    """Make the traces of a stopped daemon this much older: its records, and the touched file."""
     at = datetime.now(UTC) - timedelta(seconds=seconds)
     with closing(sqlite3.connect(posd.database)) as db, db:
         db.execute("UPDATE changes SET at = ?", (iso(at),))
@@ -86,7 +86,7 @@ async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None
     found = await families(counter.daemon)
     assert value(found, "posd_listener_away_payments") == value(found, "posd_listener_absences_total") == 1
     assert value(found, "posd_health", check="webhook_listener") == 1
-    await payment.searched()  # it is asked for at the start; that nothing is found settles nothing
+    await payment.searched()  # it is searched for at the start; a search without a result settles nothing
     await counter.daemon.wait_for(payment.identity, lambda it: it["last_search"] is not None)
     assert (await listener(counter.daemon))[0] == "degraded"
     await payment.end()
@@ -125,7 +125,7 @@ async def test_an_orderly_stop_is_a_sign_of_life(counter: Shop) -> None:
 
 
 async def test_who_took_a_payment_and_gives_no_account_of_it_any_more_makes_a_person_look(counter: Shop) -> None:
-    """Not a moment before no customer can stand there: a terminal that waits for the card is not found either."""
+    """Not before a customer must have left: a search does not find a terminal that waits for the card either."""
     payment = await waiting(counter)
     await counter.daemon.restart()
     before = await payment.until(lambda it: it["last_search"] is not None)
@@ -134,7 +134,7 @@ async def test_who_took_a_payment_and_gives_no_account_of_it_any_more_makes_a_pe
         at = datetime.now(UTC) - LONG_WAIT + timedelta(seconds=1)
         db.execute("UPDATE transactions SET created_at = ?", (iso(at),))
     path = f"/transactions/{payment.identity}/events"
-    # It is told by time alone: before a heartbeat is due.
+    # Only elapsed time causes the message, before a heartbeat is due.
     async with asyncio.timeout(HEARTBEAT_SECONDS / 2), stream(counter.daemon.till_socket, path) as source:
         async for message in source:
             if message.event == "state" and message.json["next_step"] == "ask_person":
@@ -165,7 +165,7 @@ async def moved(home: Path) -> AsyncIterator[Shop]:
 
 
 async def start_elsewhere(moved: Shop, address: str) -> None:
-    """Kill the daemon and start it again; the callbacks of what was open went to that address."""
+    """Kill the daemon and start it again; the callbacks of open payments went to that address."""
     await moved.daemon.kill()
     with closing(sqlite3.connect(moved.daemon.database)) as db:
         db.execute("UPDATE transactions SET callback_host = ? WHERE phase <> 'final'", (address,))

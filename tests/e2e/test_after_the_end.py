@@ -17,10 +17,10 @@ from tests.support.https import deliver, post, status_of
 from tests.support.shop import AMOUNT, OFFLINE, Shop, acknowledging, answering
 from tests.support.webhooks import disk
 
-#: What a device says of itself that is not the terminal.
+#: Data of a device that is not the terminal.
 STRANGE = {"brand": "Strange", "model": "Strange"}
 YEN = {"amount": {"currency": "JPY"}}
-Ended = tuple[str, str, str]  # what is over: its id, its terminal, its callback URL
+Ended = tuple[str, str, str]  # ended record: its id, its terminal, its callback URL
 
 
 async def approved(shop: Shop) -> Ended:
@@ -79,7 +79,7 @@ def late(identity: str, serial: str) -> Iterator[bytes]:
 
 
 async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
-    """Return what posd knows and keeps of all else."""
+    """Return posd's other data."""
     with disk(posd) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         kept = {name: db.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}
@@ -89,7 +89,7 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
     clock = (await posd.call("GET", "/clock", socket=posd.admin_socket)).json
     return {
         "stored": stored,
-        # What posd sees of a terminal by itself apart: it looks at each, and searches for what is strange.
+        # Except posd's own observations of terminals: its probes, and searches for unexpected reports.
         "terminals": [
             (item["brand"], item["model"], item["base_url"], item["identity"]["conflict"]) for item in terminals
         ],

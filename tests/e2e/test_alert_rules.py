@@ -1,4 +1,4 @@
-"""Each alert rule has a series to fire on, whatever state a terminal is in: one that is absent fires nothing."""
+"""Each alert rule has a series to fire on, in any state of a terminal, because an absent series never fires."""
 
 import asyncio
 import re
@@ -19,12 +19,12 @@ from tests.support.shop import PATIENCE_SECONDS
 from tests.support.terminal import scripted_terminal
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
-#: A metric of posd in a rule, with what is asked of its labels.
+#: A metric of posd in a rule, with its label conditions.
 SELECTOR = re.compile(r"\b(posd_[a-z_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'([a-z_]+)(=~|!~|!=|=)"([^"]*)"')
-#: What is there only while it is so, and is compared as it is: the first value fires.
+#: Series that exist only during their condition, and are compared directly: the first value fires.
 APPEARS = {"posd_certificate_refusals", "posd_fleet_lanes_health"}
-#: What is absent while there is none, for which PosdBackupMissing fires.
+#: Series that is absent without a backup, for which PosdBackupMissing fires.
 HAS_A_RULE_OF_ITS_OWN = {"posd_backup_last_success_timestamp_seconds"}
 
 
@@ -35,7 +35,7 @@ def rules(name: str) -> dict[str, str]:
 
 
 def without_series(expression: str, found: dict[str, Family]) -> list[str]:
-    """Return what an expression asks for, each alternative apart, and no series answers to."""
+    """Return the parts of an expression, each alternative separately, that match no series."""
     missing = []
     for name, asked in SELECTOR.findall(expression):
         family = re.sub(r"_(bucket|sum|count)$", "", name) if name not in found else name
@@ -51,7 +51,7 @@ def without_series(expression: str, found: dict[str, Family]) -> list[str]:
 
 
 def answers(series: dict[str, str], label: str, kind: str, words: list[str], alternative: str) -> bool:
-    """Whether a label is as it is asked for, of the alternatives by this one."""
+    """Whether a label meets the condition, with its alternatives."""
     is_one = any(re.fullmatch(word, series.get(label, "")) for word in words)
     return not is_one if kind.startswith("!") else re.fullmatch(alternative, series.get(label, "")) is not None
 
@@ -94,7 +94,7 @@ async def test_a_terminal_fires_in_every_state_in_which_it_cannot_be_reached(tmp
         posd = await stack.enter_async_context(running(tmp_path, stay + removed.toml))
 
         async def fires(*expected: str) -> None:
-            """Have the terminals looked at until the alert fires for these, and for no other."""
+            """Probe the terminals until the alert fires for exactly these."""
             firing = None
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while firing != set(expected):

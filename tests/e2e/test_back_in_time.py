@@ -1,4 +1,4 @@
-"""A database that goes back in time: what was started is never sent a second time, and a person is asked."""
+"""A database that goes back in time: no start is sent a second time, and an operator is asked."""
 
 import asyncio
 import shutil
@@ -24,7 +24,7 @@ def witness(daemon: Daemon) -> Path:
 
 
 def copy_state(daemon: Daemon, to: Path, *names: str) -> None:
-    """Copy these files of the state directory as they lie there; posd is stopped."""
+    """Copy these files of the state directory while posd is stopped."""
     to.mkdir()
     for name in names:
         shutil.copy2(daemon.database.with_name(name), to)
@@ -72,7 +72,7 @@ async def seen(daemon: Daemon) -> str:
 
 
 async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop, home: Path) -> None:
-    """The file is copied as it was: no restore says so, and the till repeats a call that it does not know."""
+    """The file was copied without a restore, and the till repeats a call that it does not know."""
     daemon = own.daemon
     before = await own.started()
     await approve(before)
@@ -126,7 +126,7 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
 
 
 async def test_a_database_that_goes_back_by_an_event_alone_gives_no_number_out_twice(own: Shop, home: Path) -> None:
-    """No payment was started and none ended meanwhile, and posd was killed, so that it said no last word."""
+    """No payment was started and none ended meanwhile, and posd was killed, so it wrote no last line."""
     daemon, payment = own.daemon, await own.started()
     await daemon.kill()
     names = ("posd.db", "posd.db-wal")
@@ -181,7 +181,7 @@ async def test_the_order_of_the_guards(own: Shop) -> None:
 
 
 async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Shop, home: Path) -> None:
-    """The witness gives what the lost file would have given."""
+    """The witness replaces the data of the lost file."""
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
     payment = await own.started()
@@ -199,7 +199,7 @@ async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Sh
 
 
 async def test_a_backup_is_restored_and_the_replaced_file_is_whole(own: Shop, home: Path) -> None:
-    """Every id is known: nothing is refused, and it is another database all the same."""
+    """Every id is known: nothing is refused, but it is another database."""
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
     payment = await own.started()
@@ -244,9 +244,9 @@ async def test_a_restore_takes_over_events_that_came_damaged(own: Shop, home: Pa
 async def test_a_backup_that_knows_more_than_the_witness_does_gives_back_the_rest(
     own: Shop, home: Path, steps: int
 ) -> None:
-    """A snapshot forgets a payment, which is taken over by its id; then a backup is restored that knows it in full.
+    """A snapshot forgets a payment, which is taken over by its id; then a backup is restored that has it completely.
 
-    The backup may have come further with it than the file that heard its end.
+    The backup may have a later state of it than the file with its end.
     """
     daemon = own.daemon
     await daemon.stop()
@@ -291,7 +291,7 @@ async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
 
 
 async def test_a_disk_is_lost_and_head_office_names_what_was_started(own: Shop, home: Path) -> None:
-    """Nothing but the certificates is left: no call that was sent once is sent again, and a person is asked."""
+    """Only the certificates are left: no call that was sent once is sent again, and an operator is asked."""
     daemon = own.daemon
     payments = [await own.started() for _ in range(3)]
     await approve(payments[0])
@@ -328,7 +328,7 @@ async def test_a_disk_is_lost_and_head_office_names_what_was_started(own: Shop, 
     reply = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
     assert (reply["refusing"], reply["restores"][0]["ids"], reply["restores"][0]["ids_taken_over"]) == (True, 3, 3)
     assert [item["client_transaction_id"] for item in reply["transactions"]] == [item.identity for item in payments]
-    await second.searched()  # the terminal is asked for what it is known to have
+    await second.searched()  # the terminal is asked for the payments that it is known to have
     said = await seen(daemon)
     assert all(payment.identity in said for payment in payments)
     assert (await (await own.started()).get())["phase"] == "active"

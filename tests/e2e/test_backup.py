@@ -136,7 +136,7 @@ async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: s
         assert code == 0, said
     assert (await (await own.started()).get())["phase"] == "active"
 
-    for _ in range(2):  # again, which takes over from what the first one made
+    for _ in range(2):  # again: it takes over from the file that the first one made
         documents = {payment.identity: await payment.get() for payment in known}
         await daemon.stop()
         code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
@@ -177,12 +177,12 @@ def set_trail(database: Path) -> None:
 
 
 def swap(database: Path, content: bytes) -> None:
-    """Put something else there; the WAL, which has it all, is gone."""
+    """Put another file there; the WAL, which has all data, is gone."""
     lose(database, "-wal", "-shm")
     database.write_bytes(content)
 
 
-#: What is wrong with the file -> what the one line says, beside what to type.
+#: Fault of the file -> the one-line message, besides the commands.
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda database: swap(database, b"garbage" * 9999), "is damaged"),
     "a garbage header": (lambda database: swap(database, os.urandom(100) + database.read_bytes()[100:]), "is damaged"),
@@ -230,7 +230,7 @@ async def test_a_damaged_database_is_refused_with_what_to_type(left: Path, home:
 
 
 def keep_wal(database: Path) -> None:
-    """Let the file have what the WAL has, and the WAL still be there."""
+    """Let the file have the WAL's data, and keep the WAL."""
     copy = database.parent.with_name("copy")
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -300,7 +300,7 @@ async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_
     second = await into(shop.daemon, directory, 3)
     left = names(directory)
     assert others <= left
-    same = second["path"] == first["path"]  # made within one second, it took the first one's place
+    same = second["path"] == first["path"]  # made within one second, it replaced the first one
     assert second["removed"] == old[: 2 if same else 3]
     assert second["unusable"] == ["posd-20200109T000000Z.db"]
     assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left

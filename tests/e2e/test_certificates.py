@@ -1,5 +1,6 @@
-"""The certificate that terminals see: taken up without a restart and without a lost webhook, never a pair that does not
-fit, renewed by itself (design 8)."""
+"""The certificate for terminals: loaded without a restart and without a lost webhook, never a pair that does not match,
+renewed by itself.
+"""
 
 import asyncio
 import hashlib
@@ -49,19 +50,19 @@ def fingerprint(writer: asyncio.StreamWriter) -> str:
 
 
 async def reloaded(posd: Daemon, event: str) -> dict[str, Any]:
-    """Send SIGHUP and wait for the line of the log that says what came of it."""
+    """Send SIGHUP and wait for the log line with the result."""
     lines = len(posd.lines)
     there(posd.process).send_signal(signal.SIGHUP)
     return await posd.log_line(event, after=lines)
 
 
 async def check(posd: Daemon) -> dict[str, Any]:
-    """Return what health says of the certificate."""
+    """Return the health check of the certificate."""
     return dict((await posd.call("GET", "/health")).json["checks"]["certificate"])
 
 
 async def command(posd: Daemon, *arguments: str) -> tuple[int, str]:
-    """Run `posd tls` beside the daemon; return exit code and output."""
+    """Run `posd tls` beside the daemon. Return exit code and output."""
     process = await forks.start(
         *("--config", str(posd.config_file), "tls", *arguments),
         stderr=asyncio.subprocess.STDOUT,
@@ -149,7 +150,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
 
 @pytest.fixture
 def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedelta], None]:
-    """Make certificates of the test end at another time: so long after they begin, CA and server."""
+    """Make the test's certificates end at another time: this long after their start, CA and server."""
 
     def set_to(server: timedelta, ca: timedelta = authority.CA_LIFETIME) -> None:
         monkeypatch.setattr(issue, "SERVER_LIFETIME", server)

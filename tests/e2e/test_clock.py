@@ -1,4 +1,4 @@
-"""The clock of the machine goes wrong under a real daemon: nothing is deleted or made for it, and payments go on."""
+"""A wrong clock of the machine under a real daemon: nothing is deleted or made by it, and payments go on."""
 
 import shutil
 import signal
@@ -60,7 +60,7 @@ async def metric(posd: Daemon) -> str:
 
 
 async def unsure(posd: Daemon, reason: str) -> None:
-    """Check that everything says so."""
+    """Check that all outputs report it."""
     check = await health(posd)
     assert check["status"] == "degraded"
     assert "posd clock confirm" in check["todo"]
@@ -90,7 +90,7 @@ async def prune(posd: Daemon, days: int) -> Reply:
 
 
 async def looked_at_the_certificate(posd: Daemon) -> None:
-    """Have posd look whether its certificate has to be renewed, and wait until it has done so."""
+    """Let posd check whether its certificate has to be renewed, and wait for the end."""
     for _ in range(2):  # the second look begins when the first has ended
         lines = len(posd.lines)
         there(posd.process).send_signal(signal.SIGHUP)
@@ -104,7 +104,7 @@ async def served(posd: Daemon) -> str:
 
 
 async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedelta:
-    """Return how long ago posd says that it started and read its configuration, by a clock that is so far ahead."""
+    """Return how long ago posd reports its start and its configuration, with a clock this far ahead."""
     found = (await admin(posd, "GET", "/status")).json
     now = datetime.now(UTC) + timedelta(**ahead)
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))

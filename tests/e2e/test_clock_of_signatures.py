@@ -1,4 +1,4 @@
-"""A clock that is not believed refuses a start only where the call is signed with the time."""
+"""An untrusted clock refuses a start only if the call is signed with the time."""
 
 from pathlib import Path
 from uuid import uuid4

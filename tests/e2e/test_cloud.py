@@ -1,4 +1,4 @@
-"""Terminals that are called through the cloud, beside one on the network: paths, headers, the way back (spec 4.1)."""
+"""Terminals called through the cloud, beside one on the network: paths, headers, callbacks."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Of the simulated fleet; a serial can have any character.
 NEAR, FAR = "SN-NEAR", "SN/FAR 1"
-#: Of the scripted fleet, and what the last one's serial is in a path.
+#: Serials of the scripted fleet, and the last one's form in a path.
 LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN/CLOUD +1%", "SN%2FCLOUD%20%2B1%25"
 CHAINS = ("p=pre-auth, r=re-auth p, c=capture p:r, v=void c", "c=charge, t=post-tip c, v=void c")
 #: Where the service has its paths.
@@ -133,7 +133,7 @@ async def test_abort_and_search_have_the_rows_of_the_cloud(mixed: dict[str, Shop
 
 
 async def test_the_headers_of_the_cloud_go_to_the_cloud_alone(mixed: dict[str, Shop]) -> None:
-    """With each request: start, abort and search; and nothing that is kept or told has one of the secrets in it."""
+    """With each request: start, abort and search; and no stored or shown text has one of the secrets."""
     names = ("x-store", "x-lan", "x-api-key", "authorization", "x-unit", "x-terminal")
     expected = {LOCAL: ["14", "lan", None, None, None, None], CLOUD: ["14", None, *SECRETS]}
     for serial, shop in mixed.items():

@@ -58,7 +58,7 @@ async def test_what_was_seen_working_counts_as_the_configurations_word_until_the
     counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
     assert await shown(posd, serial) == (None, None)
 
-    # A probe asks for what never was, and is no payment.
+    # A probe asks for a payment that never existed, and is no payment.
     asked = await probe(posd, serial)
     assert (asked["result"], asked["reason"], asked["found_before"]) == ("none", None, True)
     assert json.loads(counter.terminal.searches[-1].body) == {"client_transaction_id": asked["client_transaction_id"]}
@@ -93,7 +93,7 @@ async def test_what_was_seen_working_counts_as_the_configurations_word_until_the
     assert "search_not_confirmed" in lacks
     assert "abort_not_confirmed" not in lacks
     assert f"posd terminals commission {serial}" in lacks["search_not_confirmed"]
-    assert counter.terminal.aborts == 0  # where it could prove nothing, none is sent
+    assert counter.terminal.aborts == 0  # if it could prove nothing, none is sent
     answered = (await commission(posd, serial, proven=["search", "abort", "search"])).json
     assert answered["commissioned"] == {
         "at": answered["commissioned"]["at"],
@@ -102,7 +102,7 @@ async def test_what_was_seen_working_counts_as_the_configurations_word_until_the
     }
     assert (await posd.outcome(payment.identity))["result"] == "not_started"
 
-    # It is there after a restart, and counts no more once the profile is another one; `confirmed` alone is no change.
+    # It survives a restart, and does not count with another profile; `confirmed` alone is no change.
     before = await shown(posd, serial)
     assert before == (answered["commissioned"], None)
     await posd.restart()
@@ -117,7 +117,7 @@ async def test_what_was_seen_working_counts_as_the_configurations_word_until_the
     payment = await in_doubt(counter, serial)
     assert {"search_not_confirmed", "abort_not_confirmed"} <= set(await lacking(payment))
 
-    # The profile of before is that of which it was seen; an empty list takes all back.
+    # With the earlier profile it counts again; an empty list withdraws all.
     await sent(posd, posd.config, "config.loaded")
     assert await shown(posd, serial) == before
     assert "search_not_confirmed" not in await lacking(payment)

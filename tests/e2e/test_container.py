@@ -1,6 +1,6 @@
 """How a till in a container reaches posd: in a mount namespace, by bind mounts as a container's runtime makes them.
 
-docs/guides/install.md says the same: mount the directory, or have systemd own the socket.
+docs/guides/install.md has the same advice: mount the directory, or let systemd own the socket.
 """
 
 import os
@@ -23,7 +23,7 @@ from tests.support.tmpfs import skip_without_small_disks
 CONTAINER = """
 mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" && mount --bind "$1/till.sock" "$3" && shift 3 && exec "$@"
 """
-#: Calls both for each line of its input, and says how that went.
+#: Calls both for each line of its input, and prints the results.
 TILL = """
 import socket, sys
 for _ in sys.stdin:
@@ -47,7 +47,7 @@ class Container:
         self._process = process
 
     def calls(self) -> list[str]:
-        """Call posd over the mounted directory and over the mounted file; return what came of each."""
+        """Call posd over the mounted directory and over the mounted file. Return both results."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -69,7 +69,7 @@ def container(home: Path, run: Path) -> Iterator[Container]:
 
 @pytest.fixture(scope="module")
 def mounts() -> None:
-    """This user may mount, if in a namespace of its own; else the test is skipped."""
+    """This user may mount in a namespace of its own; otherwise the test is skipped."""
     skip_without_small_disks()
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL at each step of a charge (design 1 and 4): one request at most, nothing acknowledged is lost."""
+"""SIGKILL at each step of a charge: at most one request, and nothing acknowledged is lost."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ STEPS = ("request read", "acknowledged", *(status for status, _ in APPROVED))
 
 
 async def quietly(call: Any) -> Any:
-    """Return what a call returns, None where the daemon died under it."""
+    """Return the result of a call, None if the daemon died during it."""
     try:
         return await call
     except OSError:
@@ -67,7 +67,7 @@ async def test_killed_at_each_step_the_till_gets_the_right_outcome(
     assert blocked.status == (201 if expected == "final" else 409)
 
     waiting = asyncio.create_task(posd.call("GET", f"/transactions/{identity}/outcome"))
-    if done:  # the terminal may not have heard the last 200: it sends that event again
+    if done:  # the terminal may not have received the last 200, and sends that event again
         assert await deliver(callback, bodies[done - 1], posd.ca) == 200
     for content in bodies[done:]:
         assert await deliver(callback, content, posd.ca) == 200
@@ -108,7 +108,7 @@ async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path
     address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "{address}"\n') as posd:
         asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
-        for _ in range(2):  # a look at it, and the start
+        for _ in range(2):  # a probe of it, and the start
             await connections.acquire()
         await posd.restart()
         assert await asking is None
@@ -134,7 +134,7 @@ async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
 
 
-#: A process that reads the database: it sees it as it is now until it is killed.
+#: A process that reads the database, and sees its present state until it is killed.
 READER = """
 import sqlite3, sys
 db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Damaged bodies and requests: what is needed is read, and what cannot be read leaves a trace."""
+"""Damaged bodies and requests: required parts are read, and unreadable ones leave a trace."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 
 def reference(payment: Payment) -> str:
-    """Return the acquirer's reference of a payment: no other bears it."""
+    """Return the acquirer's reference of a payment; no other has it."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, payment.identity))
 
 
@@ -35,7 +35,7 @@ def approval(payment: Payment, **changes: Any) -> dict[str, Any]:
 
 
 async def asked(shop: Shop) -> Payment:
-    """Return a payment of which everything but the end has come."""
+    """Return a payment of which all events but the last have arrived."""
     payment = await shop.started()
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
@@ -59,7 +59,7 @@ def put(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return damage
 
 
-#: What is damaged -> how, and what the attention names.
+#: Damaged part -> how, and the text of the attention.
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a byte of a name is no UTF-8": (put(b"Banco", b"B\xe1nco"), "raw_response.card_data.bank"),
     "NaN": (put(b"11.2,", b"NaN,"), "raw_response.authorized_amount"),
@@ -164,7 +164,7 @@ async def test_what_an_earlier_version_quarantined_is_applied_by_reprocessing(sh
     assert quarantined(shop.daemon, payment.identity) == []
 
 
-#: Of the printer: it is asked at once where a webhook is lost, and not before.
+#: For the printer: it is polled at once after a lost webhook, and not before.
 POLLING = SILENT
 
 

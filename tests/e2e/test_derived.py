@@ -52,7 +52,7 @@ def naming(original: Operation, way: str) -> dict[str, str]:
 async def test_a_second_one_is_refused_however_each_is_named(
     shop: Shop, counters: list[Operation], kind: str, first: str, second: str
 ) -> None:
-    """On another terminal, and on the same: what holds it is told, and not that it is busy."""
+    """On another terminal, and on the same: the problem names the blocking payment, and not a busy terminal."""
     here, there = counters[:2]
     original = await (await operation(shop, DONE_TO[kind], here).begin()).finish()
     standing = await operation(shop, kind, here).begin(**naming(original, first))
@@ -129,7 +129,9 @@ async def test_so_does_what_was_done_before_the_reference_that_counts_was_anothe
 async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another_stands_in_the_way(
     shop: Shop, counters: list[Operation], kind: str
 ) -> None:
-    """A person has misread the receipt; what the terminal says later is the original's reference from then on."""
+    """An operator has misread the receipt; a later report of the terminal sets the original's reference
+    from then on.
+    """
     original = operation(shop, DONE_TO[kind], counters[0])
     shop.terminal.start = hanging_up
     assert (await original.put()).json["phase"] == "in_doubt"
@@ -150,7 +152,7 @@ async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another
 async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
     shop: Shop, counters: list[Operation], kind: str, first: str
 ) -> None:
-    """One is done by the reference that was re-authorized here, another by the one that came of it."""
+    """One uses the reference that was re-authorized here, another the reference that resulted from it."""
     re_auth = operation(shop, "re-auth", counters[0])
     old = str(uuid4())
     await (await re_auth.begin(transaction_reference=old)).finish()
@@ -167,7 +169,7 @@ async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
             await standing.finish()
 
 
-# A re-authorization, and what is done to what it changes
+# A re-authorization, and operations on the one that it changes
 
 
 # Many tills at once

@@ -42,7 +42,7 @@ def asking(language: str) -> dict[str, str]:
 
 
 async def shown(payment: Payment, path: str, headers: dict[str, str] | None = None) -> tuple[dict[str, Any], str]:
-    """Return what a call on a payment shows to the cashier, and the language that it says."""
+    """Return the display of a call on a payment, and its language."""
     reply = await payment.shop.daemon.call("GET", f"/transactions/{payment.identity}{path}", headers=headers)
     return reply.json["display"], reply.headers["content-language"]
 
@@ -114,7 +114,7 @@ async def test_the_language_of_the_configuration(home: Path) -> None:
 
 
 async def state_of(payment: Payment) -> dict[str, Any]:
-    """Return what the stream of a payment says at its start."""
+    """Return the first display in the stream of a payment."""
     async with stream(payment.shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
         first = await anext(source)
     assert first.event == "state"
@@ -158,14 +158,14 @@ async def test_a_stream_hears_of_attention_and_of_what_a_person_does(shop: Shop)
 
 
 async def test_a_stream_tells_when_a_doubt_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
-    """Nothing but time passes: no event comes, and the search that begins then has no answer yet."""
+    """Only time passes: no event arrives, and the running search has no reply yet."""
     payment = await counter.in_doubt()
     counter.terminal.search = search = held(nowhere)
     clock = asyncio.get_running_loop().time
     began = clock()
     async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
         told = [(await anext(source)).json for _ in range(2)]
-    # A heartbeat is due after 15 s: it came of the grace alone.
+    # A heartbeat is due after 15 s, so only the end of the grace can cause this message.
     assert clock() - began < HEARTBEAT_SECONDS / 2
     assert [(item["next_step"], item["display"]["code"]) for item in told] == [
         ("wait", "looking"),

@@ -1,4 +1,4 @@
-"""A terminal that does not trust posd's certificate says so in a TLS alert, and people learn of it (design 8)."""
+"""A terminal that does not trust posd's certificate sends a TLS alert, and operators are informed."""
 
 import asyncio
 import socket
@@ -66,12 +66,12 @@ async def go(posd: Daemon) -> None:
 
 
 async def late(posd: Daemon) -> None:
-    """A client that completes the handshake, looks at the certificate only then, and sends its alert encrypted."""
+    """A client that completes the handshake, then checks the certificate, and sends its alert encrypted."""
     await asyncio.to_thread(alert_after_the_handshake, posd.port, posd.directory / "keys")
 
 
 def alert_after_the_handshake(port: int, keys: Path) -> None:
-    """Speak TLS 1.3 to the end of the handshake, then write an alert record by hand (RFC 8446, 5.2, 6 and 7.3)."""
+    """Complete a TLS 1.3 handshake, then write an alert record by hand (RFC 8446, 5.2, 6 and 7.3)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -139,7 +139,7 @@ async def test_it_is_counted_and_named_for_people(posd: Daemon, name: str) -> No
 
 
 async def test_who_trusts_it_or_only_hangs_up_is_not_named(posd: Daemon) -> None:
-    """A scanner, a terminal that loses its network, and one that is well."""
+    """A scanner, a terminal that loses its network, and a healthy one."""
     for _ in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", posd.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -148,7 +148,7 @@ async def test_who_trusts_it_or_only_hangs_up_is_not_named(posd: Daemon) -> None
         _, writer = await connect(posd.port, posd.ca)
         writer.transport.abort()
     before = len(posd.lines)
-    await python(ssl.TLSVersion.TLSv1_3)(posd)  # the first that is named, so all before it was looked at
+    await python(ssl.TLSVersion.TLSv1_3)(posd)  # the first that is named, so all before it were checked
     await posd.log_line("listener.distrusted", after=before, count=1)
     certificate = (await posd.call("GET", "/health")).json["checks"]["certificate"]
     assert [item["count"] for item in certificate["refused_by"]] == [1]

@@ -1,4 +1,4 @@
-"""What keeps a shop from paying while posd runs: health says so, and the log, once."""
+"""Faults that prevent payments while posd runs: health reports them, and the log, once."""
 
 import socket
 from collections.abc import Callable

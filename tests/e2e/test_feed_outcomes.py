@@ -1,4 +1,4 @@
-"""What the feed adds with `with=outcome`; and feed.sock: who may read it, and that nothing else can be done there."""
+"""Additions of `with=outcome` to the feed; and feed.sock: who may read it, and that nothing else is possible there."""
 
 import json
 import signal
@@ -37,7 +37,7 @@ async def lines(payment: Payment, adds: str = "&with=outcome") -> list[dict[str,
 
 
 async def approve(payment: Payment) -> dict[str, Any]:
-    """Have the terminal tell all its steps up to its approval; return the last event."""
+    """Let the terminal report all its steps up to its approval. Return the last event."""
     for status, previous in APPROVED[:-1]:
         assert await payment.event(status, previous) == 200
     final = event(payment.identity, *APPROVED[-1], payment.serial, operation=OPERATION)
@@ -93,7 +93,7 @@ async def test_an_outcome_that_was_withdrawn_is_told_of_the_changes_that_had_it(
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # it runs all the same
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # it runs nevertheless
     assert (await payment.get())["outcome"] is None
     *before, last = await lines(payment)
     assert [change["outcome"]["result"] for change in before if change["result"]] == ["not_started"]

@@ -13,7 +13,7 @@ from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.shop import Shop
 
-#: It is noticed within so many seconds, on a machine that is busy too.
+#: Seconds within which it is noticed, on a busy machine too.
 SECONDS = 10.0
 
 
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 async def health_is(daemon: Daemon, status: str) -> dict[str, str]:
-    """Ask until the storage is so; nothing tells of it but health itself."""
+    """Ask until the storage check has that state, because only health reports it."""
     end = time.monotonic() + SECONDS
     while True:
         check: dict[str, str] = (await daemon.call("GET", "/health")).json["checks"]["storage"]
@@ -69,7 +69,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
     reply = await refused.put()
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert refused.requests == []
-    for _ in range(2):  # the second time it must not be taken for one that is recorded
+    for _ in range(2):  # the second time it must not count as recorded
         assert await waiting.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 503
     assert (await daemon.call("GET", "/health")).status == 503
     check = await health_is(daemon, "failing")
@@ -101,7 +101,7 @@ async def test_an_idle_daemon_notices_within_seconds(own: Shop) -> None:
 
 
 async def test_after_the_log_lost_its_name_a_kill_loses_nothing(own: Shop) -> None:
-    """posd brings what is in the log into the database, as soon as it notices."""
+    """posd writes the log's content into the database when it notices."""
     paid = await own.started()
     for status, previous in APPROVED:
         assert await paid.event(status, previous) == 200

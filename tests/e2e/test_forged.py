@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(shop: Shop) -> Iterator[None]:
-    """After all that is done here to the daemon, its log tells of no fault."""
+    """After all these tests, the daemon's log has no internal fault."""
     yield
     assert faults(shop.daemon) == []
 

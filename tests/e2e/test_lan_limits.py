@@ -60,7 +60,7 @@ async def test_silence_is_closed_in_time(lan: Lan, name: str) -> None:
 
 
 async def trickle(lan: Lan, first: bytes, drop: bytes) -> bytes:
-    """Send a first part, then a drop at a time for as long as the listener takes it; return what it said."""
+    """Send a first part, then single bytes for as long as the listener accepts them. Return its response."""
     reader, writer = await lan.connect()
     writer.write(first)
     received = b""
@@ -116,7 +116,7 @@ async def test_what_is_no_tls_is_closed(lan: Lan, first: bytes) -> None:
 
 
 async def refused(lan: Lan, source: str) -> bool:
-    """Tell whether a new connection from an address is turned away."""
+    """Return whether a new connection from an address is refused."""
     try:
         _, writer = await lan.connect(source)
     except (ConnectionError, ssl.SSLError):
@@ -160,7 +160,7 @@ async def test_memory_is_given_back_after_many_connections(home: Path, monkeypat
 
 
 def keep_freed(size: int) -> None:
-    """Free memory that the C library keeps, because what was allocated after it is still in use."""
+    """Free memory that the C library keeps, because later allocations are still in use."""
     library, piece = ctypes.CDLL(None), 1000
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     *blocks, _in_use = (library.malloc(piece) for _ in range(size // piece))
@@ -233,7 +233,7 @@ EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
 
 
 def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: threading.Event) -> bytes:
-    """Send pieces for ever, on a thread of its own; end at the answer where it `reads`, else when it is cut off."""
+    """Send pieces without end, on a separate thread; end at the response if it `reads`, else at the disconnection."""
     context = ssl.create_default_context(cafile=str(ca))
     with (
         suppress(OSError),  # cut off
@@ -242,7 +242,7 @@ def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: 
     ):
         connection.sendall(first)
         while not stop.is_set():
-            # An honest client looks for an answer now and then; the listener does not wait long for one who does not.
+            # A genuine client reads responses from time to time; the listener does not wait long for one that does not.
             if reads and (connection.pending() or select.select([connection], [], [], SHORT / 5)[0]):
                 connection.settimeout(SHORT / 10)
                 with suppress(TimeoutError):  # a session ticket, not the answer

@@ -1,4 +1,6 @@
-"""A shell that is left open on the database keeps the write-ahead log from being cut: it is said, with who it is."""
+"""A shell with an open transaction prevents truncation of the write-ahead log: posd reports it and names
+the process.
+"""
 
 import asyncio
 import sqlite3
@@ -16,7 +18,7 @@ from tests.support.daemon import Daemon
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, nowhere
 
-#: Reads, and goes on reading.
+#: Reads, and keeps reading.
 SHELL = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -29,7 +31,7 @@ sys.stdin.read()
 
 @contextmanager
 def reading(database: Path) -> Iterator[int]:
-    """Have another process read in the database for the block; yield its id."""
+    """Let another process read in the database for the block; yield its id."""
     arguments = [sys.executable, "-c", SHELL, str(database)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
         assert there(shell.stdout).readline() == "reads\n"
@@ -37,7 +39,7 @@ def reading(database: Path) -> Iterator[int]:
 
 
 def grow(database: Path) -> None:
-    """Let the log grow by more than it may have."""
+    """Let the log grow beyond its limit."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE grown (content BLOB)")

@@ -26,7 +26,7 @@ MIB = limits.MIB
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """A shop of the test's own that takes bodies of 1 MiB: fewer of them fill what a terminal may fill."""
+    """A separate shop that accepts bodies of 1 MiB, so that fewer of them reach a terminal's limit."""
     (home / "config.d").mkdir()
     (home / "config.d" / "large.toml").write_text(f"[webhooks]\nmax_body_bytes = {MIB}\n")
     async with open_shop(home) as shop:
@@ -65,7 +65,7 @@ async def line(posd: Daemon) -> AsyncIterator[Line]:
 
 
 def junk(payment: Payment, count: int, status: str = "CARD_PRESENTED") -> list[bytes]:
-    """Return so many different events."""
+    """Return this many different events."""
     return [body(payment.identity, status, serial=payment.serial) for _ in range(count)]
 
 
@@ -108,7 +108,7 @@ async def test_the_disk_does_not_fill_by_a_terminal_that_sends_large_events_with
         assert stored(posd) - before < most * 1.1
         for status, previous in APPROVED:
             content = body(other.identity, status, previous, other.serial)
-            assert await lane.deliver(other, content) == 200  # another terminal has a budget of its own
+            assert await lane.deliver(other, content) == 200  # another terminal has its own budget
         assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200
         assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200  # late events have a budget of their own
     assert (await payment.get())["outcome"]["result"] == "approved"

@@ -59,7 +59,7 @@ async def test_a_till_that_has_all_its_connections_leaves_the_others_theirs(shop
         with process(posd.till_socket, 1) as another:
             assert [status for status, _ in await answered(another)] == [200]
         assert [status for status, _ in await answered(other)] == [200]
-        # Terminals, other tills and operators go on.
+        # Terminals, other tills and operators are not affected.
         assert (await posd.call("GET", "/status-of-nothing", socket=posd.admin_socket)).status == 404
         assert (await posd.call("GET", "/health")).status == 200
         await payment.end()
@@ -87,7 +87,7 @@ async def test_a_till_past_its_limit_hears_so_by_any_http_client_and_gets_in_whe
     for item in mine:
         item.hang_up()
     async with asyncio.timeout(30):
-        while (await posd.call("GET", "/version")).status == 429:  # it has yet to hear of the ends
+        while (await posd.call("GET", "/version")).status == 429:  # it has not noticed the ends yet
             pass
 
 
@@ -115,7 +115,7 @@ async def test_streams_of_one_till_have_a_limit(shop: Shop) -> None:
             return head.startswith(b"HTTP/1.1 200")
 
         async with asyncio.timeout(30):
-            while not await taken():  # the daemon has yet to hear of the end of the other one
+            while not await taken():  # the daemon has not noticed the end of the other one yet
                 pass
         for item in (*opened, following, refused):
             item.hang_up()

@@ -93,7 +93,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b'{"a": "' + b"x" * 300_000 + b'"}', 413, "payload_too_large"),
 ]
 
-#: The fields that a problem has beside those of every problem.
+#: The fields of a problem besides those of every problem.
 EXTRA = {
     "invalid_request": {"errors"},
     "unknown_terminal": {"fleet"},
@@ -279,7 +279,7 @@ VERBATIM = {"metadata", "options", "final_event", "event"}
 
 
 def in_texts(document: Any, *, amount: bool = False) -> Any:
-    """Return a document whose amounts are numbers as it is where they are texts."""
+    """Return a document with numbers in the form that it has with texts."""
     match document:
         case dict():
             return {
@@ -295,7 +295,7 @@ def in_texts(document: Any, *, amount: bool = False) -> Any:
 
 
 async def both(shop: Shop, path: str, **call: Any) -> tuple[Any, Any]:
-    """Return what a call answers with amounts as numbers, and as texts."""
+    """Return the response of a call with amounts as numbers, and as texts."""
     asked = [path, f"{path}{'&' if '?' in path else '?'}amounts=text"]
     replies = [await shop.daemon.call(call.get("method", "GET"), each, call.get("body")) for each in asked]
     assert replies[0].status == replies[1].status
@@ -319,7 +319,7 @@ async def test_amounts_are_texts_on_any_call_that_asks_for_it(shop: Shop) -> Non
         "tip": "2",
     }
     assert started.json["metadata"] == {"amount": Decimal("1.5"), "n": 7}
-    first, *others = APPROVED  # in order, so that posd does not ask for it between two calls
+    first, *others = APPROVED  # in order, so that posd does not search for it between two calls
     assert await payment.event(*first) == 200
     calls: Iterable[tuple[str, dict[str, Any]]] = [
         (at, {}),

@@ -1,4 +1,4 @@
-"""A lost CA or callback key is told, and no other takes its place in silence (SECURITY.md)."""
+"""A lost CA or callback key is reported, and no other replaces it silently (SECURITY.md)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Payments that a restore lost: a person says what the slip shows, and the till is answered from that record."""
+"""Payments that a restore lost: an operator records the slip, and posd answers the till from that record."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ SLIP = {"amount": {"subtotal_iva0": "11.20"}}
 
 
 async def lost(shop: Shop, home: Path, count: int = 1, **request: Any) -> list[Payment]:
-    """Start and approve payments, and restore a backup that is older, where nothing else is left of the database."""
+    """Start and approve payments, and restore an older backup without the database."""
     daemon = shop.daemon
     await back_up(daemon, home / "backup.db")
     payments = [await shop.started(**request) for _ in range(count)]
@@ -36,7 +36,7 @@ def told(payment: Payment, result: str = "approved", **more: Any) -> dict[str, A
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("looked", [False, True])
 async def test_what_a_person_saw_answers_the_till_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
-    """Before and after `posd restore --seen`; the till's body has what a person does not know."""
+    """Before and after `posd restore --seen`; the till's body has data that an operator does not know."""
     paid, unpaid = await lost(own, home, 2, metadata={"till": 3})
     for payment in (paid, unpaid):
         problem = (await payment.put(metadata={"till": 3})).json

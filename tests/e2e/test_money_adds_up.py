@@ -1,4 +1,6 @@
-"""Money from the till's JSON to the terminal's wire, exactly; what does not add up is refused before it is sent."""
+"""Exact amounts from the till's JSON to the terminal's wire; a sum that does not add up is refused before
+it is sent.
+"""
 
 import asyncio
 import json
@@ -23,7 +25,7 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: What the scripted terminal says it has authorized, of whatever it was asked (tests/support/chains.py).
+#: Authorized amount of the scripted terminal, for any request (tests/support/chains.py).
 CHARGED = Decimal("11.20")
 TILLS = 8
 NIL = "00000000-0000-0000-0000-000000000000"
@@ -84,7 +86,7 @@ async def test_no_operation_is_for_more_than_the_configured_maximum(home: Path) 
                 "amount_exceeds", amount=beyond, original=original.identity
             )
             assert problem["transactions"] == []
-        await operation(own, "refund", charge).begin(original=charge.identity)  # all of it, by no amount
+        await operation(own, "refund", charge).begin(original=charge.identity)  # all of it, without an amount
 
 
 async def test_a_capture_is_for_what_is_reserved(shop: Shop) -> None:
@@ -170,7 +172,7 @@ async def test_customers_with_the_same_reference_do_not_block_each_other(shop: S
         await ended(operation(shop, "refund", charge), 11.20, original=charge.identity)
     for kind in (
         ("refund", "void") if reference != NIL else ()
-    ):  # named by the reference on a third terminal, it does not tell which is meant
+    ):  # named by the reference on a third terminal, it is ambiguous
         problem = await operation(shop, kind).refused("unknown_original", transaction_reference=reference)
         assert first.identity in problem["detail"]
 
@@ -245,7 +247,7 @@ async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Pa
         assert (after.status, after.json["phase"]) == (201, "active"), "the terminal is free"
 
 
-#: What the till writes as `amount` -> what the terminal reads, byte for byte.
+#: `amount` of the till -> amount for the terminal, byte for byte.
 AMOUNTS = {
     '{"iva": 0.1, "subtotal_iva": 0.2}': '{"iva":0.1,"subtotal_iva":0.2,"subtotal_iva0":0}',
     '{"iva": "10.10"}': '{"iva":10.10,"subtotal_iva":0,"subtotal_iva0":0}',

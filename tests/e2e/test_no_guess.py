@@ -1,4 +1,4 @@
-"""Nothing is concluded that is not proved: answers of before, or of another, that could be taken for a proof."""
+"""Nothing is concluded without proof: earlier replies, or those of others, could be mistaken for one."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def counter(counters: list[Shop]) -> Shop:
 
 
 async def two_proofs(clock: Shop) -> None:
-    """Wait for as long as two proofs take, one after the other, of which another payment lacks nothing."""
+    """Wait for the time of two proofs, one after the other, while another payment has the full proof."""
     for _ in range(2):
         await prove(clock)
 

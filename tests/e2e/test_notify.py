@@ -1,4 +1,4 @@
-"""What the service manager hears, and the sockets that it passes."""
+"""Notifications to the service manager, and the sockets that it passes."""
 
 import asyncio
 import os
@@ -126,7 +126,7 @@ def test_how_often_a_sign_is_given(
 async def test_no_call_fails_over_restarts_on_a_passed_socket(
     home: Path, terminal: ScriptedTerminal, times: int
 ) -> None:
-    """Tills call without a pause, each over a fresh connection: they are answered, or told to ask again."""
+    """Tills call without a pause, each over a new connection: they get a response, or have to ask again."""
     answers: dict[int, int] = {}
     news = asyncio.Event()
     over = False

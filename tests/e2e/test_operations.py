@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 # Amounts: the till's alone
 
-#: The till's amount, and the bytes of it on the wire: the same digits, and all three that a request always has.
+#: The till's amount, and its bytes on the wire: the same digits, and all three members of every request.
 AMOUNTS = (
     (
         b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0, "tip": 0.50, "extra_taxes": {"ice": 0.0100}}',
@@ -30,7 +30,7 @@ AMOUNTS = (
     (b'{"subtotal_iva0": "765432.10"}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":765432.10}'),
     (b'{"tip": 2.05}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":0,"tip":2.05}'),
 )
-#: What the terminal says that it made of it.
+#: The terminal's report of it.
 STRANGE = {
     "operation": {"amount": PROCESSED | {"iva": 0.07, "subtotal_iva": 123456.78}, "cashback_amount": 22.22},
     "raw_response": {
@@ -39,12 +39,12 @@ STRANGE = {
         "additional_amounts": {"amount": 11.11, "currency_code": "840"},
     },
 }
-#: Numbers that stand in an event and nowhere else.
+#: Numbers that are in an event and nowhere else.
 FOREIGN = (b"987654.32", b"77.77", b"66.66", b"55.55", b"44.44", b"33.33", b"USD", b"0.07", b"123456.78", b"876543.21")
 
 
 async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
-    """Start it with the bytes of an amount as the till wrote them; None of them where a void has none."""
+    """Start it with the till's bytes of an amount; None if a void has none."""
     item.shop.terminal.start = taking
     request = json.dumps({"terminal": item.serial, "type": item.kind} | changes).encode()
     if amount:
@@ -54,7 +54,7 @@ async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
 
 
 async def ends_strangely(item: Operation) -> None:
-    """Approve it with amounts that were not asked for."""
+    """Approve it with amounts that differ from the request."""
     answer = STRANGE["raw_response"] | item.answer(authorized_amount=None, ticket_number=None)
     await item.finish(operation=STRANGE["operation"], raw_response=answer)
 
@@ -62,7 +62,7 @@ async def ends_strangely(item: Operation) -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
 async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, given: bytes, sent: bytes) -> None:
-    """Each type after each other: all that went before it has told of amounts which were not asked for."""
+    """Each type after each other: all earlier ones reported amounts that differ from the request."""
     here, originals = operation(shop, "charge"), dict[str, Operation]()
     for kind in ("charge", "pre-auth", "re-auth", "re-auth", "capture", "post-tip", "void", "void"):
         named = {}
@@ -71,7 +71,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
             to = originals["charge" if kind == "post-tip" or again else "capture" if kind == "void" else "pre-auth"]
             named = {"original": to.identity}
         item = originals[kind] = operation(shop, kind, here)
-        none = kind == "void"  # one that names another sum than was charged is refused
+        none = kind == "void"  # one with another sum than the charge is refused
         await start_with(item, b"" if none else given, **named)
         (request,) = item.requests
         assert request.body.count(b'"amount":') == (0 if none else 1)
@@ -91,7 +91,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
 async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
-    """Rebuilt from an event after a restore: the till knows what it is, posd does not."""
+    """Rebuilt from an event after a restore: the till knows its type, posd does not."""
     identity, serial, reference = str(uuid4()), next(shop.serials), str(uuid4())
     answer = {"transaction_reference": reference, "ticket_number": "1"}
     content = event(identity, "APPROVAL", None, serial, operation={"type": word}, raw_response=answer)

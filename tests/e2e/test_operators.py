@@ -20,7 +20,7 @@ REFERENCE = "6f1d7f2c-4d31-4a0e-9a58-0a8b7b0f5a11"
 
 
 async def next_on(payment: Payment) -> Payment:
-    """Return the next payment on the terminal of that one, which takes it."""
+    """Return the next payment on the same terminal, which accepts it."""
     payment.shop.terminal.start = acknowledging(payment.serial)
     return Payment(payment.shop, str(uuid4()), payment.serial)
 
@@ -61,7 +61,7 @@ async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Sho
     assert await holder(payment) is None
     assert (await following.put()).status == 201
     assert await holder(payment) == following.identity
-    # It is still waited for and asked for, and its end takes nothing from the payment that runs there now.
+    # posd still waits and searches for it, and its end does not affect the payment that runs there now.
     waiting = asyncio.create_task(shop.daemon.outcome(payment.identity))
     shop.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     document = (await payment.post("reconcile")).json
@@ -192,7 +192,7 @@ async def test_what_only_events_tell_of_never_takes_a_terminal(shop: Shop) -> No
 
 
 async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> None:
-    """Its events can be lost: then posd would never hear that the customer paid."""
+    """Its events can be lost; then posd would never learn that the customer paid."""
     payment = await shop.started()
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
@@ -233,7 +233,7 @@ async def a_conflict(shop: Shop) -> Payment:
     return payment
 
 
-#: Some attentions -> how each comes about, and what the till is to do before and after a person has closed it.
+#: Some attentions -> their cause, and the till's next step before and after an operator has closed them.
 ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "in_doubt": (a_doubt, "wait", "ask_person"),
     "illegal_transition": (an_illegal_transition, "ask_person", "new_id_ok"),
@@ -242,7 +242,7 @@ ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
 
 
 def told_now(outcome: Any, now: Any) -> Any:
-    """Return the same outcome with what is to be done and shown now."""
+    """Return the same outcome with the present next step and display."""
     return outcome and outcome | now | {"supersedes": told_now(outcome["supersedes"], now)}
 
 
@@ -278,7 +278,7 @@ async def test_a_device_that_turned_out_to_be_another_one_is_never_aborted(shop:
     assert shop.terminal.aborts == aborts
 
 
-# What is wrong with a word
+# Faults of a field
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,4 +1,4 @@
-"""Print jobs by the local API: the call, what each answer of the terminal proves, lists, the feed, a person's word."""
+"""Print jobs by the local API: the call, the proof of each reply, lists, the feed, an operator's decision."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from tests.support.webhooks import attention, everything, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often the printer of this file is asked for its jobs.
+#: How often this file's printer is polled.
 POLLING = SILENT
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """After all that is done here to the daemon, its log tells of no fault."""
+    """After all these tests, the daemon's log has no internal fault."""
     yield
     assert faults(printer.daemon) == []
 

@@ -20,13 +20,13 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often the printer of this file is asked for its jobs.
+#: How often this file's printer is polled.
 POLLING = EAGER
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """After all that is done here to the daemon, its log tells of no fault."""
+    """After all these tests, the daemon's log has no internal fault."""
     yield
     assert faults(printer.daemon) == []
 
@@ -106,7 +106,7 @@ async def test_the_terminal_is_asked_by_its_own_id(printer: Printer) -> None:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """A daemon that a test left dead runs again; a person closes what is open, so that posd does not ask for it."""
+    """Start a daemon again that a test left dead; an operator closes open jobs, so that posd does not poll for them."""
     yield
     if printer.daemon.process is None or printer.daemon.process.returncode is not None:
         if printer.daemon.process is not None:

@@ -1,4 +1,4 @@
-"""Every row of the print channel's reply table, by raw HTTPS to a daemon: the answer, and what is on the disk."""
+"""Every row of the print channel's reply table, by raw HTTPS to a daemon: the reply, and the disk."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from tests.support.webhooks import attention, deliver, everything, faults, quara
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often the printer of this file is asked for its jobs.
+#: How often this file's printer is polled.
 POLLING = SILENT
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """After all that is done here to the daemon, its log tells of no fault but two finals that differ."""
+    """After all these tests, the daemon's log has no internal fault except two contradicting final reports."""
     yield
     assert [line for line in faults(printer.daemon) if line.get("code") != "conflicting_final"] == []
 
@@ -149,11 +149,11 @@ async def test_what_the_disk_does_not_take_is_found_by_a_poll(printer: Printer) 
 
 
 async def test_a_webhook_and_a_poll_at_once_give_one_end(printer: Printer) -> None:
-    """The poll's answer is under way while the webhook comes; each says something else."""
+    """The poll's reply is on its way when the webhook arrives, with another content."""
     job = printer.job()
     printer.terminal.print_poll = poll = held(knowing(job, status="FAILED", errorCode="E-7"))
     await job.started()
-    assert (await job.call(b"no JSON")).status == 400  # so that it is asked for at once
+    assert (await job.call(b"no JSON")).status == 400  # so that it is polled at once
     await poll.arrived.wait()
     assert await job.webhook() == 200
     poll.release.set()

@@ -1,4 +1,4 @@
-"""The full proof that a payment was never started: every condition of it, one by one (design 6, `not_started`)."""
+"""The full proof that a payment was never started: each of its conditions."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ confirmed = {json.dumps(abort)}
 """
 
 
-#: The daemons of this file, by what they lack of the proof.
+#: The daemons of this file, by the missing proof.
 DAEMONS = {
     "nothing": settings(),
     "search not confirmed": settings(search=False),
@@ -58,7 +58,7 @@ DAEMONS = {
 }
 
 
-#: What a search that works says of what it does not know.
+#: Reply of a working search for an unknown id.
 NONE = answering(200, b"[]")
 NOTHING_RUNNING = answering(409)
 
@@ -91,9 +91,9 @@ async def nothing_happens(_payment: Payment) -> None:
 class Case:
     """A payment in doubt that lacks one condition of the proof.
 
-    `abort` and `search` are what the terminal answers (the default: it runs nothing and knows nothing of it),
-    `earlier` is whether it has ended a payment before, `seen` whether search shows that one, `meanwhile` what happens
-    to the payment in doubt.
+    `abort` and `search`: the terminal's replies (default: it runs nothing and does not know it). `earlier`: whether it
+    has ended a payment before. `seen`: whether a search finds that one. `meanwhile`: what happens to the payment in
+    doubt.
     """
 
     abort: Script = NOTHING_RUNNING
@@ -124,7 +124,7 @@ async def large_callback(payment: Payment) -> None:
 
 
 async def unusable_hit(payment: Payment) -> None:
-    """Have a search find it once, in a form that says nothing; from then on it is not found."""
+    """Let a search find it once, in a form without information; from then on it is not found."""
     working = there(payment.shop.terminal.search)
     payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
     assert (await payment.post("reconcile")).status == 200
@@ -160,7 +160,7 @@ CASES: dict[str, Case] = {
 
 
 async def pay_before(counter: Shop, *, tried: bool = True) -> dict[str, Any]:
-    """Let the terminal end a payment, and have search find it where it is to be `tried`; return its final event."""
+    """Let the terminal end a payment, and let a search find it if it is to be `tried`. Return its final event."""
     payment = await counter.started()
     for status, previous in APPROVED[:3]:
         assert await payment.event(status, previous) == 200
@@ -181,7 +181,7 @@ async def doubt(counter: Shop, search: Script, abort: Script) -> Payment:
 
 
 async def bring_about(case: Case, counter: Shop) -> Payment:
-    """Return the payment of a case that was asked for once, so that the first round is over where there is one."""
+    """Return the payment of a case after one search, so that the first round is complete if there is one."""
     known = [await pay_before(counter, tried=case.seen)] if case.earlier else []
     payment = await doubt(counter, knowing(*(known if case.seen else []), otherwise=case.search), case.abort)
     await ask(payment, case)
@@ -190,7 +190,7 @@ async def bring_about(case: Case, counter: Shop) -> Payment:
 
 
 async def ask(payment: Payment, case: Case) -> None:
-    """Have it searched for, and an abort sent: by posd as a probe, where search gives no reason to by the till."""
+    """Let it be searched for, and an abort sent: by posd as a probe; by the till if the search gives no cause."""
     assert (await payment.post("reconcile")).status == 200
     if case.search is not NONE:
         assert (await payment.post("abort")).json["code"] == "nothing_running"
@@ -213,7 +213,7 @@ async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tried(daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
-    """All cases at once, asked for again when the time has passed that a proof needs."""
+    """All cases at once, searched for again after the time that a proof needs."""
     payments = await asyncio.gather(*(bring_about(case, daemons[case.daemon].pop()) for case in CASES.values()))
     await prove(daemons["nothing"].pop())  # this one began later, and lacks nothing
     for _ in range(3):
@@ -230,7 +230,7 @@ async def test_short_of_one_condition_it_stays_in_doubt(tried: dict[str, Payment
     assert attention(document) == case.attention | {"in_doubt"}
     assert document["missing_proof"], "nothing says what is missing"
     probed = payment.shop.terminal.aborts > 0
-    assert probed == (case.daemon in ("nothing", "settle not passed"))  # none is sent where it could prove nothing
+    assert probed == (case.daemon in ("nothing", "settle not passed"))  # none is sent if it could prove nothing
     kinds = [item["kind"] for item in await payment.history()]
     if "quarantined" in kinds or "event" in kinds:
         heard = min(kinds.index(kind) for kind in ("quarantined", "event") if kind in kinds)
@@ -256,7 +256,7 @@ async def test_with_every_condition_it_never_started(daemons: dict[str, list[Sho
     assert (document["phase"], document["next_step"], document["attention"]) == ("final", "new_id_ok", [])
     assert (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
     assert len(payment.requests) == 1  # it was never sent again
-    # What search had never been seen to find was tried on what the terminal had ended.
+    # A search that had never found anything was tried on a payment that the terminal had ended.
     assert [item for item in counter.terminal.searches if known["client_transaction_id"].encode() in item.body]
 
     # A search that is known to work needs no trial any more.
@@ -320,7 +320,7 @@ async def test_an_event_that_comes_before_the_last_answer_stops_the_proof(daemon
     async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
         nonlocal aborts
         aborts += 1
-        if aborts > 1:  # a word of the terminal is on the way while it says that it runs nothing
+        if aborts > 1:  # a report of the terminal is on its way while it replies that it runs nothing
             payment = await late
             assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
         writer.write(http(409, b""))
@@ -371,16 +371,16 @@ async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]])
     assert counter.terminal.aborts == 2
 
 
-# What a person is told of a proof that is not there (`missing_proof`)
+# Advice to an operator on a missing proof (`missing_proof`)
 
 
 async def lacking(payment: Payment) -> dict[str, str]:
-    """Return what the proof lacks, code -> detail."""
+    """Return the missing proofs, code -> detail."""
     return {item["code"]: item["detail"] for item in (await payment.get())["missing_proof"]}
 
 
 async def test_a_new_terminal_that_loses_an_answer_says_what_its_proof_lacks(daemons: dict[str, list[Shop]]) -> None:
-    """It has never run a payment, so a search that finds nothing proves nothing: a person is told, and what to do."""
+    """It has never run a payment, so a search without a result proves nothing: the operator is told, and what to do."""
     counter = daemons["posd does not abort"].pop()
     payment = counter.payment()
     counter.terminal.start, counter.terminal.search = hanging_up, NONE
@@ -413,5 +413,5 @@ async def test_a_row_that_nobody_has_confirmed_is_named(daemons: dict[str, list[
     told = await lacking(payment)
     assert code in told
     assert "confirmed = true" in told[code]
-    assert await payment.deliver(b"{}") == 400  # a callback of it did come: it can never be proved any more
+    assert await payment.deliver(b"{}") == 400  # a callback of it did arrive, so it can never be proved
     assert set(await lacking(payment)) == {"was_acknowledged"}

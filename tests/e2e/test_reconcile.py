@@ -1,4 +1,4 @@
-"""Asking a terminal by search what became of a payment, and finals that disagree (design 4 to 6)."""
+"""Searches for a payment, and contradicting final reports."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ RESULTS = {
 
 
 def element(payment: Payment, status: str, previous: str | None = None) -> dict[str, Any]:
-    """Return what a search shows of a payment in that state."""
+    """Return the result of a search for a payment in that state."""
     return event(payment.identity, status, previous, payment.serial)
 
 
@@ -48,7 +48,7 @@ async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
     await writer.wait_closed()
 
 
-# What is no answer
+# Replies that are no answer
 
 
 async def test_none_is_said_by_an_empty_list_alone_and_proves_nothing_alone(shop: Shop) -> None:
@@ -151,7 +151,7 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
 
 
 async def reconciling_by(payment: Payment) -> Connection:
-    """Ask for a search on a connection of its own, and do not wait for the answer."""
+    """Request a search on a separate connection, without waiting for the response."""
     reader, writer = await asyncio.open_unix_connection(str(payment.shop.daemon.till_socket))
     writer.write(f"POST /v1/transactions/{payment.identity}/reconcile HTTP/1.1\r\nhost: posd\r\n\r\n".encode())
     return Connection(reader, writer)
@@ -202,7 +202,7 @@ BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
 
 
 async def refused(shop: Shop) -> Payment:
-    """The terminal refused it, and ran it all the same."""
+    """The terminal refused it, and ran it nevertheless."""
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -222,7 +222,7 @@ async def unsent(shop: Shop) -> Payment:
 
 
 async def resolved(shop: Shop) -> Payment:
-    """A person said that it did not start, and posd has asked the terminal all the same."""
+    """An operator recorded that it did not start, and posd still searches for it."""
     payment = await shop.in_doubt()
     seen = len(shop.daemon.lines)
     assert (await payment.post("resolve", BY_ANA | {"result": "not_started"}, admin=True)).status == 200
@@ -242,14 +242,14 @@ async def by_search(payment: Payment, final: dict[str, Any]) -> None:
 
 
 def lasting(outcome: dict[str, Any]) -> dict[str, Any]:
-    """Return an outcome without what it says of the payment now."""
+    """Return an outcome without its reference to the present payment."""
     return {name: value for name, value in outcome.items() if name not in ("next_step", "display")}
 
 
 Telling = Callable[[Payment, dict[str, Any]], Awaitable[None]]
 
 
-#: What was inferred, and how the terminal's word came; an unsent request has no callback address to be told at.
+#: The inference, and how the terminal's report arrived; an unsent request has no callback address.
 CORRECTIONS: list[tuple[Callable[[Shop], Awaitable[Payment]], Telling]] = [
     (refused, by_event),
     (refused, by_search),

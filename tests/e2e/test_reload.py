@@ -1,4 +1,4 @@
-"""SIGHUP: a changed configuration is taken up while payments go on; one that is wrong changes nothing."""
+"""SIGHUP: a changed configuration is applied while payments go on; a wrong one changes nothing."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def other(home: Path) -> AsyncIterator[ScriptedTerminal]:
 
 
 async def reloaded(posd: Daemon, terminals: str, extra: str = "", event: str = "config.loaded") -> dict[str, Any]:
-    """Write another configuration, send SIGHUP, and wait for the line of the log that says what came of it."""
+    """Write another configuration, send SIGHUP, and wait for the log line with the result."""
     text = toml(posd.directory, terminals, extra).replace("127.0.0.1:0", f"127.0.0.1:{posd.port}")
     return await sent(posd, text, event)
 
@@ -49,7 +49,7 @@ async def charge(posd: Daemon, terminal: str | None = None) -> tuple[str, Any]:
 
 
 async def canceled(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
-    """Let the first payment end without a gap between its events: for a gap, posd searches, a little later."""
+    """Let the first payment end without a gap between its events, because posd searches soon after a gap."""
     for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED")):
         event = body(identity, status, previous, "SN-TEST")
         assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
@@ -67,7 +67,7 @@ async def test_terminals_come_and_go(posd: Daemon, terminal: ScriptedTerminal, o
     assert (await reloaded(posd, terminal.toml))["detail"] == "terminals removed: SN-OTHER"
     assert (await charge(posd, "SN-OTHER"))[1]["code"] == "unknown_terminal"
     assert (await charge(posd))[1]["phase"] == "active"  # there is one terminal, again
-    # What is open on the one that has gone is believed, and shown as before.
+    # Events of an open payment on the removed one count, and are shown as before.
     event = body(open_there, "APPROVAL", "APPROVAL_REQUESTED", "SN-OTHER")
     assert await deliver(other.requests[0].callback, event, posd.ca) == 200
     assert (await posd.outcome(open_there))["result"] == "approved"
@@ -98,7 +98,7 @@ async def test_the_address_the_headers_and_the_paths_are_the_new_ones(
         assert terminal.requests[0].headers["x-token"] == "first"
         await canceled(posd, terminal, first)
 
-        (home / "token").write_text("second\n")  # the file alone: the configuration says the same
+        (home / "token").write_text("second\n")  # only the file: the configuration is unchanged
         path = '[profile.charge]\npath = "/v2/charge"\n'
         moved = other.toml.replace("SN-OTHER", "SN-TEST").replace("SN-TEST.ca", "SN-OTHER.ca") + with_token
         line = await reloaded(posd, moved, path)
@@ -140,7 +140,7 @@ async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal
     assert line["level"] == "error"
     assert words in line["error"]
     assert "posd config check" in line["detail"]
-    await posd.log_line("certificate.loaded", after=lines)  # the certificate is looked at all the same
+    await posd.log_line("certificate.loaded", after=lines)  # the certificate is checked in any case
     assert (await charge(posd, "SN-TEST"))[1]["phase"] == "active"
     assert len(terminal.requests) == 1
 

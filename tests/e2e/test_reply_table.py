@@ -1,4 +1,4 @@
-"""Every row of the reply table (design 5), by raw HTTPS to a running daemon: the answer, and what is on the disk."""
+"""Every row of the reply table, by raw HTTPS to a running daemon: the reply, and the disk."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ ACK = "TERMINAL_ACKNOWLEDGED"
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(shop: Shop) -> Iterator[None]:
-    """After all that is done here to the daemon, its log tells of no fault."""
+    """After all these tests, the daemon's log has no internal fault."""
     yield
     assert faults(shop.daemon) == []
 
@@ -185,7 +185,7 @@ async def test_another_terminal_of_the_fleet_is_applied_and_shown(shop: Shop) ->
 
 
 async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_sent_no_other(shop: Shop) -> None:
-    """The acknowledgement names no serial, so that the first event is the first to tell of another device."""
+    """The acknowledgement names no serial, so the first event is the first report of another device."""
     payment = shop.payment()
     shop.terminal.start = answering(202, {"status": ACK, "previous_status": ""})
     assert (await payment.put()).json["attention"] == []
@@ -206,7 +206,7 @@ async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_sen
 
 @pytest.mark.parametrize("name", ["serial_number", "serialNumber"])
 async def test_an_error_of_another_terminal_stops_what_would_be_sent_there(shop: Shop, name: str) -> None:
-    """It tells of a device in the place of another before a payment runs there; the right one ends it again."""
+    """It reports another device before a payment runs there; the right one ends the conflict."""
     payment = await shop.started()
 
     def error(serial: str) -> Script:
@@ -220,7 +220,7 @@ async def test_an_error_of_another_terminal_stops_what_would_be_sent_there(shop:
     shop.terminal.search = error("SN-NEW")
     await payment.post("reconcile")
     assert await conflict()
-    assert attention(await payment.get()) == set()  # it may have run on the one that was there before
+    assert attention(await payment.get()) == set()  # it may have run on the earlier device
     await payment.post("release", {"operator": "Ana", "note": "another terminal is there"})
     request = {"terminal": payment.serial, "amount": {"subtotal_iva0": 5}}
     reply = await shop.daemon.call("PUT", f"/transactions/{uuid4()}", request)

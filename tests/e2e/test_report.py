@@ -1,4 +1,4 @@
-"""A mixed day in two currencies, held against what really happened at the terminals: to the cent."""
+"""A mixed day in two currencies, compared with what happened at the terminals, to the cent."""
 
 import asyncio
 from collections import defaultdict
@@ -24,9 +24,9 @@ from tests.support.simulated import simulated
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: seconds: far above what a payment takes.
+#: Seconds, far above the length of a payment.
 STUCK = 60.0
-#: Charges of one terminal: how each goes on there (docs/reference/scenarios.md).
+#: Charges of one terminal with their courses (docs/reference/scenarios.md).
 COURSES = (
     "approve-contactless",
     "decline",
@@ -45,15 +45,15 @@ COURSES = (
     "approval-after-decline",
     "two-approvals",
 )
-#: Courses after which it is not known whether the customer was charged as posd says, or how often.
+#: Courses after which it is uncertain whether, or how often, the customer was charged.
 UNSETTLED = {"approval-after-decline", "two-approvals"}
 #: The one that never ends: its approval never reaches posd.
 ENDLESS = "search-empty"
-#: The one whose end only a search tells.
+#: The one whose end only a search finds.
 UNTOLD = "missing-final"
 
 
-#: What is given back, in part.
+#: Charges that are partly refunded.
 REFUND = {"amount": {"subtotal_iva0": "7.00"}}
 #: Serial -> currency. The third answers refunds with negative amounts, as some acquirers do.
 CURRENCIES = {"SN-0001": "USD", "SN-0002": "EUR", "=SN<3>": "USD"}
@@ -75,7 +75,7 @@ charges = 1
 
 @dataclass
 class Street:
-    """A daemon, its terminals, and what was paid on them: course -> ids."""
+    """Daemon, its terminals, and the payments on them: course -> ids."""
 
     daemon: Daemon
     terminals: Mapping[str, Simulator]
@@ -99,7 +99,7 @@ class Street:
         return identity
 
     async def day(self, serial: str, draw: Random) -> None:
-        """Do all that a shop does with one terminal, with amounts of any size."""
+        """Do everything that a shop does with one terminal, with amounts of any size."""
 
         def amount() -> dict[str, str]:
             parts = {name: f"{draw.randrange(20_000) / 100:.2f}" for name in ("iva", "subtotal_iva", "subtotal_iva0")}
@@ -116,7 +116,7 @@ class Street:
         await self.pay("decline", **request("void", original=charges[2]))
         held = [await self.pay(**request("pre-auth")) for _ in range(4)]
         await self.pay(**request("re-auth", original=held[0]))
-        # For at most what is reserved, which may be any sum.
+        # For at most the reservation, which may be any sum.
         part = {"amount": {"subtotal_iva0": "0.01"}}
         captures = [await self.pay(**request("capture", original=held[number]) | part) for number in (0, 1)]
         await self.pay(**request("void", original=captures[1]))
@@ -148,7 +148,7 @@ def report(street: Street, *arguments: str) -> str:
 
 
 def charged(street: Street, serial: str) -> dict[str, Decimal]:
-    """Return what the terminal's own ledger says that it took: id -> amount, less for a void of a charge."""
+    """Return the charged amounts by the terminal's own ledger: id -> amount, negative for a void of a charge."""
     ledger = street.terminals[serial].ledger
     finals = [line for line in ledger.of("final") if line["charged"]]
     operations = {line["transaction_reference"]: line["operation"] for line in finals}
@@ -167,7 +167,7 @@ def charged(street: Street, serial: str) -> dict[str, Decimal]:
 
 
 async def asked(street: Street, **parameters: str) -> Any:
-    """Return the daemon's report of all days that the test can have touched, or of what else is asked for."""
+    """Return the daemon's report of all days that the test can have touched, or of other parameters."""
     now = datetime.now(UTC)
     days = {"since": iso(now - timedelta(days=1)), "until": iso(now + timedelta(days=1))}
     query = urlencode(parameters if "shift" in parameters else days | parameters)
@@ -190,11 +190,11 @@ async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
     for serial in street.terminals:
         for identity, amount in charged(street, serial).items():
             row = rows[identity]
-            # What is in question and counted all the same counts as posd says, and is told apart.
+            # A payment in question that is counted counts as posd says, and is listed separately.
             settled[serial, row["currency"]] += (row["counted"] or 0) if identity in question else amount
             if amount != (row["counted"] or 0):
                 unsettled.add(identity)
-            if identity not in street.courses["sparse-events"]:  # which do not tell it
+            if identity not in street.courses["sparse-events"]:  # courses that do not show it
                 assert row["currency"] == CURRENCIES[serial] or row["counted"] is None
     assert {(item["terminal"], item["currency"]): item["total"] for item in made["by_terminal"]} == settled
     totals: dict[str | None, Decimal] = defaultdict(Decimal)
@@ -202,7 +202,7 @@ async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
         totals[currency] += amount
     assert by_currency(made) == totals
     assert (made["total"], made["currencies"]) == (None, ["EUR", "USD"])
-    # Wherever the ledger says otherwise, the report does not claim to know.
+    # If the ledger differs, the report does not claim certainty.
     expected = set.union(*(street.courses[course] for course in (*UNSETTLED, ENDLESS)))
     assert (question, unsettled) == (expected, expected)
     for name in ("by_terminal", "by_type", "by_terminal_and_type", "by_brand", "by_day", "by_hour", "by_part"):

@@ -1,4 +1,4 @@
-"""Reprocessing: what follows from the record is derived again, what can now be used is applied (design 5)."""
+"""Reprocessing: records are derived again, and usable bodies of the quarantine are applied."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 
 async def reprocess(posd: Daemon) -> Any:
-    """Do it, and return the report."""
+    """Run it, and return the report."""
     reply = await posd.call("POST", "/reprocess", socket=posd.admin_socket)
     assert reply.status == 200
     return reply.json
@@ -50,7 +50,7 @@ async def configured_otherwise(posd: Daemon, old: str, new: str) -> None:
 
 
 async def in_quarantine(posd: Daemon) -> list[Any]:
-    """Return what is in quarantine, as the local API shows it."""
+    """Return the quarantine, as in the local API."""
     return list((await posd.call("GET", "/quarantine", socket=posd.admin_socket)).json["quarantine"])
 
 
@@ -133,7 +133,7 @@ TAMPERING = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
-    """Payments that were changed in the file while posd was stopped: each with what it was, and the report."""
+    """Payments that were changed in the file while posd was stopped: each with its earlier state, and the report."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
             posd = counters[0].daemon
@@ -172,7 +172,7 @@ async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
     assert (line["level"], line["detail"]) == ("error", ", ".join(difference["fields"]))
     after = await payment.get()
     for item in (before, after):
-        item.pop("last_search")  # what posd asks for when it starts is no part of the record that was changed
+        item.pop("last_search")  # posd's searches at its start are no part of the changed record
     assert after == before
     assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
     changes = (await posd.call("GET", "/feed?limit=500")).json["changes"]

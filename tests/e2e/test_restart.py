@@ -36,11 +36,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Terminals with an open payment each when the plug is pulled, and those of them that have another one, released.
 OPEN = 24
 RELEASED = 5
-#: Searches under way at once, over the whole fleet.
+#: Searches at one time, over the whole fleet.
 MAX_CALLS = 8
 #: The promise is 3 seconds on a machine that does nothing else; each thing that would hold a stop up lasts 20 and more.
 STOP_SECONDS = 12.0
-#: A look at the terminal that times out on a busy machine would be a loss, and its return a reason to search.
+#: A probe that times out on a busy machine would count as a loss, and the return would cause a search.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
 
@@ -55,7 +55,7 @@ async def counter() -> AsyncIterator[Shop]:
 
 
 async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
-    """Wait for the outcome as a till does that is cut off: it asks again when posd is there again."""
+    """Wait for the outcome as a till that is disconnected: it asks again when posd runs again."""
     path = f"/transactions/{identity}/outcome"
     with suppress(OSError):
         return (await posd.call("GET", path)).json
@@ -200,7 +200,7 @@ async def test_a_stop_does_not_wait_for_a_terminal_that_is_asked(counter: Shop) 
     assert (code, status, problem["code"]) == (0, 503, "draining")
     assert faults(posd) == []
     script.release.set()
-    # The next daemon asks for it by itself.
+    # The next daemon searches for it by itself.
     counter.terminal.search = knowing(event(payment.identity, "TERMINAL_REJECTED", None, payment.serial))
     await posd.start()
     assert (await posd.outcome(payment.identity))["result"] == "rejected"

@@ -1,4 +1,4 @@
-"""Retention with the real daemon: what is old goes, is never started again, and says how it ended."""
+"""Retention with the real daemon: old records are removed, never started again, and their end is reported."""
 
 import sqlite3
 from contextlib import closing
@@ -65,7 +65,7 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
         newest = (await daemon.call("GET", f"/feed?after={before[-1]['seq']}")).json["changes"]
         assert {change["id"] for change in newest} == {open_one.identity}, "numbers are never given twice"
 
-        # What comes late: the same end says nothing new, another one is kept to be looked at.
+        # Late events: the same end has no effect, another one is kept for an operator.
         assert await paid.event("APPROVAL") == 200
         assert await ended.event("CARD_PRESENTED") == 200
         quarantined = await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)

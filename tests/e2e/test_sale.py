@@ -32,7 +32,7 @@ async def paid(shop: Shop, sale: str) -> Payment:
 
 
 async def conflicts(shop: Shop, sale: str) -> list[str]:
-    """Try to pay the sale on another terminal: the payments that stand in the way; nothing is sent or recorded."""
+    """Try to pay the sale on another terminal. Return the blocking payments; nothing is sent or recorded."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     reply = await payment.put(sale=sale)

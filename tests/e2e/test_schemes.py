@@ -57,7 +57,7 @@ async def test_charge_void_abort_search_and_print_in_every_combination(tmp_path:
 
 
 async def works(posd: Daemon, serial: str, simulator: Simulator) -> None:
-    """Have one terminal do all of it, and look into its books."""
+    """Run everything on one terminal, and check its records."""
     charge = await start(posd, serial, metadata={"reference": 'Café "Ñ" 50% a/b — 😀', "n": 1.50})
     assert charge["phase"] in ("active", "final"), charge
     paid = await posd.outcome(charge["client_transaction_id"])
@@ -92,7 +92,7 @@ async def works(posd: Daemon, serial: str, simulator: Simulator) -> None:
     assert [entry["http_status"] for entry in simulator.ledger if entry["kind"] == "start"] == [200, 200, 200]
 
 
-#: serial -> what its simulator is otherwise than posd is told, the outcome, and what the failure says
+#: serial -> the simulator's difference from posd's configuration, the outcome, and the failure's text
 OTHERWISE: dict[str, tuple[dict[str, Any], str, str]] = {
     "RIGHT": ({}, "approved", ""),
     "WRONG-CODE": ({"business_code": "another"}, "not_started", "refused the authentication; the clocks differ by"),

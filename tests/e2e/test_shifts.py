@@ -1,4 +1,4 @@
-"""Shifts with the real daemon: each payment counts in exactly one, whatever comes late, twice or in between."""
+"""Shifts with the real daemon: each payment counts in exactly one, also if it is late, repeated or in between."""
 
 import asyncio
 import json
@@ -59,12 +59,12 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     first = await close(posd)
     assert (first["shift"]["number"], first["shift"]["operator"], first["total"]["total"]) == (1, "Ana", PAID)
     assert set(first["shift"]["open"]) == {waiting.identity, doubtful.identity}
-    # A nervous hand: nothing has come.
+    # A repeated close: nothing has changed.
     code, said, beside = await posd_command(posd, "report", *UTC, "--close", "--operator", "Ben")
     assert (code, "Nothing has changed since Ana closed shift 1" in beside) == (0, True), said + beside
     assert len(await shifts(posd)) == 1
 
-    # What was open counts in the shift in which its outcome comes, and is said to have been open.
+    # An open payment counts in the shift of its outcome, and is marked as open before.
     await approve(waiting)
     await resolved(doubtful, "approved")
     late = await own.started()
@@ -74,7 +74,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert set(since["shift"]["open_before"]) == {waiting.identity, doubtful.identity}
     assert (await close(posd, "Ben"))["total"]["total"] == 3 * PAID
 
-    # A person was wrong: the terminal says declined. That is a correction in the next shift, with its difference.
+    # An operator was wrong: the terminal reports declined. That is a correction in the next shift, with its difference.
     assert await doubtful.event("DECLINED") == 200
     code, said, _ = await posd_command(posd, "report", *UTC, "--since", "last")
     assert (code, "shift 2 has counted 11.20, it counts 0.00 now" in " ".join(said.split())) == (0, True), said
@@ -91,7 +91,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     }
     assert third["total"]["total"] == -PAID
 
-    # All shifts together are what was charged; each is printed again as it was.
+    # All shifts together are the charged amount; each is printed again unchanged.
     whole = await report(posd, "--from", LONG_AGO)
     assert sum(item["total"] for item in await shifts(posd)) == whole["total"]["total"] == 3 * PAID
     counted = [line["client_transaction_id"] for item in await shifts(posd) for line in item["payments"]]
@@ -101,7 +101,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
         assert printed["total"]["total"] == total
     assert set((await report(posd, "--shift", "1"))["shift"]["open"]) == {waiting.identity, doubtful.identity}
 
-    # The terminal's own total: what explains that it is another one.
+    # The terminal's own total, with causes of a difference.
     code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "22.40")
     assert (code, "the terminal has 11.20 less" in said, doubtful.identity in said) == (1, True, True), said
     code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "33.60")
@@ -127,7 +127,7 @@ async def test_two_closes_at_once_make_one_shift_and_the_other_hears_of_it(own: 
     (shift,) = await shifts(posd)
     assert (shift["total"], shift["totals"]["by_currency"][0]["total"]) == (PAID, PAID)
     assert (shift["after"], shift["payments"][0]["counted"]) == (0, PAID)
-    # An answer that was lost: the same call says which was closed. Another `after` closes nothing.
+    # A lost response: the same call returns the closed shift. Another `after` closes nothing.
     await approve(await own.started())
     assert (await post(posd, after=0)).status == 200
     assert (await post(posd, begin=True)).status == 200
@@ -175,7 +175,7 @@ async def test_a_restore_keeps_the_shifts_of_the_database_that_it_replaces(own: 
     assert code == 0, said
     await posd.start()
     assert [(item["operator"], item["total"]) for item in await shifts(posd)] == totals
-    # What was taken over stands in the feed again, from its beginning, and is counted already.
+    # Payments that were taken over are in the feed again, and are counted already.
     assert (await report(posd, "--since", "last"))["payments"] == []
     await approve(await own.started())
     assert (await close(posd, "Dan"))["total"]["total"] == PAID

@@ -26,7 +26,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Limits of the daemon whose patience is short, in seconds; each is another, so that a test can tell them apart.
+#: Limits of the daemon with short waits, in seconds; all differ, so that a test can distinguish them.
 GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]
@@ -144,7 +144,7 @@ async def test_a_silence(counter: Shop, status: str, seconds: float) -> None:
     assert (await payment.get())["attention"] == []
 
 
-# What is asked for at once, with any patience
+# Searches at once, with any waits
 
 
 async def test_a_gap_is_asked_about_at_once_and_the_late_event_closes_it(shop: Shop) -> None:

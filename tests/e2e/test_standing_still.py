@@ -1,6 +1,6 @@
-"""Whoever posd writes to may stand still: the log's reader, the service manager, tills, terminals, strangers.
+"""Every receiver of posd's output may be suspended: the log's reader, the service manager, tills, terminals, strangers.
 
-Each stands still while payments go on, `/health` answers, events are taken, and SIGTERM ends the daemon in time.
+Each is suspended while payments go on, `/health` responds, events are accepted, and SIGTERM ends the daemon in time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.support.standing import FullOutput, fill_manager
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Longest that anything may take that is held up by nobody, in seconds; on a machine that does nothing else it is 0.1.
+#: Longest time without a blocked peer, in seconds; on an idle machine it is 0.1.
 PATIENCE_SECONDS = 15.0
 #: More payments than have room in a pipe of the usual size, as each has ten lines.
 PAYMENTS = 60
@@ -49,7 +49,7 @@ async def pay(posd: Daemon, terminal: ScriptedTerminal, times: int = 1) -> list[
 
 
 async def well(posd: Daemon) -> None:
-    """It answers, and ends when it is told to."""
+    """It responds, and ends when requested."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await posd.call("GET", "/health")).json["status"] == "ok"
 
@@ -69,7 +69,7 @@ async def until_it_serves(posd: Daemon) -> None:
 
 @asynccontextmanager
 async def started(posd: Daemon) -> AsyncIterator[None]:
-    """Run a daemon whose log cannot be read for the block; kill it where the block fails."""
+    """Run a daemon whose log cannot be read for the block; kill it if the block fails."""
     issue.init(posd.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await posd.start(wait=False)
     try:
@@ -111,7 +111,7 @@ async def test_sigterm_ends_it_while_nobody_reads_the_log(home: Path, terminal: 
 
 
 async def test_the_service_manager_hears_all_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
-    """Its socket is full from before the start until after payments: it must hear then that posd is ready."""
+    """Its socket is full from before the start until after payments; then it must be notified that posd is ready."""
     with manager(home) as heard:
         fill_manager(heard.environment["NOTIFY_SOCKET"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment | {"WATCHDOG_USEC": "300000"})
@@ -123,7 +123,7 @@ async def test_the_service_manager_hears_all_when_it_reads_again(home: Path, ter
 
 
 async def _heard_again(posd: Daemon, heard: Manager) -> None:
-    """The manager reads again, is told all once, and then stands still again."""
+    """The manager reads again, gets each value once, and is then suspended again."""
     ready = await heard.heard_of("READY")
     assert (ready["READY"], "listening on" in ready["STATUS"]) == ("1", True)
     assert "READY" not in await heard.heard_of("WATCHDOG"), "it is said once"
@@ -132,7 +132,7 @@ async def _heard_again(posd: Daemon, heard: Manager) -> None:
 
 
 class Counter:
-    """A shop at work: a terminal that pays, one that stands still, and all that posd can be asked for."""
+    """A working shop: a terminal that pays, a suspended one, and all calls of posd."""
 
     def __init__(self, posd: Daemon, stuck: str, metrics: int) -> None:
         self.posd, self.stuck, self.metrics = posd, stuck, metrics
@@ -168,13 +168,13 @@ class Counter:
 
     @asynccontextmanager
     async def prometheus(self) -> AsyncIterator[None]:
-        """A scraper that stands still within its request: a whole one gets one answer, which the kernel takes."""
+        """A scraper suspended in its request: a complete one gets one response, which the kernel buffers."""
         async with self._half(*await asyncio.open_connection("127.0.0.1", self.metrics)):
             yield
 
     @asynccontextmanager
     async def stranger(self) -> AsyncIterator[None]:
-        """A device on the LAN that stands still within its request, as its answer is small and the last one, too."""
+        """A device on the LAN suspended in its request; its response is small."""
         async with self._half(*await connect(self.posd.port, self.posd.ca)):
             yield
 
@@ -197,7 +197,7 @@ class Counter:
     async def _asking(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: bytes
     ) -> AsyncIterator[None]:
-        """Ask again and again over a connection of which nothing is read."""
+        """Call repeatedly over a connection that is not read."""
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         assert reader is not None
         writer.write((line + b" HTTP/1.1\r\nhost: localhost\r\n\r\n") * MAX_AT_ONCE)
@@ -209,8 +209,8 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await asyncio.open_unix_connection(str(path))
 
 
-#: What a descriptor of posd is that can be written to -> who stands still at its other end; None: it is posd itself, or
-#: a disk (what happens then is in tests/power, tests/simulation and docs/guides/operations.md).
+#: Writable descriptor of posd -> the suspended peer; None: posd itself, or a disk (tests/power, tests/simulation and
+#: docs/guides/operations.md cover these).
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),
@@ -225,7 +225,7 @@ PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], .
 
 
 def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
-    """Yield what each descriptor of the daemon is that can be written to."""
+    """Yield each writable descriptor of the daemon."""
     names = {int(line.split()[6]): line.split()[7:] for line in _table("unix")}
     flags = {int(line.split()[6]): line.split()[3] for line in _table("unix")}
     ports = {line.split()[9]: line.split()[1:4] for name in ("tcp", "tcp6") for line in _table(name)}
@@ -258,7 +258,7 @@ def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
                 else:  # a pair without a name wakes the loop
                     yield f"a client of {Path(path[0]).name}" if path else "its own"
             else:
-                yield "its own"  # netlink, by which the kernel tells of addresses
+                yield "its own"  # netlink, by which the kernel reports addresses
 
 
 def _table(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The start of a payment: what each answer of the terminal proves, and never more than one request (design 4)."""
+"""Start of a payment: the proof of each reply of the terminal, and never more than one request."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 
 async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    """Close without a word."""
+    """Close without a reply."""
 
 
 async def half_a_reply(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -174,7 +174,7 @@ async def test_an_acknowledgement_is_lost_and_the_events_decide(shop: Shop) -> N
     assert len(payment.requests) == 1
 
 
-#: What the terminal answers after its event was faster -> what the till sees.
+#: Reply of the terminal after its event arrived first -> the till's view.
 FASTER: dict[str, tuple[list[tuple[str, str | None]], Script | None, str, str]] = {
     "event, then 409": ([("TERMINAL_ACKNOWLEDGED", None)], answering(409), "active", "TERMINAL_ACKNOWLEDGED"),
     "events, then the acknowledgement": (

@@ -1,4 +1,4 @@
-"""The end of a daemon and what keeps it from starting: exit codes, messages, and what is left behind."""
+"""End of a daemon, and causes that prevent its start: exit codes, messages, and leftovers."""
 
 import asyncio
 import fcntl
@@ -74,7 +74,7 @@ async def test_it_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal
     await anext(feed)
     first = await anext(feed)
     assert first["id"] == waited_for
-    await till_sockets(posd, 7)  # five tills, the one that starts, the stream: all are there
+    await till_sockets(posd, 7)  # five tills, the one that starts, the stream: all are connected
 
     await stop_in_time(posd)
 
@@ -96,7 +96,7 @@ async def test_it_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal
 
 
 async def till_sockets(posd: Daemon, count: int) -> None:
-    """Wait until the daemon has so many connections of tills."""
+    """Wait until the daemon has this many connections of tills."""
     assert posd.process is not None
     async with asyncio.timeout(30):
         while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel has no event for it; one is the listening socket
@@ -104,7 +104,7 @@ async def till_sockets(posd: Daemon, count: int) -> None:
 
 
 def connections(path: Path) -> int:
-    """Count the sockets that bear the path."""
+    """Count the sockets with that path."""
     return sum(1 for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(f" {path}"))
 
 
@@ -121,7 +121,7 @@ async def test_the_socket_files_of_a_killed_daemon_do_not_keep_it_from_starting(
 async def test_the_connections_of_a_killed_daemon_do_not_keep_the_port(posd: Daemon) -> None:
     reader, writer = await https.connect(posd.port, posd.ca)
     await posd.kill()
-    with suppress(ConnectionResetError):  # what it had not read when it was killed makes the end a reset
+    with suppress(ConnectionResetError):  # unread data at its kill turns the end into a reset
         assert await reader.read() == b""
     await posd.start()
     assert (await posd.call("GET", "/version")).status == 200
@@ -158,7 +158,7 @@ async def test_the_second_daemon_refuses_and_the_first_goes_on(home: Path, share
 
 
 async def assert_refuses(daemon: Daemon, words: list[str]) -> None:
-    """It does not start, and says what the words name, in one line and without a traceback."""
+    """It does not start, and its one-line message has these words, without a traceback."""
     code, said = await daemon.cannot_start()
     assert code != 0
     for word in words:
@@ -216,7 +216,7 @@ def socket_is_a_file(home: Path) -> str:
 #: Stands for an address at which something else listens.
 TAKEN = "127.0.0.1:TAKEN"
 
-#: What is wrong -> what the message names.
+#: Fault -> the name in the message.
 WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "no certificate": (no_certificate, ["posd tls init"]),
     "unknown group": (unknown_group, ["no-such-group", "groupadd"]),

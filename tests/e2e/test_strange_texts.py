@@ -44,7 +44,7 @@ SHORT = f"\x1b[2J\u202e=1\n{FORGED}\r\t\x9b;={FORGED}"
 
 @dataclass
 class Place:
-    """A daemon, what runs on it, and the ids of it all by what became of them."""
+    """Daemon with running payments, and the ids of all records by their state."""
 
     daemon: Daemon
     terminal: ScriptedTerminal
@@ -52,7 +52,7 @@ class Place:
     ids: dict[str, str] = field(default_factory=dict)
 
     async def charge(self, name: str, script: Callable[[str], Script] = acknowledging, **request: Any) -> Reply:
-        """Start a payment under a name, on a terminal of its own."""
+        """Start a payment under a name, on its own terminal."""
         identity, serial = str(uuid4()), self.serials.pop()
         self.ids[name], self.ids[f"terminal of {name}"] = identity, serial
         self.terminal.start = script(serial)
@@ -60,7 +60,7 @@ class Place:
         return await self.daemon.call("PUT", f"/transactions/{identity}", body)
 
     async def event(self, name: str, status: str, **changes: Any) -> int:
-        """Let its terminal call back, with every text that it has replaced."""
+        """Let its terminal call back, with every text replaced."""
         document = strange(event(self.ids[name], status, serial=self.ids[f"terminal of {name}"], **changes))
         return await self.deliver(name, json.dumps(document).encode())
 
@@ -81,7 +81,7 @@ def strange(value: Any, name: str = "") -> Any:
 
 
 async def settle_all(place: Place) -> None:
-    """Have everything happen of which commands tell."""
+    """Produce everything that commands show."""
     posd, terminal = place.daemon, place.terminal
     assert (await place.charge("approved", sale=SHORT)).status == 201
     assert await place.event("approved", "CARD_PRESENTED") == 200
@@ -117,7 +117,7 @@ async def settle_all(place: Place) -> None:
 
 
 def going_on(serial: str) -> Script:
-    """Return the script of a terminal of which commands ask all that they can."""
+    """Return the script of a terminal for all requests of commands."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(200, acknowledgement(request, serial)) if request.body else http(404, ALL.encode()))
@@ -132,7 +132,7 @@ async def announced(place: Place) -> None:
             listed = (await place.daemon.call("GET", "/terminals?all=true")).json["terminals"]
             if any(not item.get("in_fleet", True) for item in listed):
                 return
-            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+            await asyncio.sleep(0.05)  # the daemon does not report it, so it is asked again
 
 
 #: What devices outside the fleet announce, as serial, brand and model.
@@ -177,9 +177,9 @@ async def place() -> AsyncIterator[Place]:
                 yield place
 
 
-#: Arguments of one call, in which {name} is the id of what has that name.
+#: Arguments of one call, in which {name} is the id of that name.
 Call = str
-#: command -> its calls here. `None` and why: it shows nothing of a stranger, or is tested elsewhere.
+#: Command -> its calls here. `None` and why: it shows no untrusted text, or is tested elsewhere.
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "run": "its log is read below",
     "demo": "its terminal, till and daemon are its own",
@@ -278,7 +278,7 @@ def _words(call: str) -> list[str]:
 
 
 async def run_here(place: Place, *given: str) -> Done:
-    """Run a command while the terminals of this process go on."""
+    """Run a command while the terminals of this process run."""
     daemon = place.daemon
     return await asyncio.to_thread(posd, *given, config=daemon.config_file, socket=daemon.admin_socket)
 
@@ -298,7 +298,7 @@ async def test_no_command_lets_a_stranger_forge_a_line_or_a_cell(place: Place) -
 
 
 def judge(given: tuple[str, ...], done: Done) -> None:
-    """Raise AssertionError where an output is not what its reader takes it for."""
+    """Raise AssertionError if an output does not have its expected form."""
     assert "a fault of posd" not in done.stderr, done.stderr
     assert_lines(done.stderr)
     if done.returncode == 2:
@@ -325,7 +325,7 @@ async def test_what_strangers_wrote_is_there_all_the_same(place: Place) -> None:
         assert FORGED in (await run_here(place, *given)).stdout, f"{command} shows nothing of strangers"
 
 
-#: Calls whose words on a screen are tried in each run; the others with --whole.
+#: Calls whose screen output is tested in each run; the others with --whole.
 QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("list", "--all")}
 
 

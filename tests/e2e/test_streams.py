@@ -23,7 +23,7 @@ from tests.support.streams import Message, messages, stream, told
 PATIENCE_SECONDS = 60.0
 #: Until a daemon that is away is asked again, in seconds.
 AGAIN_SECONDS = 0.05
-#: Streams at once, and slow readers beside a payment.
+#: Streams at one time, and slow readers beside a payment.
 THOUSAND = 1000
 
 
@@ -35,7 +35,7 @@ class Reader:
         self._path = path
         self._news = asyncio.Event()
         self.last = last
-        #: What came with an id, and the names of what came without one.
+        #: Messages with an id, and the names of those without one.
         self.found: list[Message] = []
         self.told: list[str] = []
 
@@ -57,7 +57,7 @@ class Reader:
         self._news.set()
 
     async def until(self, what: Any) -> None:
-        """Wait until that holds of it."""
+        """Wait until the condition holds."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not what(self):
                 self._news.clear()
@@ -159,7 +159,7 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     code, _, said = await posd_command(posd, "restore", str(home / "backup.db"))
     assert code == 0, said
     await posd.start()
-    if lost:  # until a person has looked, nothing is started under a new id
+    if lost:  # until an operator has checked, nothing is started under a new id
         code, _, said = await posd_command(posd, "restore", "--seen", "--operator", "Ana")
         assert code == 0, said
     later = await own.started()
@@ -172,7 +172,7 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
         assert reader.told == ["notice"]
         told = documents(reader)
         assert min(change["seq"] for change in told) > place["next_after"], "numbers never go back"
-        if not lost:  # what was taken over is told again; nothing is missed
+        if not lost:  # records that were taken over are reported again; nothing is missed
             assert {(item["id"], item["reason"], item["at"]) for item in kept} <= {
                 (item["id"], item["reason"], item["at"]) for item in told
             }

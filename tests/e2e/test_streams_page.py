@@ -1,4 +1,4 @@
-"""docs/guides/streams.md: its example runs as it stands, and its numbers and names are those of the code."""
+"""docs/guides/streams.md: its example runs unchanged, and its numbers and names are those of the code."""
 
 import asyncio
 import re

@@ -33,7 +33,7 @@ SIMULATED = "SN-1"
 
 
 class Day:
-    """A daemon, what it answered, and the callback URL of each payment and print job."""
+    """Daemon, its responses, and the callback URL of each payment and print job."""
 
     def __init__(self, posd: Daemon, terminal: ScriptedTerminal) -> None:
         self.posd = posd
@@ -91,11 +91,11 @@ async def refused(day: Day) -> None:
     day.terminal.start = day.terminal.print_start = None
 
 
-#: Where the URL goes in what a terminal sends.
+#: Places of the URL in the terminal's messages.
 HERE = "@@"
 SAID = {"type": HERE, "code": HERE, "message": HERE}
 RECEIPT = {"transaction_reference": HERE, "ticket_number": HERE, "franchise": HERE, HERE: {HERE: HERE}}
-#: What comes of a payment: status and further members; some of it posd cannot use.
+#: Kinds of payments: status and further members; some are unusable for posd.
 EVENTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("CARD_PRESENTED", {"reading_type": HERE}),
     (HERE, {}),
@@ -148,7 +148,7 @@ async def misnamed(day: Day) -> None:
     """An acknowledgement that has the callback URL as the serial of the terminal."""
 
     async def acknowledging(request: Request, writer: asyncio.StreamWriter) -> None:
-        if request.body:  # posd looks at terminals without one
+        if request.body:  # posd probes terminals without one
             writer.write(http(200, acknowledgement(request, request.callback)))
 
     day.terminal.start = acknowledging
@@ -156,9 +156,10 @@ async def misnamed(day: Day) -> None:
 
 
 async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
-    """Return what each GET of the description answers at a socket: with each id, each choice of a query, as a stream.
+    """Return the responses of each GET in the description at a socket: with each id, each choice of a query, as a
+    stream.
 
-    A new call is here as soon as it is described; one with a new kind of id fails until `known` has it.
+    A new call is covered when it is described; one with a new kind of id fails until `known` has it.
     """
     with disk(posd) as db:
         known = {
@@ -200,7 +201,7 @@ def queries(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
 
 
 async def streamed(client: httpx2.AsyncClient, path: str, query: Mapping[str, Any], count: int) -> bytes:
-    """Return a stream up to that many numbered messages and what comes with the last of them."""
+    """Return a stream up to that many numbered messages, with what follows the last of them."""
     lines = []
     async with client.stream("GET", path, params=query, headers={"accept": "text/event-stream"}) as response:
         async for line in response.aiter_lines():
@@ -213,7 +214,7 @@ async def streamed(client: httpx2.AsyncClient, path: str, query: Mapping[str, An
 
 
 def commands(posd: Daemon, home: Path) -> Iterator[tuple[str, str]]:
-    """Yield what the commands write that export something, and the archive for who helps from afar."""
+    """Yield the output of the exporting commands, and the support archive."""
     for arguments in (
         *(["report", *choice] for choice in ([], ["--json"], ["--csv"], ["--html", "-"])),
         ["report", "--close", "--operator", "Ana", "--begin"],
@@ -230,7 +231,7 @@ def commands(posd: Daemon, home: Path) -> Iterator[tuple[str, str]]:
 
 
 def all_tokens(posd: Daemon) -> set[str]:
-    """Return the tokens of all that the database has, also of what is in its quarantine alone."""
+    """Return the tokens of all records in the database, including those in its quarantine only."""
     with disk(posd) as db:
         subjects = [row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")]
         subjects += [row[0] for row in db.execute("SELECT print_job_id FROM print_jobs")]
@@ -240,7 +241,7 @@ def all_tokens(posd: Daemon) -> set[str]:
 
 
 def found(tokens: set[str], answers: Mapping[str, bytes | str]) -> list[str]:
-    """Return which answers have a token in them, in whatever form."""
+    """Return which responses contain a token, in any form."""
     places = []
     for name, answer in answers.items():
         text = answer if isinstance(answer, str) else answer.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""One charge from the till's socket to the terminal and back, and what the log tells of charges."""
+"""One charge from the till's socket to the terminal and back, and its log lines."""
 
 import asyncio
 import json

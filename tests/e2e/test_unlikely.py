@@ -1,4 +1,4 @@
-"""A suspicious approval is believed and said (design 13.10): it is applied, with `approval_unlikely`."""
+"""A suspicious approval counts and is reported: it is applied, with `approval_unlikely`."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def approval(
 
 
 async def asked(shop: Shop, serial: str | None = None) -> Payment:
-    """Return a payment of 112.00 whose end has not come, on a terminal of its own or on this one."""
+    """Return a payment of 112.00 without an end, on its own terminal or on this one."""
     payment = shop.payment()
     payment.serial = serial or payment.serial
     shop.terminal.start = acknowledging(payment.serial)
@@ -45,7 +45,7 @@ async def approved(shop: Shop, serial: str | None = None, **changes: Any) -> Pay
 
 
 async def said(payment: Payment) -> str:
-    """Return what is said of an approval, empty where nothing is; its outcome is what the terminal says."""
+    """Return the report about an approval, empty without one; its outcome is the terminal's report."""
     document = await payment.get()
     assert (document["outcome"]["result"], document["next_step"]) == ("approved", "done")
     assert attention(document) <= {"approval_unlikely"}
@@ -58,7 +58,7 @@ YEAR_AGO = iso(datetime.now(UTC) - timedelta(days=365))
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.usefixtures("complete_journal")
 class TestOneShop:
-    """On one daemon; at the end all of it follows again from what was recorded."""
+    """On one daemon; at the end everything is derived again from the record."""
 
     @pytest.mark.parametrize(
         ("changes", "part"),
@@ -86,13 +86,15 @@ class TestOneShop:
         shop.terminal.search = knowing(found)
         assert (await payment.post("reconcile")).status == 200
         assert "0.01" in await said(payment)
-        # The same by an event: nothing is said twice.
+        # The same by an event: nothing is reported twice.
         assert await payment.deliver(json.dumps(found).encode()) == 200
         assert [item["kind"] for item in await payment.history()].count("approval_unlikely") == 1
 
 
 async def test_another_currency_than_the_terminal_has_had_so_far_is_said_also_after_a_restart(own: Shop) -> None:
-    """The first one of a terminal is believed; what a person has looked at and closed belongs to it from then on."""
+    """The first approval of a terminal counts; one that an operator has checked and closed sets its currency from then
+    on.
+    """
     first = await approved(own)
     other = await approved(own, currency="EUR")
     assert (await said(first), await said(other)) == ("", "")

@@ -48,7 +48,7 @@ async def approved(shop: Shop, **request: Any) -> Payment:
 
 
 async def unread(shop: Shop) -> set[str]:
-    """Let ten minutes pass; return the payments that have the attention then, also of before."""
+    """Let ten minutes pass. Return the payments with the attention then, including earlier ones."""
     sentinel = await approved(shop)
     ahead.move(shop.daemon, UNREAD_SECONDS)
     await shop.daemon.log_line("payment.attention", transaction=sentinel.identity, code=CODE)
@@ -102,7 +102,7 @@ READERS: Mapping[str, Read] = {
     "feed with outcomes": calling("/feed?limit=500&with=outcome"),
     "stream of the feed": following("/feed", '"result":"approved"'),
 }
-#: What tells no program how it ended.
+#: Responses that show no program the outcome.
 OTHERS: Mapping[str, Read] = {
     "what needs a person": calling("/transactions?attention=true"),
     "head alone": calling("/transactions/{id}", "HEAD"),

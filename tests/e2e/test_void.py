@@ -1,6 +1,6 @@
 """Voids: their body, and whether one is a cancellation or enters the refund cycle (spec 3.1, rule 3).
 
-What counts is when the terminal says that original and void were approved, by the calendar of the merchant.
+The terminal's times of the approvals of original and void count, by the merchant's calendar.
 """
 
 import json
@@ -41,14 +41,14 @@ async def merchant(timezone: str) -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
-    """A merchant where it is about noon now, so that no midnight comes in the middle of a test."""
+    """A merchant in a zone where it is about noon now, so that no midnight comes in the middle of a test."""
     hours = 12 - datetime.now(UTC).hour
     async with merchant(f"Etc/GMT{-hours:+}" if hours else "UTC") as counter:
         yield counter
 
 
 async def voided(counter: Shop, to: Operation, occurred_at: str, **request: Any) -> Operation:
-    """Return a void of an original that its terminal says to have been approved at that moment."""
+    """Return a void of an original that its terminal approved at that time."""
     void = await operation(counter, "void").begin(**{"original": to.identity} | request)
     return await void.finish(occurred_at=occurred_at)
 
@@ -99,7 +99,7 @@ async def test_an_original_that_was_told_late_was_approved_when_its_terminal_say
 
 
 async def told_late(counter: Shop, way: str, at: str) -> Operation:
-    """Return a charge approved at that moment, of which posd has heard in this way after a lost answer."""
+    """Return a charge approved at that time, which posd learned in this way after a lost reply."""
     original = operation(counter, "charge")
     counter.terminal.start = hanging_up
     await original.put()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def sockets(posd: Daemon) -> int:
-    """Count the sockets of the daemon: what is above those that it listens on is its connections."""
+    """Count the sockets of the daemon; those beyond its listening sockets are its connections."""
     count = 0
     for entry in Path(f"/proc/{there(posd.process).pid}/fd").iterdir():
         with suppress(FileNotFoundError):

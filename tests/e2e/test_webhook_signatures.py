@@ -1,4 +1,4 @@
-"""A terminal with `webhook_signature`: what is not rightly signed is kept, asked for, and not believed."""
+"""A terminal with `webhook_signature`: a wrongly signed event is kept, searched for, and not applied."""
 
 import hashlib
 import hmac
@@ -30,7 +30,7 @@ def hexadecimal(content: bytes, secret: str = SECRET) -> str:
 
 @dataclass
 class Two:
-    """A daemon and two terminals, of which one signs its webhooks."""
+    """Daemon and two terminals, one of which signs its webhooks."""
 
     daemon: Daemon
     signing: Shop
@@ -86,7 +86,7 @@ async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_n
     before = await payment.get()
     assert (before["phase"], attention(before)) == ("active", set())
 
-    # None, that of another body, and one by another secret: refused, kept, asked for at once, and nothing is believed.
+    # None, that of another body, and one with another secret: refused, kept, searched for at once, and not applied.
     search = shops.signing.terminal.search = held(found(event(payment.identity, "APPROVAL", None, SIGNING)))
     bodies = [body(payment.identity, "APPROVAL", None, SIGNING) for _ in range(3)]
     wrong = ["", hexadecimal(taken), hexadecimal(bodies[2], "another")]
@@ -106,7 +106,7 @@ async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_n
     ]
     assert f'terminal {SIGNING} has webhook_signature = "wh-secret-body-hex"' in reasons[0]
 
-    # A body that says of itself that it is of a terminal that does not sign is refused all the same.
+    # A body that claims to be of a terminal that does not sign is refused too.
     other = body(payment.identity, "APPROVAL", None, PLAIN)
     assert await shops.deliver(payment, other) == 403
     # What was refused is found by the search.

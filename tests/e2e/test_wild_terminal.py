@@ -1,4 +1,4 @@
-"""A terminal that does not follow the rules: each body ends in a row of the reply table, and nothing is lost."""
+"""A terminal that breaks the rules: each body ends in a row of the reply table, and nothing is lost."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ REQUESTED = "APPROVAL_REQUESTED"
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(shop: Shop) -> Iterator[None]:
-    """After all that is done here to the daemon, its log tells of no fault."""
+    """After all these tests, the daemon's log has no internal fault."""
     yield
     assert [line for line in faults(shop.daemon) if line["event"] != "payment.attention"] == []
 

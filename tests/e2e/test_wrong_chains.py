@@ -37,7 +37,7 @@ def ended(status: str, **changes: Any) -> Callable[..., Awaitable[None]]:
     return end
 
 
-#: How an original stands -> how it comes to that, and the reason that is given where its type does fit.
+#: State of an original -> how to reach it, and the reason in the problem if its type fits.
 STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "open": (begun, "{id} is not approved: it is still open; wait for its outcome"),
     "declined": (ended("DECLINED"), "{id} is not approved: it ended as declined"),
@@ -56,7 +56,7 @@ Originals = dict[tuple[str, str], Operation]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def originals(shop: Shop) -> AsyncIterator[Originals]:
-    """An operation of each type in each state; what needs an original is done to what posd knows nothing of."""
+    """An operation of each type in each state; one that needs an original gets one that posd does not know."""
     found: Originals = {}
     free = operation(shop, "charge")
     for kind in KINDS:
@@ -68,7 +68,7 @@ async def originals(shop: Shop) -> AsyncIterator[Originals]:
 
 
 def reason(kind: str, original: Operation, state: str) -> str:
-    """Say why an operation of that type is not done to it; nothing where it is."""
+    """Return why an operation of that type is refused on it; nothing if it is allowed."""
     if original.kind not in FITS[kind]:
         return f"{original.identity} is a {original.kind}; {kind} is for a {' or '.join(sorted(FITS[kind]))}"
     return STATES[state][1].format(id=original.identity)
@@ -99,7 +99,7 @@ async def test_by_original(shop: Shop, originals: Originals, kind: str, original
 @pytest.mark.parametrize("original", KINDS)
 @pytest.mark.parametrize("kind", FITS)
 async def test_by_a_reference_that_posd_knows(shop: Shop, originals: Originals, kind: str, original: str) -> None:
-    """The reference itself is what the till says; but that it is of something else entirely is known here."""
+    """The till names only the reference; but it is known here that it belongs to something else."""
     to = originals[original, "approved"]
     if original == "re-auth":  # its reference stands for its pre-authorization
         pre_auth = await approved(shop, "pre-auth")
@@ -124,7 +124,7 @@ async def test_an_id_that_is_not_known(shop: Shop, originals: Originals, kind: s
     for unknown in (str(uuid4()), item.identity):
         problem = await item.refused("unknown_original", original=unknown)
         assert f"no transaction {unknown} is known here; check the id" in problem["detail"]
-    # A reference is not an id, and an id is no reference: the latter cannot be known, and goes as the till gave it.
+    # A reference is not an id, and an id is no reference: posd cannot know the latter, and sends it unchanged.
     await item.refused("unknown_original", original=originals["pre-auth", "approved"].reference)
     assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
     foreign = str(uuid4())
@@ -164,7 +164,7 @@ async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:
 
 
 async def test_a_terminal_that_is_busy_hides_no_wrong_chain(shop: Shop) -> None:
-    """What cannot be at all is told before what cannot be now."""
+    """An impossible operation is reported before one that is impossible now."""
     busy = await operation(shop, "charge").begin()
     await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
     await operation(shop, "charge", busy).refused("terminal_busy")
@@ -207,7 +207,7 @@ async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simul
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
 async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: Shop, kind: str) -> None:
-    """What the acknowledgement and the event echo of the request is told as sent; the outcome's is the answer's."""
+    """Echoes of the request in the acknowledgement and the event are shown as sent; the outcome's are the reply's."""
     for new in (str(uuid4()), str(uuid4()).upper()):
         pre_auth = await approved(shop, "pre-auth")
         item = await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
@@ -227,7 +227,7 @@ async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: 
 
 
 async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
-    """Its references are told and sent as it wrote them, and are the same in any case."""
+    """Its references are shown and sent as it wrote them, and are equal in any case."""
     pre_auth = operation(shop, "pre-auth")
     pre_auth.reference = str(uuid4()).upper()
     await pre_auth.begin()
@@ -267,7 +267,7 @@ async def test_what_was_done_by_reference_is_shown_as_soon_as_its_original_is_kn
 async def test_what_was_re_authorized_of_elsewhere_is_captured_or_voided_by_its_reference(
     shop: Shop, kind: str
 ) -> None:
-    """The pre-authorization was made on another machine: its reference is all that is known of it here."""
+    """The pre-authorization was made on another machine: only its reference is known here."""
     re_auth = await approved(shop, "re-auth")
     item = operation(shop, kind, re_auth)
     shop.terminal.start = taking

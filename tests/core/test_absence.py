@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence, away, merged, settled, todo, too_long, words
+from posd.base.problems import remedy
+from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence, away, merged, settled, steps, too_long, words
 from posd.payments.model import LastSearch, SearchResult
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -81,7 +82,7 @@ def test_a_second_absence_keeps_what_the_first_left(
     ],
 )
 def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
-    said = f"{words(item, left)}: {todo(list(item.payments)[:left])}"
+    said = f"{words(item, left)}: {remedy(steps(list(item.payments)[:left]))}"
     assert [part for part in parts if part not in said] == []
     assert "ID" not in said
 

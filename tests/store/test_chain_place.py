@@ -1,7 +1,7 @@
 """Where an operation stands in its chain: the reference that is sent, and what it is refused for, in words.
 
 A chain is written as `p=pre-auth for 100, c=capture of p for 40 declined`: what each is `of` by its id, whose reference
-it was sent `under` or `gives`, and `on` which terminal. What is asked for is written in the same way.
+it was sent `under` or `gives`, `on` which terminal and `in` which sale. What is asked for is written in the same way.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,10 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import chains, rows
 from posd.payments.amounts import AmountRules
+from posd.payments.counting import Original
 from posd.payments.model import Transaction
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS, Pruned
 from tests.support.book import Book, book, identity
 from tests.support.tables import every, there
@@ -69,6 +71,8 @@ class Chain:
             amount={"subtotal_iva0": amount},
             terminal=f"SN-{given.get('on', '1')}",
             transaction_reference=self.reference(given["under"]) if "under" in given else None,
+            sale=given.get("in"),
+            attention=("conflicting_final",) if "contradicted" in words else (),
             **({"phase": OPEN[state]} if state else {}),
         )
         if "gives" in given or "bare" in words:
@@ -104,6 +108,7 @@ class Chain:
             amount=encode({"subtotal_iva0": Decimal(given["for"])} if "for" in given else {}),
             sent_to="https://192.0.2.7",
             repeat="repeat" in words,
+            sale=given.get("in"),
             **named,
         )
 
@@ -113,9 +118,9 @@ class Chain:
 
 
 def read(text: str) -> tuple[str, dict[str, str], set[str]]:
-    """Return kind, what follows `of`, `under`, `gives`, `for` and `on`, and the other words."""
+    """Return kind, what follows `of`, `under`, `gives`, `for`, `on` and `in`, and the other words."""
     kind, *words = text.split()
-    places = [place for place, word in enumerate(words) if word in ("of", "under", "gives", "for", "on")]
+    places = [place for place, word in enumerate(words) if word in ("of", "under", "gives", "for", "on", "in")]
     given = {words[place]: words[place + 1] for place in places}
     return kind, given, {word for place, word in enumerate(words) if not {place, place - 1} & {*places}}
 
@@ -150,6 +155,12 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ("x=refund under stranger for 1 declined", "void under stranger"): ("stranger", None, "x"),
     # What ended without an effect is in the way of nothing.
     ("a=charge, v=void of a declined, w=void of a not_started", "void of a"): ("a", "a", "a v w"),
+    # What is linked with what is linked.
+    ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1 declined", "capture of p for 1"): (
+        "r",
+        "p",
+        "p r c",
+    ),
     # To the last cent of what is left.
     ("a=charge for 9, f=refund of a for 4", "refund of a for 5 repeat"): ("a", "a", "a f"),
     ("p=pre-auth for 9, c=capture of p for 4", "capture of p for 5 repeat"): ("p", "p", "p c"),
@@ -229,6 +240,19 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
     ),
+    ("a=charge, v=void of a declined contradicted", "refund of a for 1"): (
+        "chain_conflict",
+        f"{OTHER} void v (declined). {SETTLE}",
+    ),
+    ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1 open", "void of p"): (
+        "chain_conflict",
+        f"{OTHER} capture c (open). {WAIT}",
+    ),
+    ("r=re-auth under stranger for 9, c=capture under stranger for 1", "capture under r for 1"): (
+        "already_derived",
+        f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
+    ),
+    ("v=void under stranger", "refund under stranger for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
     # What it is for.
     ("a=charge for 9", "refund of a for 10"): ("amount_exceeds", beyond("refund", 10, 9, "9 was charged")),
     ("a=charge for 9, f=refund of a for 4", "refund of a for 6 repeat"): (
@@ -340,3 +364,68 @@ def test_a_reference_that_another_payment_gave_too_is_told(records: Book) -> Non
         name: chains.another_with_reference(records.db, there(rows.get(records.db, chain.id(name)))) for name in "abcde"
     }
     assert {name: chain.told(item) for name, item in others.items() if item} == {"a": "b", "b": "a"}
+
+
+def test_a_reversal_is_counted_by_what_its_original_came_to_before_it(records: Book) -> None:
+    chain = Chain(records, "a=charge for 9, t=post-tip of a for 1, v=void of a for 9, u=post-tip of a for 2")
+    original, void, late = (there(rows.get(records.db, chain.id(name))) for name in "avu")
+    assert chains.original_facts(records.db, void, original) == Original(OperationType.CHARGE, Decimal(9), Decimal(1))
+    assert there(chains.original_facts(records.db, late, original)).tips == 1
+    asked = chain.asked("void of a for 9")
+    assert there(chains.original_facts(records.db, asked, original)).tips == 3
+    assert chains.original_facts(records.db, void, None) is None
+
+
+PAID_ALREADY = "already has a payment that is open or approved ({others}); look at it first."
+
+#: What is there of a sale, what is asked for -> whose payments stand in the way.
+OF_SALE = {
+    ("a=charge in s", "charge for 1 in s"): "a",
+    ("a=charge in s open", "charge for 1 in s"): "a",
+    ("a=charge in s doubt", "charge for 1 in s"): "a",
+    ("a=charge in s declined contradicted", "charge for 1 in s"): "a",
+    ("a=charge in s on 1", "charge for 1 in s on 2"): "a",
+    ("a=charge in s, b=charge in s", "charge for 1 in s"): "b, a",
+    ("a=charge in s declined, b=charge in s not_started", "charge for 1 in s"): "",
+    ("a=charge in s", "charge for 1 in s repeat"): "",
+    ("a=charge in s", "charge for 1 in other"): "",
+    ("a=charge", "charge for 1"): "",
+    ("a=charge in s", "void of a in s"): "",  # of its own chain
+}
+
+
+@every("there_is, wanted", OF_SALE)
+def test_a_sale_is_paid_once_unless_the_till_means_a_further_payment(there_is: str, wanted: str) -> None:
+    with book() as records:
+        chain = Chain(records, there_is)
+        asked = chain.asked(wanted)
+        _, own = chain.place(wanted)
+        if others := OF_SALE[there_is, wanted]:
+            with pytest.raises(Problem) as raised:
+                chains.refuse_sale(records.unit, asked, own)
+            words = PAID_ALREADY.format(others=others)
+            assert raised.value.code == "sale_conflict"
+            assert chain.told(raised.value.detail).startswith(f"cannot start: sale s {words}")
+            assert raised.value.extra["transactions"] == [chain.id(name) for name in others.split(", ")]
+        else:
+            chains.refuse_sale(records.unit, asked, own)
+
+
+def test_a_terminal_takes_the_next_payment_once_the_one_before_has_ended_and_no_call_of_it_is_under_way() -> None:
+    for state, free in (("open", False), ("doubt", False), ("approved", True)):
+        with book() as records:
+            chain, calls = Chain(records, f"a=charge {state} on 1"), CallsInFlight()
+            other, asked = chain.asked("charge for 1 on 2"), chain.asked("charge for 1 on 1")
+            chains.refuse_busy(records.unit, asked, calls)  # it has given its terminal back
+            rows.take_lease(records.unit, "SN-1", chain.id("a"))
+            chains.refuse_busy(records.unit, other, calls)
+            if free:
+                chains.refuse_busy(records.unit, asked, calls)
+            with calls.call(chain.id("a")), pytest.raises(Problem) as raised:
+                chains.refuse_busy(records.unit, asked, calls)
+            if not free:
+                with pytest.raises(Problem) as raised:
+                    chains.refuse_busy(records.unit, asked, calls)
+            assert (raised.value.code, raised.value.extra) == ("terminal_busy", {"blocking_transaction": chain.id("a")})
+            assert "terminal SN-1 is still busy with a (" in chain.told(raised.value.detail)
+            assert "(posd abort a) or free the terminal (posd release a)" in chain.told(raised.value.detail)

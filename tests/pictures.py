@@ -17,7 +17,7 @@ from tests.support.counter import Counter
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 88
-#: name of the picture -> the command, and the lines that are shown of what it writes.
+#: Name of the picture -> the command, and the lines of its output that are shown.
 COMMANDS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "status": (("status", "--utc"), 30),
     "report": (("report", "--timezone", "UTC"), 37),
@@ -68,7 +68,7 @@ def draw(name: str, socket: Path) -> str:
 
 
 def pictures() -> Iterator[tuple[str, str]]:
-    """Yield the name of each picture, and the picture as it is drawn now."""
+    """Yield the name of each picture, and the picture as drawn now."""
     with shop() as counter:
         yield from ((name, draw(name, counter.socket)) for name in COMMANDS)
     with captures.shop() as counter:

@@ -1,4 +1,4 @@
-"""A till that pays on every terminal, asks meanwhile, and writes down how long each call took.
+"""A till that pays on every terminal, makes other calls meanwhile, and records how long each call took.
 
 `python -m tests.hostile.till --socket PATH --seconds N SERIAL...` prints one JSON document at its end: `reads` and
 `payments` in milliseconds, `paid` (id -> amount and result) and `problems` in words.
@@ -81,7 +81,7 @@ class Till:
 
 
 def main() -> None:
-    """Run it and print what it has seen."""
+    """Run the till and print its results."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.till")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True)

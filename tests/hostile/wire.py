@@ -13,11 +13,11 @@ from uuid import uuid4
 
 #: Where posd listens.
 HOST = "127.0.0.1"
-#: How long an attacker waits for what may never come, in seconds.
+#: How long an attacker waits for an answer that may never come, in seconds.
 PATIENCE = 20.0
 #: Until a worker that was turned away tries again, in seconds: an attacker is not polite.
 AGAIN_SECONDS = 0.001
-#: Buffers of an attacker's sockets, in bytes: what it has sent and nobody has read is the kernel's, not posd's.
+#: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes that nobody has read.
 SOCKET_BUFFER = 65_536
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -27,7 +27,7 @@ CUT_OFF = (OSError, EOFError, asyncio.LimitOverrunError)
 
 @dataclass
 class Attacker:
-    """One process: where it comes from, what it aims at, what it has done."""
+    """One attacker process: its source address, its target, and its counts."""
 
     port: int
     sources: Sequence[str]
@@ -105,7 +105,7 @@ class Attacker:
         return head
 
     async def take(self, reader: asyncio.StreamReader) -> None:
-        """Count the status of an answer, and read all of it."""
+        """Count the status of an answer, and read its whole body."""
         fields = (await self.hear(reader)).lower().split(b"\r\n")
         (length,) = (int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
         await asyncio.wait_for(reader.readexactly(length), PATIENCE)
@@ -118,7 +118,7 @@ class Attacker:
                     pass
 
     async def pump(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
-        """Send a piece for ever, as fast as it is taken."""
+        """Send a piece again and again, as fast as the other side takes it."""
         with suppress(*CUT_OFF):
             while not writer.is_closing():
                 writer.write(piece)

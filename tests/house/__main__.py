@@ -1,4 +1,4 @@
-"""posd's structure, measured: its files, lines, imports and circles; the way of one charge; what others see of it.
+"""Measure posd's structure: files, lines, imports, circles, the calls of one charge, and what users see.
 
 python -m tests.house
 python -m tests.house trace
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.house import source, surface, trace
 
-#: The file below which the event loop runs: what it resumes is counted as called from there.
+#: The file below which the event loop runs. A resumed function counts as called from this file.
 LOOP = "daemon/main.py"
 
 
@@ -33,7 +33,7 @@ def figures() -> None:
 
 
 def way() -> None:
-    """Print what one charge calls."""
+    """Print the calls of one charge."""
     found = trace.charge()
     folders = {file.split("/")[0] for file in found.calls if "/" in file}
     print(f"{len(found.calls)} files in {len(folders)} folders, {found.calls.total():,} calls,")

@@ -28,7 +28,7 @@ AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 SIGNED = {"operator": "Ana", "note": "seen at the terminal"}
 
-#: Words of the command line, each with what it is run with; `ID` and `JOB` stand for a payment and a print job.
+#: Commands, each with the arguments that it is run with. `ID` and `JOB` stand for a payment and a print job.
 COMMANDS = """
 show APPROVED | show APPROVED --json | show APPROVED --history | show APPROVED --events | show DOUBT | show RESOLVED
 show VOID | show CAPTURE | show 00000000-0000-4000-8000-00000000ffff | show nonsense
@@ -53,7 +53,7 @@ simulate --show decline | logs /nonexistent | logs LOG | logs LOG -p warning | l
 doctor --json
 """.replace("\n", "|").split("|")
 
-#: Text that differs from run to run -> what stands for it; the first groups are numbered by their value.
+#: Text that differs between runs -> its placeholder. Values of the first groups get numbers.
 NUMBERED = (
     ("ID", re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)),
     ("TOKEN", re.compile(r"\b[0-9a-f]{16,}\b", re.IGNORECASE)),
@@ -88,7 +88,7 @@ class Record:
         self.numbers: dict[str, str] = {}
 
     def add(self, title: str, *texts: str) -> None:
-        """Add what was asked and what came."""
+        """Add a request and its answer."""
         self.parts.append("\n".join((f"=== {title}", *texts)))
 
     def reply(self, title: str, reply: Reply) -> None:
@@ -102,7 +102,7 @@ class Record:
 
     @property
     def text(self) -> str:
-        """All of it, without what differs from run to run."""
+        """Return the whole surface, without what differs between runs."""
         text = "\n\n".join(self.parts).replace(str(self.home), "HOME") + "\n"
         for kind, pattern in NUMBERED:
             text = pattern.sub(lambda match, kind=kind: self._number(kind, match[0]), text)
@@ -146,7 +146,7 @@ async def _record() -> str:
             await _day(kept, daemon, terminal)
             await _reads(kept, daemon)
             await _refusals(kept, daemon)
-            terminal.start = nowhere  # what `posd doctor` asks it for is no start
+            terminal.start = nowhere  # `posd doctor` asks for it too, and that is no start
             log = home / "log"
             log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(daemon.lines)))
             for line in COMMANDS:
@@ -159,7 +159,7 @@ async def _record() -> str:
 
 
 def _sorted(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return lines of the log in an order that does not depend on what ran beside what."""
+    """Return lines of the log in an order that does not depend on concurrency."""
     return sorted(lines, key=lambda line: json.dumps({"event": line["event"]} | line | {"timestamp": ""}))
 
 
@@ -249,7 +249,7 @@ async def _reads(kept: Record, daemon: Daemon) -> None:
 
 
 async def _refusals(kept: Record, daemon: Daemon) -> None:
-    """Calls that cannot be made as they are."""
+    """Calls that cannot be made as written."""
     path = f"/transactions/{ODD}"
     for content in (
         *(b"", b"{", b"[]", {}, {"amount": {}}, {"amount": {"iva": "1.2"}}, {"amount": AMOUNT, "terminal": "none"}),

@@ -1,4 +1,4 @@
-"""What holds of the structure of posd's code beside the contracts of import-linter."""
+"""Rules of posd's structure that import-linter cannot check."""
 
 import ast
 import builtins
@@ -12,7 +12,7 @@ import pytest
 
 from tests.house import source
 
-#: What tells the time or draws by chance without being handed in.
+#: Names that read a clock or a source of randomness directly.
 BY_ITSELF = frozenset(
     (
         *("datetime.now", "datetime.today", "datetime.utcnow", "date.today"),
@@ -27,7 +27,7 @@ BY_ITSELF = frozenset(
         *("random.random", "random.uniform", "random.choice", "random.Random", "ifaddr.get_adapters"),
     )
 )
-#: Modules of the daemon in which that stands, and why.
+#: Modules of the daemon that use such a name, and why.
 MAY = {
     "posd.base.clocks": "the clocks themselves",
     "posd.daemon.reload": "the service manager compares it with the machine's clock",
@@ -50,7 +50,7 @@ NO_VERBS = frozenset(
 
 @pytest.fixture(scope="module", autouse=True)
 def _syntax_of_posd() -> Iterator[None]:
-    """Forget the syntax of all of posd after these tests: each later collection of garbage would look at it."""
+    """Remove the syntax trees of posd after these tests. Otherwise each garbage collection would visit them."""
     yield
     source.modules.cache_clear()
 
@@ -106,7 +106,9 @@ def test_every_rule_without_io_is_covered_branch_by_branch() -> None:
 
 
 def test_no_part_of_the_daemon_reads_a_clock_or_draws_by_chance_by_itself() -> None:
-    """All of it is in `posd.daemon.surroundings`, or the event loop's: so the daemon can be run in another time."""
+    """Only `posd.daemon.surroundings` and the event loop read clocks and randomness. So tests can run the daemon in
+    simulated time.
+    """
     parts = {name: module for name, module in source.modules().items() if not name.startswith(OTHERS)}
     assert {name for name, module in parts.items() if _named(module.tree) & BY_ITSELF} == MAY.keys()
 
@@ -117,7 +119,7 @@ def test_what_a_module_reads_by_itself_is_found() -> None:
 
 
 def _named(tree: ast.Module) -> set[str]:
-    """Return the attributes of names, and what is imported from modules, as `time.monotonic`."""
+    """Return the attributes of names and the names imported from modules, such as `time.monotonic`."""
     nodes = list(ast.walk(tree))
     imported = {
         f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -130,7 +132,7 @@ def _named(tree: ast.Module) -> set[str]:
 
 
 def test_only_the_writer_makes_checkpoints() -> None:
-    """Until 3.51.3 SQLite can lose what one connection commits while another begins one ("The WAL-Reset Bug")."""
+    """Before 3.51.3, SQLite can lose a commit while another connection begins one ("The WAL-Reset Bug")."""
     naming = {
         name
         for name, module in source.modules().items()

@@ -20,7 +20,7 @@ from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: The daemon starts to count, or stops and writes what it has, on this signal.
+#: On this signal the daemon starts to count calls, or stops and writes the counts.
 TOGGLE = signal.SIGUSR2
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
@@ -54,7 +54,7 @@ async def _charge() -> Trace:
         os.mkfifo(pipe)
         command = (sys.executable, "-m", "tests.house.traced", str(pipe))
         async with scripted_terminal(home) as terminal, running(home, terminal.toml, entering=command) as daemon:
-            # Once beforehand: what is imported or made at the first call is no part of the way.
+            # Run once beforehand: imports and objects made at the first call do not belong to the trace.
             await _one(daemon, terminal)
             await _toggle(daemon, pipe)
             await _one(daemon, terminal)
@@ -73,7 +73,7 @@ async def _one(daemon: Daemon, terminal: ScriptedTerminal) -> None:
 
 
 async def _toggle(daemon: Daemon, pipe: Path) -> str:
-    """Send the signal; return what the daemon tells once it has taken it."""
+    """Send the signal; return what the daemon writes after it."""
     assert daemon.process is not None
     daemon.process.send_signal(TOGGLE)
     return await asyncio.to_thread(pipe.read_text)

@@ -1,6 +1,6 @@
 """`python -m tests.house.traced PIPE COMMAND...`: runs `posd run`, and counts calls between two signals.
 
-COMMAND is what would have been started: an interpreter, `-m posd`, and its arguments.
+COMMAND is the original command line: an interpreter, `-m posd`, and its arguments.
 """
 
 import json
@@ -29,13 +29,13 @@ class Counting:
         self.jumps: Counter[tuple[str, str]] = Counter()
 
     def toggle(self, *_: object) -> None:
-        """Begin, or end; either way tell what was counted."""
+        """Start or stop the count; in both cases print the counts so far."""
         self.on = not self.on
         found = {"calls": self.calls, "jumps": [(*pair, count) for pair, count in self.jumps.items()]}
         self.pipe.write_text(json.dumps(found))
 
     def profile(self, frame: FrameType, event: str, _argument: Any) -> None:
-        """Hear of each call and each return (sys.setprofile)."""
+        """Count each call and each return (sys.setprofile)."""
         if not self.on or event != "call" or not (called := frame.f_code.co_filename).startswith(HOME):
             return
         caller = frame.f_back

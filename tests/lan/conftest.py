@@ -1,4 +1,4 @@
-"""What the runs on networks of their own need; where it is missing they are skipped, and the summary says so."""
+"""Requirements of the tests on real networks. Where one is missing, the tests are skipped and the summary says so."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from tests.lan.network import why_not
 from tests.lan.programs import AVAHI
 from tests.support.needs import lacking
 
-#: Longest that one of these tests may take, in seconds: it waits several times, and each time has its own limit.
+#: Longest time of one of these tests, in seconds. A test waits several times, each time with a limit of its own.
 TEST_SECONDS = 300
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give the tests of this directory their time."""
+    """Set the time limit of the tests in this directory."""
     item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 

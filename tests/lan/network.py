@@ -1,13 +1,13 @@
 """A local network of one's own: machines are network namespaces, with cables to a switch that has one too.
 
-Each machine has one network card, `eth0`: one end of a veth pair whose other end is a port of the switch (a bridge).
-So a test can do what happens in shops: pull a cable out, cut a terminal off without a word, give a machine another
-address, plug a network in long after the machine has started.
+Each machine has one network card, `eth0`. It is one end of a veth pair; the other end is a port of the switch (a
+bridge). So a test can repeat what happens in shops: a pulled cable, a terminal that is cut off, a new address of a
+machine, a network that appears long after the machine has started.
 
-Nothing of it is visible to the rest of the computer, and nothing stays behind, a killed test process included. A
-namespace has no name; it lives as long as its holder, a `cat` that ends when its input is closed, and the programs in
-it, which the kernel kills with the test process. Cables end with the namespaces that they join. The computer's own
-interfaces are not touched: every command runs inside one of these namespaces.
+The rest of the computer does not see these networks, and nothing remains afterwards, even if the test process is
+killed. A namespace has no name. It lives as long as its holder, a `cat` that ends when its input is closed. The
+programs in it are killed by the kernel together with the test process. Cables disappear with the namespaces that they
+connect. The computer's own interfaces are not touched: every command runs inside one of these namespaces.
 """
 
 import os
@@ -25,8 +25,9 @@ CARD = "eth0"
 #: How soon the kernel notices that a neighbour does not answer any more: within seconds, not within a minute.
 _NEIGHBOURS = {"base_reachable_time_ms": 1000, "delay_first_probe_time": 1, "retrans_time_ms": 500}
 
-#: Sets a new namespace up, says so, and holds it until its input is closed. It has a /sys that shows its own network
-#: and an empty /run, where programs put their pid files. IPv6 addresses are good at once: no other machine has them.
+#: Sets up a new namespace, prints that it is ready, and keeps it until its input is closed. The namespace has a /sys
+#: that shows its own network, and an empty /run for pid files. IPv6 addresses are usable at once, because no other
+#: machine can have them.
 _HOLD = """
 set -e
 mount -t sysfs sysfs /sys
@@ -41,11 +42,11 @@ exec cat
 
 
 class CannotMake(Exception):
-    """Networks of one's own cannot be made here; the message says why."""
+    """Networks cannot be made here; the message gives the reason."""
 
 
 def why_not() -> str | None:
-    """Say why networks of one's own cannot be made here; None where they can. It makes one to find out."""
+    """Return why networks cannot be made here; None if they can. It makes one to find out."""
     if missing := lacking(*TOOLS, root=True):
         return missing
     try:
@@ -57,7 +58,7 @@ def why_not() -> str | None:
 
 
 class Namespace:
-    """A network and mount namespace of its own; `command` and `run` put programs into it."""
+    """A network and mount namespace; `command` and `run` start programs in it."""
 
     def __init__(self, name: str, stack: ExitStack) -> None:
         """Make it; it ends with `stack`. Raise CannotMake."""
@@ -88,7 +89,7 @@ class Namespace:
         return [*enter, *self._deadly(*command)]
 
     def run(self, *command: str) -> str:
-        """Run a short command in here and return what it said. Raise CannotMake where it failed."""
+        """Run a short command in the namespace and return its output. Raise CannotMake if it failed."""
         environment = os.environ | {"PATH": SEARCH_PATH}
         done = subprocess.run(self.command(*command), capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
@@ -102,14 +103,14 @@ class Namespace:
 
 
 class Machine(Namespace):
-    """A machine of the network. It is made without a network card, as one that is not plugged in yet."""
+    """A machine of the network. At first it has no network card, like a machine that is not plugged in yet."""
 
     def __init__(self, name: str, switch: "Switch", stack: ExitStack) -> None:
         super().__init__(name, stack)
         self._switch = switch
 
     def plug_in(self, *addresses: str) -> None:
-        """Give it a network card with these addresses (`10.0.0.1/24`, `fd00::1/64`) and a cable to the switch."""
+        """Add a network card with these addresses (`10.0.0.1/24`, `fd00::1/64`) and a cable to the switch."""
         port = self.name
         self._switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", CARD, "netns", str(self.pid))
         self._switch.run("ip", "link", "set", port, "master", "switch", "up")
@@ -120,11 +121,11 @@ class Machine(Namespace):
         self.up()
 
     def add(self, address: str) -> None:
-        """Give the card one more address, with its prefix length; link-local ones too."""
+        """Add one more address to the card, with its prefix length; also link-local ones."""
         self.run("ip", "address", "add", address, "dev", CARD, *(("nodad",) if ":" in address else ()))
 
     def remove(self, address: str) -> None:
-        """Take an address (with its prefix length) from the card."""
+        """Remove an address (with its prefix length) from the card."""
         self.run("ip", "address", "del", address, "dev", CARD)
 
     def move(self, old: str, new: str) -> None:
@@ -133,11 +134,11 @@ class Machine(Namespace):
         self.add(new)
 
     def down(self) -> None:
-        """Take the card down, as an administrator or a driver does; IPv6 addresses are lost with it."""
+        """Set the card down, as an administrator or a driver does. It loses its IPv6 addresses."""
         self.run("ip", "link", "set", CARD, "down")
 
     def up(self) -> None:
-        """Take the card up again."""
+        """Set the card up again."""
         self.run("ip", "link", "set", CARD, "up")
 
     def pull_cable(self) -> None:
@@ -163,7 +164,7 @@ class Switch(Namespace):
     def __init__(self, stack: ExitStack) -> None:
         super().__init__("switch", stack)
         self._stack = stack
-        # Multicast goes to every port, as in a switch that does not look into it.
+        # Multicast goes to every port, as on a switch without IGMP snooping.
         bridge = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
         self.run("ip", "link", "add", "switch", *bridge)
         self.run("ip", "link", "set", "switch", "up")

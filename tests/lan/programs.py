@@ -17,10 +17,10 @@ from tests.support.needs import SEARCH_PATH, find
 #: Longest that anything here is waited for, in seconds; on an idle machine it is there in two.
 PATIENCE_SECONDS = 60.0
 
-#: Slower than elsewhere in the tests: what happens to the network has to happen in the middle of a payment. One with a
-#: chip card and a PIN takes one to three seconds so.
+#: Slower than in other tests, because the network has to fail in the middle of a payment. A payment with a chip card
+#: and a PIN takes one to three seconds.
 SPEED = 10.0
-#: Seconds that a terminal waits for an answer; where the way is cut off it does not hear anything at all.
+#: Seconds that a terminal waits for an answer. A terminal that is cut off gets no answer at all.
 DELIVERY_SECONDS = 5.0
 #: The port of terminals, as in the terminal profile.
 PORT = 6869
@@ -57,7 +57,7 @@ Line = Mapping[str, Any]
 class Program:
     """A program on a machine of the network, as an async context manager; it is killed at the end of the block.
 
-    `lines` is what it has said so far: JSON objects as they are, any other line as `{"text": line}`.
+    `lines` is its output so far: JSON objects as they are, any other line as `{"text": line}`.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -73,7 +73,7 @@ class Program:
         raise NotImplementedError
 
     def is_ready(self, line: Line) -> bool:
-        """Whether a line says that it is ready."""
+        """Whether a line says that the program is ready."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -107,17 +107,17 @@ class Program:
         await self._reading
 
     def freeze(self) -> None:
-        """Let it do nothing at all from now on: what it was about to do waits, and who calls it waits."""
+        """Stop the program (SIGSTOP). Its callers wait."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue the program."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     async def said(self, what: Callable[[Line], bool], after: int = 0) -> Line:
-        """Wait for a line of which that holds, from line number `after` on; raise AssertionError where none comes."""
+        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError if none comes."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
@@ -143,10 +143,11 @@ class Program:
 
 
 class Terminal(Program):
-    """A simulated terminal, a process of its own, that listens on all addresses of its machine.
+    """A simulated terminal as a process of its own. It listens on all addresses of its machine.
 
-    Without `mdns` it does not announce itself; `mdns` is the addresses of the cards on which it does, none for all.
-    `certificates` is what it shows, `trust` the CA of the webhook receivers. Its lines are those of its ledger.
+    Without `mdns` it does not announce itself; `mdns` lists the addresses of the cards on which it announces itself,
+    none for all. `certificates` is the certificate that it shows, `trust` the CA of the webhook receivers. Its lines
+    are those of its ledger.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class Avahi(Program):
     """
 
     def __init__(self, machine: Machine, directory: Path, serial: str | None = None, name: str | None = None) -> None:
-        """`directory` takes its files; `name` is the instance name where that is not the serial."""
+        """`directory` gets its files; `name` is the instance name if that is not the serial."""
         super().__init__(machine)
         self._named = name or serial
         self._home = directory / f"avahi-{machine.name}"
@@ -204,7 +205,7 @@ class Avahi(Program):
         if serial is not None:
             service = AVAHI_SERVICE.format(name=self._named, serial=serial, port=PORT)
             (services / "terminal.service").write_text(service)
-        # Where it looks for services is compiled into it: this machine alone sees these files there.
+        # The directory of its services is compiled into it. Only this machine sees these files at that path.
         machine.run("mount", "--bind", str(self._home), "/etc/avahi")
 
     @property

@@ -1,4 +1,4 @@
-"""A shop whose network is real: posd on one machine, simulated terminals on others, and what happens between them."""
+"""A shop with a real network: posd on one machine, simulated terminals on others."""
 
 import asyncio
 import shutil
@@ -16,17 +16,17 @@ from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
 from tests.support.daemon import Daemon
 from tests.support.shop import AMOUNT
 
-#: Where posd is, and where it can move to; the machines of two terminals, and where the first one can move to.
+#: posd's address, and the one it can move to; the machines of two terminals, and the address the first one can move to.
 POS, POS_LATER = "10.77.0.1", "10.77.0.21"
 TERMINAL, TERMINAL_LATER, OTHER = "10.77.0.2", "10.77.0.22", "10.77.0.3"
 #: The same on an IPv6 network (unique local addresses), and on one without DHCP (link-local ones).
 POS_6, TERMINAL_6 = "fd77::1", "fd77::2"
 POS_LINK, TERMINAL_LINK = "169.254.77.1", "169.254.77.2"
 SERIAL = "SN-LAN-1"
-#: Where a payment is so far, the terminal cannot have sent its end: it sends one event after the other.
+#: In these phases the terminal cannot have sent its final event: it sends one event after the other.
 BEFORE_THE_ACQUIRER = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")
 
-#: posd asks soon for what it has not heard of; a call that a busy computer keeps waiting is not given up.
+#: posd soon asks about a payment without news. It does not give up a call that a busy computer delays.
 CONFIGURATION = """
 [local_api]
 directory = "{home}/run"
@@ -56,7 +56,7 @@ def net(address: str) -> str:
 
 
 def base_url(address: str) -> str:
-    """Return where a terminal is called that has this address."""
+    """Return the URL of the terminal with this address."""
     return f"https://{f'[{address}]' if ':' in address else address}:{PORT}"
 
 
@@ -102,12 +102,12 @@ class Street:
         return (await self.daemon.call("GET", f"/terminals/{SERIAL}")).json
 
     async def shown(self, what: Callable[[Any], bool]) -> Any:
-        """Wait until what posd shows of the terminal is so; return it."""
+        """Wait until posd shows the terminal in this state; return it."""
         seen = None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not what(seen := await self.known()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)  # the local API does not tell of it: it has to be asked
+                    await asyncio.sleep(0.1)  # the local API does not show it, so the test asks the terminal
         except TimeoutError as error:
             raise AssertionError(f"it did not become so in {PATIENCE_SECONDS:g} s: {seen}") from error
         return seen
@@ -125,7 +125,9 @@ class Street:
         return identity
 
     async def under_way(self, terminal: Terminal) -> str:
-        """Start a payment and freeze its terminal in the middle of it; return its id. `thaw` lets it go on."""
+        """Start a payment and stop its terminal in the middle of it; return the payment's id. `thaw` continues the
+        terminal.
+        """
         while True:
             identity = await self.charge()
             terminal.freeze()
@@ -135,14 +137,14 @@ class Street:
             await self.approved(identity)
 
     async def approved(self, identity: str) -> Any:
-        """Wait for the outcome of a payment: it is approved. Return the outcome."""
+        """Wait until a payment is approved. Return its outcome."""
         outcome = await self.daemon.outcome(identity, PATIENCE_SECONDS)
         assert outcome is not None, (await self.daemon.transaction(identity), self.daemon.lines)
         assert (outcome["result"], outcome["status"]) == ("approved", "APPROVAL"), outcome
         return outcome
 
     async def paid(self, *terminals: Terminal) -> str:
-        """Make a whole payment: the first of these terminals was called, and its final event arrived. Return its id."""
+        """Make a whole payment: the first of these terminals is called, and its final event arrives. Return its id."""
         identity = await self.charge()
         await self.approved(identity)
         assert started(identity, *terminals) == [1, *(0 for _ in terminals[1:])]

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 async def kinds(street: Street, identity: str) -> list[str]:
-    """Return what the history of a payment says of addresses."""
+    """Return the addresses in the history of a payment."""
     reply = await street.daemon.call("GET", f"/transactions/{identity}/history")
     return [item["kind"] for item in reply.json["history"] if item["kind"].startswith("address")]
 
@@ -67,7 +67,7 @@ async def test_a_configured_advertise_host_is_the_configurations_own_matter() ->
         assert await kinds(street, identity) == []
 
 
-#: Prints where a terminal of each URL is told to call back; the problem's code where this machine has no way to it.
+#: Prints the callback address for a terminal at each URL, or the problem's code if this machine has no route to it.
 TOLD = """
 import asyncio, sys
 from urllib.parse import urlsplit
@@ -98,5 +98,5 @@ def test_each_terminal_is_told_the_address_that_faces_it() -> None:
         }
         *said, scoped = pos.run(sys.executable, "-c", TOLD, *expected, "https://[fe80::2%25eth0]:6869").splitlines()
     assert dict(zip(expected, said, strict=True)) == expected
-    # Without the card that it is on: that name means nothing to the terminal.
+    # Without its network card a link-local address means nothing to the terminal.
     assert re.fullmatch(r"\[(fe80::[0-9a-f:]+)\]:8443 \1", scoped)

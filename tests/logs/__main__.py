@@ -1,4 +1,4 @@
-"""Write docs/reference/logs.md anew from the table of events: `python -m tests.logs`."""
+"""Write docs/reference/logs.md from the table of events: `python -m tests.logs`."""
 
 from tests.logs.page import PAGE, page
 

@@ -24,7 +24,7 @@ LEVELS = {
     "exception": "error",
     "critical": "critical",
 }
-#: `word` of each kind of record, which begins its events -> `name`, the field that says which one a line is about.
+#: Word of each kind of record, with which its events begin -> `name`, the field with the record's id.
 KINDS = {kind.word: kind.name for kind in (PAYMENT, PRINT_JOB)}
 #: What passes that field.
 NAMED = re.compile(r"\w+(\.\w+)*\.named\(")
@@ -34,7 +34,7 @@ NO_FIELDS = {"exc_info"}
 
 @dataclass(frozen=True)
 class Line:
-    """A call that logs. `open` where it passes fields that its text does not name (`**`)."""
+    """A call that logs. `open` if it passes fields that its text does not name (`**`)."""
 
     place: str
     event: str
@@ -44,7 +44,7 @@ class Line:
 
 
 class NotPlain(AssertionError):
-    """A use of the logger that the table cannot be held against."""
+    """A use of the logger that cannot be compared with the table."""
 
 
 def modules() -> Iterator[Path]:
@@ -82,7 +82,7 @@ def lines(text: str, name: str) -> Iterator[Line]:
 
 
 def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
-    """Return the events that a text may be, each with the fields that may name a record; none where it is not plain."""
+    """Return the events that a text may be, each with the fields that may name a record. None if that is not clear."""
     match text:
         case ast.Constant(value=str() as event):
             return {event: tuple(KINDS.values())}
@@ -93,7 +93,7 @@ def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
 
 
 def _methods(function: ast.expr) -> set[str] | None:
-    """Return the methods of `log` that a call may be of; None where it is a call of something else."""
+    """Return the methods of `log` that a call may use; None if it calls something else."""
     match function:
         case ast.Attribute(value=ast.Name(id=name), attr=method) if name in LOGGERS and method in LEVELS:
             return {method}

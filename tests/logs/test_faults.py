@@ -1,4 +1,4 @@
-"""A fault is told by its kind and place; its message only where it cannot quote anything."""
+"""A fault is logged with its kind and place, and with its message only if that cannot quote anything."""
 
 import errno
 import json

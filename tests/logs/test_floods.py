@@ -1,4 +1,4 @@
-"""What repeats without end is told a few times, then counted, and nothing is lost from the count."""
+"""A repeated line is written a few times and then counted. The count is complete."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def test_the_first_lines_of_a_window_pass_and_the_rest_are_counted() -> None:
 def test_what_was_left_out_is_told_however_late_it_is_asked_for() -> None:
     windows = LineCounter()
     assert [windows.admit(("a", "info"), LIMIT, 0) for _ in range(5)].count(True) == 3
-    assert not windows.admit(("a", "info"), LIMIT, 1000)  # its end was not told yet
+    assert not windows.admit(("a", "info"), LIMIT, 1000)  # its end was not logged yet
     assert windows.take(1001) == [(("a", "info"), 3)]
 
 
@@ -65,7 +65,7 @@ def test_a_table_that_was_full_is_not_looked_through_for_each_line() -> None:
 
 
 def test_what_counts_apart_by_its_kind_is_told_of_too() -> None:
-    """`kind` is a field of the line that tells, as well: it names the event there."""
+    """The line that names the event also has a field `kind`."""
     floods = output.FloodFilter()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}
     for _ in range(LIMITS["stream.cut_off"].lines):
@@ -117,7 +117,7 @@ def test_a_payment_without_trouble_is_never_left_out() -> None:
 
 
 def test_the_end_of_a_window_is_told_by_itself_and_of_all_at_the_end() -> None:
-    """With a second for a minute: the lines of a loop, of a thread, and what is left when all is over."""
+    """With a second in place of a minute: the lines of a loop, of a thread, and those left at the end."""
     script = """
 import asyncio, threading
 from posd.logs import output as logs

@@ -1,4 +1,4 @@
-"""Lines carry their level where the journal reads them, and are plain JSON elsewhere."""
+"""Lines carry their level for the journal, and are plain JSON everywhere else."""
 
 import json
 import os

@@ -34,7 +34,7 @@ RECEIPT = {
     MARKS["receipt_extra"]: MARKS["receipt_extra"],
 }
 
-#: Puts faults into the daemon whose messages quote what they are about: in calls, callbacks, tasks and threads.
+#: Causes faults in the daemon whose messages quote secret data: in calls, callbacks, tasks and threads.
 FAULTS = """
 import os
 if os.environ.get("POSD_TEST_FAULT"):
@@ -161,7 +161,7 @@ async def troubled(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F
 
 
 async def printed(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F811
-    """Print jobs with marks, one that fails in words of the terminal's."""
+    """Print jobs with marked texts; one fails in the terminal's words."""
     for number in range(2):
         job = str(uuid4())
         request = {"document": {"lines": [MARKS["document"]]}, "external_reference": MARKS["external_reference"]}
@@ -184,7 +184,7 @@ async def printed(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F8
 
 
 async def called_wrongly(posd: Daemon) -> None:
-    """A till that makes mistakes with what must not be told."""
+    """A till whose wrong requests contain secrets."""
     for method in ("GET", "PUT", "POST", "PATCH"):
         for path in (
             f"/transactions/{quote(MARKS['path'])}",
@@ -278,7 +278,7 @@ async def test_no_mark_and_no_token_ever_comes_out(
         await failing(posd, terminal, terminal.requests[0].callback)
         await posd.stop()
         lines += posd.lines
-        posd.lines = []  # of faults that were meant to be
+        posd.lines = []  # faults that the test caused
 
     secrets = Secrets(MARKS)
     secrets.add_key(home / "state" / "callback.key")

@@ -1,4 +1,4 @@
-"""What strangers wrote, where the daemon itself writes: its log, its metrics, what the service manager hears."""
+"""Texts from outside in the daemon's log, its metrics and its reports to the service manager."""
 
 import json
 from datetime import UTC, datetime

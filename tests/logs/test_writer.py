@@ -1,4 +1,4 @@
-"""The log's reader may stand still, read slowly, be gone, or share a pipe that another has made non-blocking."""
+"""The log's reader may stop, read slowly, disappear, or share a pipe that another process made non-blocking."""
 
 import fcntl
 import json
@@ -47,7 +47,7 @@ def writer_to(descriptor: int, max_bytes: int = 1_000_000) -> tuple[LogWriter, T
 
 
 def read_all(descriptor: int, count: int) -> bytes:
-    """Read so many bytes."""
+    """Read this many bytes."""
     found = b""
     while len(found) < count:
         found += os.read(descriptor, count - len(found))
@@ -70,7 +70,7 @@ def test_a_reader_that_stands_still_holds_nobody_up_and_is_told_afterwards_what_
         writer, told = writer_to(write, 10 * len(LINE))
         os.write(write, b"-" * 4096)  # now it is full
         writer.put([b"first\n"])
-        while writer._lines:  # the thread has not taken it yet, to wait with it
+        while writer._lines:  # the thread has not taken it yet
             time.sleep(0)
         writer.put([LINE] * 25)
         assert not writer.drain(0)
@@ -115,7 +115,7 @@ def test_without_an_output_lines_are_counted() -> None:
 
 
 def test_a_line_that_a_full_disk_has_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
-    """A limit of the size of files stands for the disk."""
+    """A limit on the size of files stands for a full disk."""
     script = """
 import resource, signal, structlog
 from posd.logs import output as logs

@@ -1,7 +1,7 @@
 """`python -m tests.mutants [MODULE ...]`: make mistakes in modules and see whether the tests near them find each.
 
-A module is named in full (posd.payments.amounts), or by its folder (posd.records): all below it. Exit code 0: each
-mutant died or is accepted in accepted.toml, with a reason; 1: some lived.
+A module is named in full (posd.payments.amounts), or by its folder (posd.records) with all modules below it. Exit code
+0: each mutant was killed or is accepted in accepted.toml with a reason; 1: some survived.
 """
 
 import argparse
@@ -20,7 +20,7 @@ ACCEPTED = Path(__file__).with_name("accepted.toml")
 
 
 def play(module: str, options: argparse.Namespace) -> bool:
-    """Run the mutants of one module; print those that lived. Return whether each died or is accepted."""
+    """Run the mutants of one module; print the survivors. Return whether each was killed or is accepted."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     mutation = Mutation(module, path_of(module), options.function, options.longest, options.jobs)
     arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=60"]
@@ -41,7 +41,7 @@ def play(module: str, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run each module in a process of its own: what is imported once is not imported again."""
+    """Run each module in a process of its own: an imported module is not imported again."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("modules", nargs="+")
     parser.add_argument("--function", default="", help="only functions with this in their qualified name")

@@ -1,4 +1,4 @@
-"""The mistakes that are made: each is a change of one place in a function, compiled with the rest of its module."""
+"""The mutations. Each changes one place in a function and compiles it with the rest of its module."""
 
 import ast
 import re
@@ -34,13 +34,13 @@ SKIPPED = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults",
 SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-#: Where a code object stands in its file; it is the same for every mutant of the module.
+#: The place of a code object in its file. It is the same for every mutant of the module.
 Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: in which function, what stands there and what instead, and its code."""
+    """One mutation: its function, the original, the replacement, and the new code."""
 
     function: str
     place: Place | None  # None: everywhere
@@ -97,7 +97,7 @@ def _first_line(function: Function) -> int:
 
 
 def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[int, str]]:
-    """Make each change at a place and below it in turn; what was there is there again after all."""
+    """Make each change at a node and below it in turn; the original is back after each."""
     values = getattr(parent, field)
     node = values if index is None else values[index]
     for other in _others(node, parent):
@@ -135,7 +135,7 @@ def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
 
 
 def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
-    """Yield what may stand by mistake in place of a node."""
+    """Yield what may replace a node by mistake."""
     match node:
         case ast.Compare(left, [operator], [right]):
             for other in COMPARISONS[type(operator)]:
@@ -174,7 +174,7 @@ def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
 
 
 def _name(node: ast.AST) -> str:
-    """Return the last name of what a call calls."""
+    """Return the last name in the called expression."""
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

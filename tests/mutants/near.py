@@ -7,7 +7,7 @@ import ast
 import functools
 from pathlib import Path
 
-#: The vectors reach what is read of terminals and tills, wherever it stands.
+#: The vectors reach everything that is read from terminals and tills, in any module.
 VECTORS = "tests/vectors/test_vectors.py"
 #: Folders whose tests call posd's parts in their own process.
 FOLDERS = ("core", "services", "store", "terminals", "web")
@@ -24,7 +24,7 @@ def near(module: str) -> tuple[str, ...]:
 
 @functools.cache
 def _imported() -> dict[str, set[str]]:
-    """Return what each file of tests imports, by path: modules, and names in modules."""
+    """Return the imports of each test file, by path: modules, and names in modules."""
     files = [file for folder in FOLDERS for file in Path("tests", folder).glob("test_*.py")]
     helpers = [file for folder in FOLDERS for file in Path("tests", folder).glob("[!t_]*.py")]
     of_helper = {".".join(file.with_suffix("").parts): set(_names(ast.parse(file.read_text()))) for file in helpers}

@@ -1,4 +1,6 @@
-"""One module's mutants: tests are collected and run once as they are; then each mutant has a fork of this process."""
+"""Run one module's mutants. Tests are collected and run once without a change; then each mutant gets a fork of this
+process.
+"""
 
 import gc
 import os
@@ -16,7 +18,7 @@ import pytest
 
 from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 
-#: A mutant's tests take so many times as long as without it, and so many seconds more, before it counts as dead.
+#: A mutant counts as dead after this many times its tests' normal time, plus this many seconds.
 TIMES, MORE_SECONDS = 10, 30.0
 ALIVE, DEAD = 0, 1
 UNCHANGED = "nothing"
@@ -24,7 +26,7 @@ UNCHANGED = "nothing"
 
 @dataclass(eq=False)  # pytest keeps its plugins in sets
 class Mutation:
-    """The plugin of pytest: takes the place of its loop over the tests. `lived` and `died` are what came of it."""
+    """The pytest plugin that replaces its loop over the tests. `lived` and `died` are the results."""
 
     module: str
     path: Path
@@ -49,15 +51,15 @@ class Mutation:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
-        """Let every run draw the same examples, and end at the first that fails."""
-        from hypothesis import Phase, settings  # after pytest has taken its plugin in hand
+        """Draw the same examples in every run, and stop at the first failure."""
+        from hypothesis import Phase, settings  # after pytest has loaded its plugin
 
         changes = {"phases": (Phase.explicit, Phase.generate), "database": None, "derandomize": True}
         settings.register_profile("mutants", settings.get_profile("quick"), **changes)
         settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all tests as they are, and then those of each mutant."""
+        """Run all tests without a change, and then those of each mutant."""
         session.config.pluginmanager.unregister(name="terminalreporter")
         self._run_unchanged(session.items)
         if not self.failed:
@@ -66,7 +68,7 @@ class Mutation:
         return True
 
     def _run_unchanged(self, items: Sequence[pytest.Item]) -> None:
-        """Note how much of a processor each test takes, and which functions of the module it reaches."""
+        """Record the processor time of each test and the module's functions that it reaches."""
         functions = self._functions()
         before = {function: function.__code__ for function in functions}
         item: pytest.Item
@@ -112,10 +114,10 @@ class Mutation:
                 del running[descriptor]
 
     def _chosen(self) -> Iterator[Mutant]:
-        """Yield the mutants that tests reach, and before them no change at all, which has to live."""
+        """Yield the mutants that tests reach. The first mutant is no change at all, and must survive."""
         code = compile(self.path.read_text(), self.path, "exec")
         self.reaching[""] = set().union(*self.reaching.values())
-        yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # also beside each other
+        yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # also at the same time
         for mutant in mutants(self.path):
             if self.wanted not in mutant.function:
                 continue
@@ -142,7 +144,7 @@ class Mutation:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (1, 2):
                 os.dup2(null, descriptor)
-            held = sys.modules["tests.conftest"].held  # it would find what forks beside this one have open
+            held = sys.modules["tests.conftest"].held  # it would see the files that other forks have open
             held.look, held.left = lambda _test: None, list
             _replace(self._functions(), mutant.code, mutant.place)
             for number, item in enumerate(items):
@@ -157,7 +159,7 @@ def _run(item: pytest.Item, following: pytest.Item | None) -> None:
 
 
 def _replace(functions: Sequence[FunctionType], code: CodeType, place: Place | None = None) -> None:
-    """Give functions the code of the same place, all or those of one place and within it."""
+    """Replace the code of functions, all of them or those within one place, by the code at the same place."""
     found = dict(codes(code))
     for function in functions:
         at = function.__code__.co_qualname, function.__code__.co_firstlineno

@@ -1,1 +1,1 @@
-"""The description of the local API, held against the daemon that serves it and against what was promised before."""
+"""Compare the description of the local API with the running daemon and with earlier releases."""

@@ -1,6 +1,6 @@
-"""Release the description of the API as it is now: `python -m tests.openapi`. From then on it is promised.
+"""Release the present description of the API: `python -m tests.openapi`. It is a promise from then on.
 
-What it would break of the last one is told, and then nothing is released.
+If it would break the last release, the breaks are printed and nothing is released.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What an answer to a request of schemathesis has to be, by its default checks: all else is a fault, or listed here."""
+"""Check an answer to a request of schemathesis by its default checks. Every exception is listed here."""
 
 import json
 import re
@@ -41,7 +41,7 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "not a member that is known"): "the configuration admits more",
     ("RejectedPositiveData", 422, "amount_exceeds", ""): "what an original allows, the records say",
 }
-#: A request that breaks the description and is answered all the same: call -> what breaks it, and why it is taken.
+#: A request that breaks the description and is still accepted: call -> what breaks it, and why it is accepted.
 TAKEN: dict[str, tuple[str, str]] = {
     "list_events": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
     "read_feed": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
@@ -80,7 +80,7 @@ def session(daemon: Daemon) -> Session:
 
 
 def faults(case: Any, session: Session, home: Path) -> tuple[Any, str]:
-    """Make a request; return the answer, and what is wrong with it in words: empty where nothing is."""
+    """Make a request; return the answer and its faults in words, empty if there are none."""
     admin = case.operation.definition.raw["x-posd-socket"] == ["admin"]
     _inside(case, home)
     response = case.call(base_url="http://admin" if admin else "http://till", session=session, timeout=STUCK_SECONDS)
@@ -97,7 +97,7 @@ def faults(case: Any, session: Session, home: Path) -> tuple[Any, str]:
 
 
 def _inside(case: Any, home: Path) -> None:
-    """Let no backup be written outside of this directory."""
+    """Prevent backups outside this directory."""
     if isinstance(case.body, dict):
         for name in ("path", "into"):
             if isinstance(case.body.get(name), str) and case.body[name].startswith("/"):
@@ -113,7 +113,7 @@ def _listed(failure: Failure, case: Any, response: Any) -> bool:
     if kind == "JsonSchemaError" and case.query.get("amounts") == "text":  # its words say: not as described
         return True
     if kind == "AcceptedNegativeData" and "in header - object with unexpected properties" in str(failure):
-        return True  # a header that a server does not know is none of its business
+        return True  # a server ignores a header that it does not know
     if kind == "AcceptedNegativeData":
         return name in TAKEN and TAKEN[name][0] in str(failure)
     try:

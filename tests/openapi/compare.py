@@ -12,25 +12,25 @@ from tests.support.described import OPEN_WORDS, Schema
 #: Limits: by how a limit can be drawn closer. A new limit is a closer one.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-#: What has to be equal where it is asked for: a different one takes other things.
+#: Keywords that must be equal in requests: another value accepts other requests.
 EXACT = ("pattern", "format", "contentEncoding")
 
-#: Patterns that another has replaced which takes all that they took, and more.
+#: Replaced patterns -> the pattern that replaced them and accepts everything that they accepted.
 WIDENED = {(r"^metadata\.[^\u0000\u0022\u005c]+$", r"^metadata\.")}
 
-#: The name of a schema, where it has one.
+#: The name of a schema, if it has one.
 NAME = "x-name"
 #: Of a union in an answer: there may be more kinds one day.
 OPEN_UNION = "x-posd-open"
 
 
 def _more(schema: Schema) -> Any:
-    """Return what a schema takes as further members, None for anything."""
+    """Return the schema of additional members, None for any."""
     return schema.get("additionalProperties", schema.get("unevaluatedProperties"))
 
 
 class Comparison:
-    """Compares two descriptions. `faults` has what is broken: where, and what."""
+    """Compares two descriptions. `faults` lists each break and its place."""
 
     def __init__(self, old: Schema, new: Schema) -> None:
         self.old = old
@@ -154,7 +154,7 @@ class Comparison:
                 yield from self._told(f"{at}/{name}", old[name], new.get(name, {}))
 
     def _asked(self, at: str, old: Schema, new: Schema) -> Iterator[str]:
-        """What is broken for who says what `old` describes."""
+        """What breaks for a client of `old`."""
         before, after = list(branches(self.old, old)), list(branches(self.new, new))
         if old.get("default", new.get("default")) != new.get("default"):
             yield f"{at}: its default is another"
@@ -202,7 +202,9 @@ class Comparison:
     def _once(
         self, compare: Callable[[str, Schema, Schema], Iterator[str]], at: str, old: Schema, new: Schema
     ) -> list[str]:
-        """Return what a comparison of two kinds finds; of those with names once: they can stand in themselves."""
+        """Return the result of comparing two schemas. Named schemas are compared once, because they can contain
+        themselves.
+        """
         names = (compare.__name__, old.get(NAME), new.get(NAME))
         if None in names:
             return list(compare(at, old, new))
@@ -236,7 +238,7 @@ def branches(document: Schema, schema: Schema) -> Iterator[Schema]:
 
 
 def _tag(branch: Schema) -> Any:
-    """Return by which word an object says what it is, where it does: the problem's code, the line's kind."""
+    """Return the value that distinguishes an object's kind, if it has one: the problem's code, the line's kind."""
     for name in ("code", "kind"):
         found = branch.get("properties", {}).get(name, {})
         if "const" in found or "enum" in found:

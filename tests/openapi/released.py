@@ -1,4 +1,4 @@
-"""Descriptions that were released: what tills out there know."""
+"""Released descriptions, which existing tills use."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ V1 = DIRECTORY / "v1.json"
 
 
 def today() -> dict[str, Any]:
-    """Return the description as it is now."""
+    """Return the present description."""
     found: dict[str, Any] = json.loads(document())
     return found
 
@@ -23,5 +23,5 @@ def read() -> dict[str, Any]:
 
 
 def write() -> None:
-    """Release the description as it is now."""
+    """Release the present description."""
     V1.write_text(json.dumps(today(), indent=1, ensure_ascii=False) + "\n")

@@ -12,7 +12,7 @@ from tests.support.simulated import simulated
 from tests.support.threaded import in_thread
 
 SERIAL = "SN-0001"
-#: Longest that an answer may take, in seconds: then it is stuck.
+#: Longest time of an answer, in seconds. After it the test fails.
 STUCK_SECONDS = 30.0
 
 

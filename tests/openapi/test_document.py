@@ -1,4 +1,4 @@
-"""The description by itself: valid, whole, its examples right; and what it costs."""
+"""The description by itself: it is valid and complete, its examples are right, and it is cheap to serve."""
 
 import json
 import subprocess

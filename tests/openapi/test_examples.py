@@ -1,4 +1,4 @@
-"""The examples of the description: each is of a call, and the daemon takes those of requests.
+"""Each example of the description belongs to a call, and the daemon accepts the examples of requests.
 
 That each is as its type describes it, with every field and no other: tests/openapi/test_document.py.
 """
@@ -37,7 +37,7 @@ def examples() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    """A daemon that knows the payment that examples name: it is approved."""
+    """A daemon that has the approved payment of the examples."""
     with opened() as daemon, calling(daemon) as client:
         at = f"/v1/transactions/{ORIGINAL}"
         assert client.put(at, json={"terminal": SERIAL, "amount": {"subtotal_iva0": 1}}).status_code == 201
@@ -54,13 +54,13 @@ def test_an_example_is_taken(daemon: Daemon, method: str, path: str, operation: 
     if "path" in body:
         Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made it
     with calling(daemon, admin=operation["x-posd-socket"] == ["admin"]) as client:
-        if "base_url" in body:  # one of those that claim to be the terminal: here it is the one in the configuration
+        if "base_url" in body:  # the terminal in the configuration stands for the example's device
             body |= {"base_url": client.get(f"/v1/terminals/{SERIAL}").json()["base_url"]}
         reply = client.request(method.upper(), where, json=body)
         if method == "put" and path.startswith("/v1/transactions"):
             assert reply.status_code == 201, reply.text
             assert client.get(f"{where}/outcome").json()["result"] == "approved"
-    if reply.status_code >= 400:  # there is no such payment, or no such restore: the body was taken
+    if reply.status_code >= 400:  # there is no such payment or restore, but the body was accepted
         assert reply.json()["code"] == "not_found"
     else:
         assert str(reply.status_code) in operation["responses"]

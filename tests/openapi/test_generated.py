@@ -1,6 +1,6 @@
-"""Clients that two generators make of the description: each charges on a running daemon, and reads two refusals.
+"""Clients that two generators make from the description. Each charges on a running daemon and reads two refusals.
 
-The programs are in tests/openapi/clients; docs/guides/generated-clients.md says how each of them was made.
+The programs are in tests/openapi/clients; docs/guides/generated-clients.md says how each was made.
 """
 
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 CLIENTS = Path(__file__).with_name("clients")
 NODE_MODULES = CLIENTS / "node_modules"
-#: Longest that a generator, a compiler or a client may take, in seconds: then it is stuck.
+#: Longest time of a generator, a compiler or a client, in seconds. After it the test fails.
 STUCK_SECONDS = 250.0
 
 
@@ -42,7 +42,7 @@ def description(daemon: Daemon, tmp_path: Path) -> Path:
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
-    """Run a program; return what it says."""
+    """Run a program; return its output."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -56,7 +56,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 
 def check(said: str) -> None:
-    """Hold what a client says of its charge against what was charged."""
+    """Compare what a client prints about its charge with the payment."""
     found = json.loads(said)
     assert found.pop("next_step") in ("wait", "done")
     assert Decimal(found.pop("authorized_amount")) == Decimal("11.20")

@@ -18,14 +18,14 @@ from tests.support.tables import try_each
 
 DESCRIBED = described()
 SERIAL = "SN-0001"
-#: What stands in paths.
+#: Parameters in paths.
 PATH = {
     "client_transaction_id": str(UUID(int=1)),
     "print_job_id": "receipt-1",
     "serial": SERIAL,
     "id": "1",
 }
-#: Headers of HTTP itself, which OpenAPI says not to describe.
+#: Headers of HTTP itself, which OpenAPI leaves undescribed.
 OF_HTTP = {"accept"}
 
 
@@ -37,7 +37,7 @@ async def daemon() -> AsyncIterator[Daemon]:
 
 
 def named(route: Route, place: str) -> set[str]:
-    """Return the names of what a call takes there, by the description."""
+    """Return the names of a call's parameters of one kind, by the description."""
     operation = DESCRIBED.operation(route.method, route.path)
     assert operation is not None
     found = [row for row in operation.get("parameters", []) if row["in"] == place]
@@ -46,7 +46,7 @@ def named(route: Route, place: str) -> set[str]:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_query_parameters_that_the_daemon_takes_are_described_and_no_others(daemon: Daemon) -> None:
-    """It names them where it refuses another."""
+    """The refusal of an unknown parameter lists the known ones."""
     taken = {}
     for route in routes.ALL:
         path, body = f"{route.path.format_map(PATH)}?nowhere=x", {} if route.method != "GET" else None

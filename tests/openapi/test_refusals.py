@@ -1,4 +1,4 @@
-"""What every call refuses in the same way, that the examples of it say so, and the messages of streams.
+"""Refusals that all calls share, their examples in the description, and the messages of streams.
 
 That each answer of any test is as described: `tests/support/described.py`.
 """
@@ -26,7 +26,7 @@ from tests.support.streams import Reply, collect, stream
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
-#: What the examples of `invalid_request` are the answers to, by call: what stands behind the path, or a body.
+#: The requests that the examples of `invalid_request` answer, by call: the rest of the path, or a body.
 WRONG: dict[str, str | dict[str, Any]] = {
     "start_transaction": {"terminal": "SN-0001", "amount": {"iva": -1.20, "subtotal_iva": 10.00}},
     "release_transaction": {"operator": "Ana"},
@@ -53,11 +53,11 @@ WRONG: dict[str, str | dict[str, Any]] = {
     "prune": {"older_than_days": -1},
     "confirm_clock": {"note": "by the phone"},
 }
-#: What names something that is not there, by call, where that is no id in the path.
+#: Parameters with an unknown name, by call, if it is not an id in the path.
 ABSENT = {"get_report": "?shift=99"}
 #: Calls whose example of `not_found` is of a payment that is there.
 OTHERWISE = {"acknowledge_transaction", "acknowledge_print_job", "get_report"}
-#: Longest that an answer may take, in seconds: then it is stuck.
+#: Longest time of an answer, in seconds. After it the test fails.
 STUCK_SECONDS = 60.0
 ROUTES = [route for route in routes.ALL if route.path != "/metrics"]
 

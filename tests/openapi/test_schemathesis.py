@@ -13,7 +13,7 @@ from tests.openapi import released
 from tests.openapi.checks import faults, session
 from tests.openapi.simulated import opened
 
-#: Generated requests of each call, beside those that schemathesis derives from the description.
+#: Generated requests of each call, in addition to those that schemathesis derives from the description.
 EXAMPLES = 8
 
 BOUNDED = settings(

@@ -1,4 +1,4 @@
-"""The texts of problems: what an example says, beside what the daemon said and what the code writes."""
+"""Texts of problems: compare an example with the daemon's answer and with the text in the code."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 POSD = Path(__file__).parents[2] / "posd"
-#: A text of the code with fewer characters of its own would fit almost anything.
+#: A text in the code with fewer fixed characters would match almost anything.
 MEANS_SOMETHING = 20
 
 #: A field that a text is given later.
@@ -21,7 +21,7 @@ CHANGES = re.compile(
 
 
 def fits(example: str, said: str) -> bool:
-    """Whether an example says what was said, but for what is another each time."""
+    """Whether an example matches a text, except for the parts that vary."""
     return re.fullmatch(".+?".join(re.escape(piece) for piece in CHANGES.split(example)), said) is not None
 
 

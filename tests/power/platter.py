@@ -3,10 +3,10 @@
 What is assumed of disk and file system:
 
 - A file's writes and truncations are certain once that file was synced after them, and a synced file keeps them.
-- A name (made, removed, changed) is certain once its directory was synced. Many file systems give more: there a synced
-  file has its name, too. That is among what can happen here, but nothing may rely on it.
-- What was not synced is lost, or some of it is there: of a write any of its sectors, of the names the first ones (a
-  file system writes its journal in order). A rename has happened or has not.
+- A name (made, removed, changed) is certain once its directory was synced. Many file systems give more: a synced file
+  also has its name. That is one of the possible results here, but nothing may rely on it.
+- Data that was not synced is lost, or a part of it remains: any sectors of a write, and the first names (a file system
+  writes its journal in order). A rename has happened or has not.
 - A sector of 512 bytes is old or new, never half of each; its neighbours are not damaged (SQLite assumes the same).
 """
 
@@ -26,7 +26,7 @@ Image = Mapping[str, bytes]
 
 @dataclass
 class File:
-    """A file as it is for the process, as it is for certain, and what lies between; `name` is its newest one."""
+    """A file as the process sees it, its certain content, and the operations between; `name` is its newest name."""
 
     name: str
     live: bytearray = field(default_factory=bytearray)
@@ -39,13 +39,13 @@ class File:
         self.unsynced.append(operation)
 
     def sync(self) -> None:
-        """Make certain what was done so far."""
+        """Make everything done so far certain."""
         for operation in self.unsynced:
             _change(self.certain, operation)
         self.unsynced.clear()
 
     def torn(self, random: Random) -> bytes:
-        """Return the certain part, and of the rest what has reached the disk."""
+        """Return the certain part, and the part of the rest that has reached the disk."""
         content, share = bytearray(self.certain), random.choice(SHARES)
         for operation in self.unsynced:
             if operation.kind is Kind.TRUNCATE:
@@ -62,7 +62,7 @@ class File:
 
 
 class Platter:
-    """The directory of a process, operation by operation. `believes` tells which syncs are honest."""
+    """The directory of a process, operation by operation. `believes` decides which syncs are honest."""
 
     def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
         self._certain = {name: File(name, bytearray(content), bytearray(content)) for name, content in initial.items()}
@@ -72,7 +72,7 @@ class Platter:
         self._believes = believes
 
     def apply(self, operation: Operation) -> None:
-        """Do what the process did."""
+        """Repeat an operation of the process."""
         match operation.kind:
             case Kind.OPEN:
                 self._opened(operation)
@@ -121,11 +121,11 @@ class Platter:
         return {name: bytes(file.live) for name, file in self._live.items()}
 
     def cut(self) -> Image:
-        """Return the files after a power loss: all that was not synced is thrown away."""
+        """Return the files after a power loss that loses everything unsynced."""
         return {name: bytes(file.certain) for name, file in self._certain.items()}
 
     def torn(self, random: Random) -> Image:
-        """Return the files after a power loss: some of what was not synced is there."""
+        """Return the files after a power loss that keeps a part of what was unsynced."""
         directory = dict(self._certain)
         for names in self._names[: random.randint(0, len(self._names))]:
             _rename(directory, names)

@@ -1,4 +1,4 @@
-"""What a database must hold after any power cut: all that posd has acknowledged, and nothing half done."""
+"""What a database must contain after any power cut: everything that posd has acknowledged, and nothing half done."""
 
 import json
 import sqlite3
@@ -11,7 +11,7 @@ from typing import Any
 from posd.storage.connection import open_database
 from tests.support.events import FINALS
 
-#: A transaction goes on, never back; neither of the two in the middle is behind the other.
+#: A transaction never goes back. Neither of the two middle states comes before the other.
 ORDER = {"starting": 0, "in_doubt": 1, "active": 1, "final": 2}
 
 #: The terminal's final -> posd's result (spec 3.1).
@@ -25,25 +25,25 @@ RESULTS = {
 
 @dataclass
 class Promises:
-    """What posd has said so far to terminals and tills."""
+    """What posd has told terminals and tills so far."""
 
     #: (client_transaction_id, raw bytes) of each event that got a 200.
     events: set[tuple[str, bytes]] = field(default_factory=set)
     #: (client_transaction_id, raw bytes) of each refused body: its terminal does not send it again either.
     refused: set[tuple[str, bytes]] = field(default_factory=set)
-    #: client_transaction_id -> the furthest phase that posd has shown of it.
+    #: client_transaction_id -> the latest phase that posd has shown.
     phases: dict[str, str] = field(default_factory=dict)
-    #: client_transaction_id -> result of each outcome that a till has heard.
+    #: client_transaction_id -> result of each outcome that a till has received.
     results: dict[str, str] = field(default_factory=dict)
-    #: Name beside the database -> content.
+    #: Name of a file beside the database -> its content.
     files: dict[str, bytes] = field(default_factory=dict)
 
     def event(self, identity: str, body: bytes) -> None:
-        """A terminal has heard 200."""
+        """A terminal has received 200."""
         self.events.add((identity, body))
 
     def refusal(self, identity: str, body: bytes) -> None:
-        """A terminal has heard 400 or 403."""
+        """A terminal has received 400 or 403."""
         self.refused.add((identity, body))
 
     def phase(self, identity: str, phase: str) -> None:
@@ -52,17 +52,17 @@ class Promises:
             self.phases[identity] = phase
 
     def file(self, name: str, content: bytes) -> None:
-        """What was said is worthless without this file."""
+        """The promise is worthless without this file."""
         self.files[name] = content
 
     def result(self, identity: str, result: str) -> None:
-        """A till has heard the outcome."""
+        """A till has received the outcome."""
         self.phase(identity, "final")
         self.results[identity] = result
 
 
 def failures(path: Path, promises: Promises) -> list[str]:
-    """Open a database as posd does at its start; return what is wrong with it, in sentences."""
+    """Open a database as posd does at its start; return its faults, in sentences."""
     for name, content in promises.files.items():
         file = path.with_name(name)
         if not file.exists() or file.read_bytes() != content:

@@ -1,4 +1,4 @@
-"""Terminals and tills of a daemon whose disk fails, and what it has told them."""
+"""Terminals and tills of a daemon whose disk fails, with a record of its answers to them."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -18,19 +18,19 @@ from tests.support.webhooks import Answer, deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 
-#: A method of Promises; `note` is called with one and with its arguments, at the moment at which posd has said it.
+#: A method of Promises. `note` is called with one and its arguments when posd has given the promise.
 Promise = Callable[..., None]
 
 
 @dataclass
 class Street:
-    """A daemon, the terminals of its fleet, all of them one scripted terminal, and a note of what posd says."""
+    """A daemon, its terminals (all played by one scripted terminal), and a record of posd's promises."""
 
     posd: Daemon
     terminal: ScriptedTerminal
     serials: Sequence[str]
     note: Callable[..., None]
-    #: Serial -> what that terminal does with a start, where it does not take it.
+    #: Serial -> what that terminal does with a start that it does not accept.
     scripts: dict[str, Script] = field(default_factory=dict)
     callbacks: dict[str, str] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class Street:
         return str(outcome["result"])
 
     def faults(self) -> list[dict[str, Any]]:
-        """Return the lines of the log that tell of a fault of posd's own."""
+        """Return the log lines about faults of posd itself."""
         return [line for line in self.posd.lines if line["event"] in ("posd.internal_error", "not json")]
 
 
@@ -103,7 +103,9 @@ def names(count: int) -> list[str]:
 
 
 def make_daemon(home: Path, terminal: ScriptedTerminal, environment: Mapping[str, str]) -> Daemon:
-    """Return a daemon whose fleet is at the ports of the terminal, with a certificate; it does not run yet."""
+    """Return a daemon that is not started yet, with a certificate. Its terminals are at the ports of the scripted
+    terminal.
+    """
     serials = names(len(terminal.base_urls))
     entries = (entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True))
     issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

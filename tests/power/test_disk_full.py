@@ -37,7 +37,7 @@ PAGE = 4096
 
 @dataclass
 class Shop:
-    """Terminals, tills and a daemon whose state stands on a small disk."""
+    """Terminals, tills and a daemon whose state is on a small disk."""
 
     street: Street
     disk: SmallDisk
@@ -45,7 +45,7 @@ class Shop:
     promises: Promises = field(default_factory=Promises)
 
     def failures(self) -> list[str]:
-        """Return what is wrong with the database, if anything; the daemon does not run."""
+        """Return the faults of the database; the daemon does not run."""
         copy = self.home / "copy"
         copy.mkdir()
         for name in ("posd.db", "posd.db-wal"):
@@ -60,7 +60,9 @@ class Shop:
 
 @pytest.fixture
 async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
-    """A daemon on a small disk; at the end it is killed, and what it acknowledged is looked for, and then started."""
+    """A daemon on a small disk. At the end it is killed, its promises are checked in the database, and it is started
+    again.
+    """
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         posd = make_daemon(home, terminal, {})
         with small_disk(home, home / "state", DISK_SIZE) as disk:
@@ -87,7 +89,7 @@ async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def nothing_is_forgotten(shop: Shop) -> None:
-    """Ask the daemon for all that it has said, and repeat each start: no terminal hears of it twice."""
+    """Ask the daemon for everything that it has promised, and repeat each start. No terminal receives a start twice."""
     street = shop.street
     for identity, result in shop.promises.results.items():
         assert await street.outcome(identity) == result
@@ -106,7 +108,7 @@ async def is_refused(shop: Shop, identity: str, serial: str) -> None:
 
 
 async def is_not_taken(shop: Shop, identity: str, content: bytes) -> None:
-    """Deliver an event while the disk is full: the terminal is told to come again."""
+    """Deliver an event while the disk is full: the terminal is asked to retry."""
     answer = await shop.street.deliver(identity, content)
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
@@ -221,7 +223,7 @@ async def test_killed_while_it_is_full_with_nothing_left_to_record_it_starts_and
 
 
 class Crowd:
-    """Tills and terminals that never give up, and one who fills the disk and frees it again."""
+    """Tills and terminals that never give up, and a task that fills the disk and frees it again."""
 
     def __init__(self, shop: Shop, random: Random) -> None:
         self.shop = shop
@@ -283,7 +285,7 @@ class Crowd:
             await asyncio.gather(self.street.outcome(identity), deliver(identity, events))
 
     async def fill_and_free(self) -> None:
-        """Fill the disk in the middle of what happens, and make room in the middle of the refusals."""
+        """Fill the disk during payments, and make room during the refusals."""
         for _ in range(CYCLES):
             await self.until("done", self.random.randrange(SUCCESSES))
             self.shop.disk.fill(spare=self.random.randrange(SPARE_PAGES) * PAGE)

@@ -1,4 +1,7 @@
-"""A disk with little room left: what is not needed is refused first, then new payments; approvals still get in."""
+"""A disk with little room left: posd first refuses what is not needed, then new payments.
+
+Approvals are still recorded.
+"""
 
 import asyncio
 import shutil
@@ -17,7 +20,7 @@ from tests.support.tmpfs import small_disk
 
 pytestmark = pytest.mark.slow
 
-#: Of the disk, in bytes, and what the ballast leaves of it below each of the two limits.
+#: Size of the disk, and the room that the ballast leaves below each of the two limits, in bytes.
 SIZE = 100 * limits.MIB
 FOR_PAYMENTS = limits.floor(limits.FREE_FOR_EXTRAS, SIZE) - 64 * limits.KIB
 FOR_EVENTS = limits.floor(limits.FREE_FOR_PAYMENTS, SIZE) - 16 * limits.KIB
@@ -44,7 +47,7 @@ async def test_first_print_jobs_are_refused_then_payments_and_an_approval_gets_i
                 disk.fill(spare=FOR_PAYMENTS)
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     while await storage(posd) != "degraded":
-                        pass  # posd takes what it saw of a disk with much room as known for a second
+                        pass  # posd trusts its last measurement of a disk with much room for a second
                 assert await printed(posd) == (503, "storage_unavailable")
                 second = await street.started("SN-1")
                 content = b"not an event"

@@ -1,7 +1,7 @@
-"""Power loss at every operation of the disk (design 1 and 10): what was acknowledged is there, nothing is half done.
+"""Power loss at every operation of the disk (design 1 and 10): acknowledged data is there, nothing is half done.
 
-A real daemon runs payments under a shim that records what it does to its files. Then the disk is put together as it
-would be after a power loss at each point of that record, and opened as posd opens it.
+A real daemon makes payments under a shim that records its file operations. For each point of that record the test
+builds the disk as it would be after a power loss, and opens it as posd does.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from tests.support.shop import answering
 from tests.support.terminal import scripted_terminal
 
 TERMINALS = 8
-#: Rounds of payments: SQLite writes its log back into the database and starts the log anew.
+#: Rounds of payments. SQLite writes its log back into the database and begins the log again.
 ROUNDS = 8
 #: What a final event echoes of the till's metadata, in bytes; fills the log quickly.
 ECHO_BYTES = 30_000
-#: A slow disk: an answer that does not wait for it overtakes it. Microseconds.
+#: A slow disk, in microseconds: an answer that does not wait for it is sent before the sync.
 SYNC_US = 2000
-#: Just before a sync most is unsynced: so many ways in which a part of it reached the disk. And this share of the other
-#: cuts, at random.
+#: Just before a sync the most data is unsynced, so this many partial results are tried. The other cuts are tried at
+#: random at this rate.
 TORN_BEFORE_SYNC = 2
 TORN_SHARE = 0.1
 SEED = 3
@@ -48,7 +48,7 @@ LOG_MAGIC = b"\x37\x7f\x06"
 
 @dataclass
 class Recording:
-    """A daemon's operations, and what it said between them: (length of the log at that time, promise, arguments)."""
+    """A daemon's operations and its promises between them: (length of the record at that time, promise, arguments)."""
 
     initial: Image
     operations: list[Operation] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Recording:
 
 @asynccontextmanager
 async def recorded(home: Path) -> AsyncIterator[tuple[Street, Shim, Recording]]:
-    """Run a daemon under the shim for the block, on a directory without a database; then the recording is whole."""
+    """Run a daemon under the shim for the block, in a directory without a database. The record is complete after it."""
     state = home / "state"
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         shim = build(home, state)
@@ -110,7 +110,7 @@ async def with_a_bad_one(street: Street, identity: str, serial: str) -> None:
 
 
 async def pay(street: Street, serial: str, random: Random) -> None:
-    """Run a payment in one of these ways, with a till that waits for it."""
+    """Make a payment in one of these ways; a till waits for it."""
     identity = await street.started(serial)
     waiting = asyncio.create_task(street.outcome(identity))
     if serial not in street.scripts:
@@ -140,7 +140,7 @@ async def recording() -> AsyncIterator[Recording]:
 
 
 def test_the_recording_is_the_whole_truth(recording: Recording) -> None:
-    """Nothing changed a file past the shim; and what can go wrong with a database's log has its occasion."""
+    """No file was changed without the shim, and each fault of a database's log had its chance."""
     assert replay(recording.initial, recording.operations).live() == recording.files
     anew = [item for item in recording.operations if item.offset == 0 and item.data.startswith(LOG_MAGIC)]
     assert len(anew) >= 2, "SQLite wrote its log back into the database and started it anew"
@@ -148,7 +148,7 @@ def test_the_recording_is_the_whole_truth(recording: Recording) -> None:
 
 
 def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, bool]]:
-    """Carry out the operations on the platter; yield before each, and after the last, what must be there by then.
+    """Repeat the operations on the platter. Yield before each, and after the last, the promises given by then.
 
     With it: whether the next operation is a sync, or none.
     """
@@ -168,14 +168,14 @@ def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, boo
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A directory in memory, where there is one: many databases are put together here."""
+    """A directory in memory, if there is one: the test builds many databases here."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(prefix="posd-", dir=memory if memory.is_dir() else None) as directory:
         yield Path(directory)
 
 
 def examine(image: Image, promises: Promises, scratch: Path) -> list[str]:
-    """Put a disk together and open it; return what is wrong."""
+    """Build a disk and open it; return the faults."""
     directory = scratch / "state"
     directory.mkdir()
     try:
@@ -189,7 +189,9 @@ def examine(image: Image, promises: Promises, scratch: Path) -> list[str]:
 def test_when_all_that_was_not_synced_is_thrown_away_what_was_acknowledged_is_there(
     recording: Recording, scratch: Path
 ) -> None:
-    """At each operation: between two syncs the disk stays as it is, and most was said just before the second."""
+    """Check at each operation. Between two syncs the disk does not change, and the most is promised just before the
+    second.
+    """
     platter, tried, disks = Platter(recording.initial), 0, 0
     for promises, before_sync in cuts(recording, platter):
         tried += 1
@@ -209,7 +211,7 @@ def test_when_a_part_of_it_reached_the_disk_what_was_acknowledged_is_there(recor
 
 
 async def test_after_a_power_loss_in_its_first_start_the_daemon_starts(recording: Recording, home: Path) -> None:
-    """The real daemon on each disk that its first start can leave: nothing of it looks like damage."""
+    """Start the real daemon on each disk that its first start can leave: nothing is reported as damage."""
     random, platter = Random(SEED), Platter(recording.initial)
     disks: dict[tuple[tuple[str, bytes], ...], int] = {}
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
@@ -241,7 +243,7 @@ class Liar:
     late: bool = False
 
     def believes(self, name: str, promises: Promises) -> bool:
-        """Tell whether a sync is honest."""
+        """Whether a sync is honest."""
         return name != self.name or (self.late and not promises.events)
 
 
@@ -270,7 +272,7 @@ def test_a_disk_that_lies_about_its_syncs_is_found_out(recording: Recording, scr
 async def test_what_a_killed_daemon_wrote_and_did_not_sync_is_not_acknowledged_as_it_is(
     home: Path, scratch: Path
 ) -> None:
-    """It stands in the kernel's memory, so the next daemon reads it; a power loss would take it all the same."""
+    """The data is in the kernel's memory, so the next daemon reads it. A power loss would still lose it."""
     async with recorded(home) as (street, shim, recording):
         identity = await street.started(street.serials[0])
         first, *_, last = bodies(identity, street.serials[0])

@@ -1,1 +1,1 @@
-"""The recipes of docs/guides/recipes, run as they stand against a real daemon and simulated terminals."""
+"""Run the recipes of docs/guides/recipes unchanged with a real daemon and simulated terminals."""

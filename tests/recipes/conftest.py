@@ -16,7 +16,7 @@ PASSED = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note for the counter whether a test has passed: only then the next one gets the same counter."""
+    """Record for the counter whether a test has passed. Only then does the next test get the same counter."""
     report = yield
     if call.when == "call":
         item.stash[PASSED] = report.passed
@@ -31,7 +31,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> AsyncIterator[SharedCounter]:
-    """The counter of a file; `EXTRA` in the file stands in the daemon's configuration."""
+    """The counter of a test file; `EXTRA` in the file is added to the daemon's configuration."""
     extra = getattr(request.module, "EXTRA", "")
     shared = SharedCounter(partial(open_counter, programs, "SN-1", extra=extra))
     try:

@@ -23,9 +23,9 @@ A_WHILE = 120.0
 
 @dataclass
 class Counter:
-    """`till` is where the recipes of one test store what they store; `known` are the ids of earlier tests.
+    """`till` is the directory in which the recipes of one test store their files; `known` are the ids of earlier tests.
 
-    `programs` is for what is compiled.
+    `programs` is the directory for compiled programs.
     """
 
     daemon: Daemon
@@ -52,7 +52,7 @@ class Counter:
         return run(name, *arguments, socket=socket, till=self.till, programs=self.programs, **environment)
 
     async def pass_time(self, seconds: float = A_WHILE) -> None:
-        """Let time pass at the terminals."""
+        """Advance the time of the terminals."""
         for terminal in self.terminals.values():
             assert isinstance(terminal.clock, VirtualClock)
             await terminal.clock.advance(seconds)
@@ -89,11 +89,11 @@ class Counter:
         return identity
 
     async def resolve(self, identity: str, result: str, **lost: Any) -> None:
-        """Say how a payment ended, as a person; `lost`: its request, where posd does not know it."""
+        """Settle a payment as a person; `lost` is its request, if posd does not know the payment."""
         await self._say(identity, "resolve", result=result, **lost)
 
     async def acknowledge(self, identity: str, code: str) -> None:
-        """Say, as a person, that an attention was looked into."""
+        """Answer an attention as a person."""
         await self._say(identity, "acknowledge", code=code)
 
     async def _say(self, identity: str, verb: str, **word: Any) -> None:
@@ -103,15 +103,15 @@ class Counter:
         assert reply.status == 200, reply.body
 
     async def hold(self, **request: Any) -> str:
-        """Start a payment that goes on until it is aborted."""
+        """Start a payment that continues until it is aborted."""
         return await self.start("9000.08", **request)
 
     async def started(self, identity: str) -> None:
-        """Wait until the terminal has been asked for a payment."""
+        """Wait until the terminal has received a payment."""
         await self.terminal.ledger.wait_for("start", client_transaction_id=identity)
 
     async def starts(self, count: int) -> None:
-        """Wait until the terminals have been asked for so many payments in this test."""
+        """Wait until the terminals have received this many payments in this test."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.requests) < count:
                 await self.terminal.ledger.next(lambda entry: entry["kind"] == "start")
@@ -165,6 +165,6 @@ class SharedCounter:
                 await self.close()
 
     async def close(self) -> None:
-        """End the daemon and the terminals, where there are any."""
+        """End the daemon and the terminals, if there are any."""
         self._counter = None
         await self._stack.aclose()

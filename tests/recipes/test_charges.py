@@ -1,4 +1,6 @@
-"""One charge in each language: the cashier is told its end, also after trouble with posd, the till or the network."""
+"""One charge in each language: the cashier is told the outcome, also after trouble with posd, the till or
+the network.
+"""
 
 import asyncio
 import re
@@ -9,7 +11,7 @@ import pytest
 from tests.recipes.counter import Counter
 from tests.recipes.running import tried
 
-#: The recipes of a charge: all of them say the same.
+#: The recipes of a charge. All of them print the same.
 CHARGES = (
     "charge.sh",
     "charge.py",
@@ -95,7 +97,7 @@ async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name:
     terminal_heard = counter.terminal.ledger.next(lambda entry: entry["kind"] == "start")
     async with counter.recipe(name, SLOW_ACKNOWLEDGEMENT) as recipe:
         async with asyncio.timeout(60):
-            await terminal_heard  # and has not answered: its time stands still
+            await terminal_heard  # and has not answered: its time is stopped
         await counter.daemon.kill()
         await recipe.says(ONE_MOMENT)
         await counter.daemon.start()

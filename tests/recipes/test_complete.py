@@ -1,4 +1,4 @@
-"""No recipe without a test and a line in the index; the guide says something of every word that a till can meet."""
+"""Each recipe has a test and a line in the index, and the guide explains every word that a till can receive."""
 
 import os
 import re
@@ -64,4 +64,4 @@ def test_the_recipe_in_java_starts_from_its_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep, *StartStep])
 def test_the_guide_names_each_word(word: str) -> None:
     final = word in {"APPROVAL", "DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"}
-    assert final or f"`{word}`" in GUIDE  # a till goes by the result of these, not by the terminal's word
+    assert final or f"`{word}`" in GUIDE  # a till uses the result of these, not the terminal's word

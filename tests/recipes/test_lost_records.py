@@ -13,13 +13,13 @@ from tests.recipes.test_charges import APPROVED, CHARGES, DECLINED, LEFT_OPEN, P
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
 in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
-#: Amount -> what a person finds in the bank's list, and the exit code of the recipe once they have said so.
+#: Amount -> what a person finds in the bank's list, and the exit code of the recipe after their answer.
 ENDED = {APPROVED: ("approved", 0), DECLINED: ("declined", 3)}
 
 
 @in_each_language
 async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name: str) -> None:
-    """Before `posd restore --seen` and after it, a payment that was taken and one that was not."""
+    """Before and after `posd restore --seen`: one payment that was taken and one that was not."""
     backup = counter.till / "backup.db"
     await back_up(counter.daemon, backup)
     tills = [await left_open(counter, name, amount) for amount in ENDED]
@@ -39,7 +39,7 @@ async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name
 
 @in_each_language
 async def test_an_old_copy_of_the_database_is_put_in_its_place(counter: Counter, name: str) -> None:
-    """The witness beside it knows the ids, and the terminal how they ended."""
+    """The witness file has the ids, and the terminal knows how the payments ended."""
     await counter.daemon.stop()
     copy = counter.till / "posd.db"
     shutil.copy2(counter.daemon.database, copy)
@@ -80,7 +80,7 @@ async def restore(counter: Counter, *arguments: str) -> None:
 
 
 async def stays_open(counter: Counter, name: str, till: Path) -> None:
-    """Run a recipe that left a payment open twice: it sends for a person each time."""
+    """Run a recipe that left a payment open twice: both times it sends for a person."""
     for _ in range(2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
             assert await recipe.ends() == 4, recipe.said
@@ -89,7 +89,7 @@ async def stays_open(counter: Counter, name: str, till: Path) -> None:
 
 
 async def ends(counter: Counter, name: str, till: Path, code: int) -> None:
-    """Run it twice: it ends with that code, and nothing is open then."""
+    """Run a recipe twice: it ends with that code, and nothing remains open."""
     for expected in (code, 2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
             assert await recipe.ends() == expected, recipe.said

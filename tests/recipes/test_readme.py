@@ -41,7 +41,7 @@ def socket(tmp_path: Path) -> Iterator[str]:
 
 
 def said(lines: str, amount: str, socket: str, directory: Path) -> list[str]:
-    """Run the lines with another amount; return what they say."""
+    """Run the lines with another amount; return their output."""
     assert '"11.20"' in lines
     done = subprocess.run(
         [sys.executable, "-"],

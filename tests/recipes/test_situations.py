@@ -1,4 +1,4 @@
-"""The recipes for what happens at a counter, each as it stands."""
+"""The recipes for situations at a counter, each unchanged."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
 
 
 def noted(counter: Counter, identity: str, amount: str) -> None:
-    """Have the till store a payment that it may have started."""
+    """Make the till store a payment that it may have started."""
     body = {"type": "charge", "amount": {"subtotal_iva0": amount}}
     PaymentStore(counter.till / "open-payments").save(StoredPayment(identity, json.dumps(body).encode()))
 
@@ -122,7 +122,7 @@ async def test_a_tip_that_the_first_card_adds_pays_nothing_of_the_sale(programs:
         assert recipe.said == ["part 1, 10.00: PAID, 10.00 left", "part 2, 10.00: PAID, 0.00 left"]
 
 
-#: How a recipe is called for a payment of its own.
+#: How to run a recipe for a payment of its own.
 OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id}", "till 1", "{amount}")}
 
 
@@ -176,7 +176,7 @@ async def test_the_last_sale_is_given_back_once(counter: Counter) -> None:
     async with counter.recipe("void_last.py") as recipe:
         await counter.starts(3)
         await recipe.kill()
-    async with counter.recipe("void_last.py") as recipe:  # finishes what it began
+    async with counter.recipe("void_last.py") as recipe:  # finishes the payment that it began
         await counter.pass_time()
         assert await recipe.ends() == 0
     assert recipe.said == ["GIVEN BACK 12.50: cancellation"]
@@ -232,7 +232,7 @@ async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, 
         assert counter.terminal.terminal.hand(ManualControl.APPROVE)
         await counter.pass_time()
         assert await recipe.ends() == 0
-    # How it stood between two others need not be told.
+    # The order of its two neighbours is enough; its own state is not printed.
     english = [line.partition(" / ")[0] for line in recipe.said if not line.startswith(("One moment", "Card read"))]
     assert [line.removesuffix(", please wait") for line in english] == [
         "Present the card",
@@ -260,7 +260,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
         async with asyncio.timeout(60):
             await printed
         await recipe.kill()
-    async with counter.recipe("print_receipt.py", identity) as recipe:  # finishes what it began
+    async with counter.recipe("print_receipt.py", identity) as recipe:  # finishes the payment that it began
         await counter.pass_time()
         assert await recipe.ends() == 0
     assert recipe.said == ["PRINTED"]

@@ -11,7 +11,7 @@ from tests.support.connections import shut
 
 @asynccontextmanager
 async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIterator[str]:
-    """Serve it for the block; yield its path. `calls` are what the request line of such a call begins with."""
+    """Serve the socket for the block; yield its path. `calls` are the beginnings of the request lines to disturb."""
     problem = {"type": f"urn:posd:problem:{code}", "title": code, "status": status, "detail": f"{code}!", "code": code}
     body = json.dumps(problem).encode()
     head = f"HTTP/1.1 {status} Trouble\r\ncontent-type: application/problem+json\r\ncontent-length: {len(body)}\r\n"
@@ -21,7 +21,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
         with closing(writer):
             try:
                 request = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:  # a client looked whether something listens, and has left
+            except asyncio.IncompleteReadError:  # a client checked whether something listens, and has left
                 return
             if request.decode().startswith(calls):
                 writer.write(answer)
@@ -29,7 +29,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
             within, without = await asyncio.open_unix_connection(socket)
             with closing(without):
                 lines = [line for line in request.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-                lines.insert(1, b"connection: close")  # the next call comes over another one, and is looked at too
+                lines.insert(1, b"connection: close")  # the next call uses another connection, and is checked too
                 without.write(b"\r\n".join(lines))
                 await asyncio.gather(_copy(reader, without), _copy(within, writer))
 

@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 
 def with_feed(directory: Path) -> None:
-    """Have the daemon of a directory make its feed.sock."""
+    """Make the daemon of a directory create its feed.sock."""
     (directory / "config.d").mkdir(exist_ok=True)
     (directory / "config.d" / "feed.toml").write_text(OWN_GROUP)
 
@@ -86,13 +86,13 @@ class Process:
 
 @dataclass
 class Lane:
-    """A name of its own on the stream, for a daemon that may have others too."""
+    """A name of its own on the stream, because a daemon may have other relays too."""
 
     daemon: Daemon
     server: NatsServer
     settings: str = ""
     name: str = field(default_factory=lambda: f"lane{next(_numbers)}")
-    #: The servers that it is told of; without any, the one.
+    #: The servers in its configuration; by default the one server.
     urls: Sequence[str] = ()
 
     @property
@@ -133,7 +133,7 @@ class Lane:
         return process
 
     async def messages(self, *kinds: str) -> list[dict[str, Any]]:
-        """Return what is on the subject, of all kinds or of some."""
+        """Return the messages on the subject, of all kinds or of some."""
         return [
             message for message in await self.server.messages(self.subject) if not kinds or message["kind"] in kinds
         ]
@@ -150,14 +150,14 @@ class Lane:
             after = page["next_after"]
 
     async def until_complete(self) -> list[dict[str, Any]]:
-        """Wait until a state says that all of the feed was sent; return the messages."""
+        """Wait until a state says that the whole feed was sent; return the messages."""
         newest = max((change["seq"] for change in await self.feed()), default=0)
         await self.server.until(self.subject, lambda last: last["kind"] == "state" and last["last_seq"] >= newest)
         return await self.messages()
 
 
 def once_each(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes of messages by number, as head office keeps them; what came again is the same."""
+    """Return the changes of messages by number, as head office keeps them. A repeated message must be equal."""
     found: dict[int, dict[str, Any]] = {}
     for change in sent(messages):
         assert found.setdefault(change["seq"], change) == change

@@ -1,4 +1,4 @@
-"""A real NATS server with JetStream, and what is in the stream of all lanes."""
+"""A real NATS server with JetStream, and the contents of the stream of all lanes."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class NatsServer:
     #: How the tests themselves log in.
     options: dict[str, Any] = field(default_factory=dict)
     scheme: str = "nats"
-    #: Its configuration, where that is made elsewhere.
+    #: Its configuration, if another module makes it.
     config: Path | None = None
     _process: asyncio.subprocess.Process | None = None
 
@@ -64,7 +64,7 @@ class NatsServer:
                 assert self._process.returncode is None, (self.directory / "nats.log").read_text()
 
     def reload(self) -> None:
-        """Have it read its configuration again."""
+        """Make it read its configuration again."""
         self.send(signal.SIGHUP)
 
     def send(self, number: signal.Signals) -> None:
@@ -96,7 +96,7 @@ class NatsServer:
             await client.jetstream().add_stream(config)
 
     async def messages(self, subject: str, stream: str = STREAM) -> list[dict[str, Any]]:
-        """Return what the stream has on a subject, in order; `sequence` is the stream's number."""
+        """Return the stream's messages on a subject, in order; `sequence` is the stream's number."""
         found: list[dict[str, Any]] = []
         async with self.client() as client:
             jetstream, sequence = client.jetstream(), 1
@@ -111,12 +111,12 @@ class NatsServer:
                 sequence = message.seq + 1
 
     async def until(self, subject: str, what: Callable[[dict[str, Any]], bool]) -> None:
-        """Wait until a message on a subject, the last one at first and then each new one, is as that says."""
+        """Wait until a message on a subject meets a condition: the last message first, then each new one."""
         async with self.client() as client:
             news = await client.subscribe(subject)
             await client.flush()
             last: Any = None
-            with suppress(NotFoundError, TimeoutError):  # of a cluster nobody may lead just now
+            with suppress(NotFoundError, TimeoutError):  # at times a cluster has no leader
                 last = (await client.jetstream().get_last_msg(STREAM, subject)).data
             while last is None or not what(json.loads(last)):
                 last = (await news.next_msg(timeout=PATIENCE_SECONDS)).data
@@ -144,7 +144,7 @@ def version() -> tuple[int, ...]:
 
 
 async def _silent(_error: Exception) -> None:
-    """The tests see errors where they ask."""
+    """The tests see errors where they ask for them."""
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ def made(output: Path, *arguments: str, text: str = "") -> Path:
 
 @dataclass
 class Office:
-    """The server, with what was made for it."""
+    """The server, with the files made for it."""
 
     directory: Path
     server: NatsServer
@@ -79,7 +79,7 @@ class Office:
 
 @dataclass
 class Visitor:
-    """A connection, and what the server complained of."""
+    """A connection, and the server's errors on it."""
 
     client: Client
     errors: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Visitor:
         self.errors.append(str(error))
 
     async def refused(self, attempt: Callable[[Client], Awaitable[Any]], answered: Awaitable[Any]) -> bool:
-        """Try something; tell whether the server complained before it answered what was asked after it."""
+        """Try an operation; return whether the server reported an error before it answered the next request."""
         self.errors.clear()
         await attempt(self.client)
         await answered

@@ -1,4 +1,4 @@
-"""Server, network, posd and its database break while the relay sends; and what a lane may do at all."""
+"""Server, network, posd and its database break while the relay sends; and the rights of a lane."""
 
 import asyncio
 import base64
@@ -74,7 +74,9 @@ async def test_posd_that_is_killed_and_started_again_is_followed_on(own: Shop, t
 
 
 async def test_a_restored_backup_is_another_database_that_names_the_one_before(own: Shop, tmp_path: Path) -> None:
-    """What of the old one was not sent and is in the backup goes under its old name; the new one tells the rest."""
+    """Changes of the old feed that were not sent and are in the backup are sent under its old name; the new feed has
+    the rest.
+    """
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)

@@ -83,7 +83,7 @@ async def test_a_server_that_is_killed_stops_nobody(servers: Sequence[NatsServer
             try:
                 await client.jetstream().add_stream(config)
                 break
-            except (Error, TimeoutError):  # the three have not agreed yet who leads
+            except (Error, TimeoutError):  # the three servers have not chosen a leader yet
                 await asyncio.sleep(0.2)
     lane = Lane(shop.daemon, servers[0], urls=[server.url for server in servers])
     relay = await lane.start()

@@ -1,4 +1,4 @@
-"""On head office's server each lane sends on its own subject, and one that tries more is refused."""
+"""On head office's server each lane sends on its own subject only; other attempts are refused."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
-#: Where a last message is asked for.
+#: The subject of a request for a last message.
 GET = f"$JS.API.DIRECT.GET.{STREAM}"
 OWN, OTHER = "posd.m1.greedy", "posd.m1.other"
 
@@ -49,7 +49,7 @@ def asked(subject: str, body: bytes = b"") -> Callable[[Client], Awaitable[None]
 
 
 def heard(subject: str) -> Callable[[Client], Awaitable[Any]]:
-    """Return an attempt to hear what is sent on a subject."""
+    """Return an attempt to receive messages on a subject."""
     return lambda client: client.subscribe(subject)
 
 
@@ -123,12 +123,12 @@ async def test_an_answer_that_a_lane_has_sent_elsewhere_is_stored_nowhere(
         await greedy.publish(OWN)
         fence, subjects = await fence_of(office), await office.stored()
         await greedy.client.publish(subject, b"" if subject.startswith("$") else b"{}", reply=answer)
-        await greedy.publish(OWN)  # the stream has answered what came before it
+        await greedy.publish(OWN)  # the stream has answered the earlier requests
         assert not greedy.errors
     await unharmed(office, fence, subjects)
 
 
-#: What a lane may ask for beside its last message, in the body of the question.
+#: Bodies of a request that a lane may send beside its last message.
 BODIES = (
     {"seq": 1},
     {"last_by_subj": OTHER},
@@ -175,7 +175,7 @@ async def test_another_lane_s_name_with_its_own_password_lets_nobody_in(office: 
 
 
 async def read_all(office: Office, queue: StreamConsumer) -> None:
-    """Take and acknowledge all that is there."""
+    """Receive and acknowledge every message there."""
     taken = 0
     while messages := await queue.take(seconds=0.2):
         taken += len(messages)
@@ -183,7 +183,7 @@ async def read_all(office: Office, queue: StreamConsumer) -> None:
     assert taken == sum((await office.stored()).values()) > 0
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await queue.left():
-            await queue.take(seconds=0.1)  # which says what the server complains of
+            await queue.take(seconds=0.1)  # its text names the subject of the error
 
 
 async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) -> None:
@@ -198,7 +198,7 @@ async def test_the_administrator_has_everything_read_again(office: Office) -> No
         await read_all(office, queue)
 
 
-#: Of what is refused to a lane, what collect may do.
+#: Refused to a lane, but allowed to collect.
 COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
 
 

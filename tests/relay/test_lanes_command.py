@@ -1,4 +1,4 @@
-"""packaging/nats/lanes: what it writes, what it keeps, and what it refuses."""
+"""packaging/nats/lanes: what it writes, keeps and refuses."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The relay's metrics: true to what is on the stream, strict in form, and for this machine alone."""
+"""The relay's metrics: they agree with the stream, have a strict format, and are served to this machine only."""
 
 import asyncio
 import socket

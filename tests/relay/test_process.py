@@ -1,4 +1,4 @@
-"""A signal ends the relay and the collector, also where a library has lost that they were cancelled."""
+"""A signal ends the relay and the collector, even if a library has swallowed their cancellation."""
 
 import signal
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 #: Longest that the process may take, in seconds.
 PATIENCE_SECONDS = 60
 
-#: Takes the first CancelledError for something else, as `asyncio.wait_for` of Python 3.11 does where what it waits for
-#: comes in the same turn. The second comes while it ends, or while it closes.
+#: Swallows the first CancelledError, as `asyncio.wait_for` of Python 3.11 can if the awaited result arrives at the same
+#: time. The second comes during its end or its close.
 SCRIPT = """
 import asyncio, sys
 from posd.relay import process

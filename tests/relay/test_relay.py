@@ -1,4 +1,4 @@
-"""The relay sends every change of a lane once, in order, whatever breaks: a real server, daemon and process."""
+"""The relay sends every change of a lane once and in order, whatever breaks. Uses a real server, daemon and process."""
 
 import json
 import signal

@@ -18,7 +18,7 @@ FILES = dict(re.findall(r"^```(?:python|bash)\n# (\S+)\n(.*?)^```$", TEXT, re.DO
 #: Longest that the page's programs may take, in seconds.
 PATIENCE = 120
 
-#: What the till of the page does right -> what a till in a hurry does, and the tests of the page that find it.
+#: Code of the page's till -> a hasty till's code in its place, and the tests of the page that find it.
 MISTAKES = {
     "a new id for what is open": (
         "    payment_id, amount = open_payment.read_text().split()\n",

@@ -1,4 +1,4 @@
-"""The sandbox: what it starts can be killed, begun anew and run beside others, and nothing of it is left."""
+"""The sandbox: its processes can be killed, restarted and run beside others, and nothing remains of it."""
 
 import socket
 import uuid
@@ -24,7 +24,7 @@ def module_sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def sandbox(module_sandbox: Sandbox) -> Iterator[Sandbox]:
-    """A sandbox whose terminal is free; what a test starts in it is the file's."""
+    """A sandbox whose terminal is free. Each test file has its own."""
     assert module_sandbox.terminal.state()["payment"] is None
     with owning_file():
         yield module_sandbox

@@ -62,13 +62,13 @@ class Inside:
         return await self.store.read(lambda db: rows.get(db, identity))
 
     def announce(self, port: int) -> None:
-        """Let the terminal be at one of its ports alone."""
+        """Allow the terminal at one of its ports only."""
         number = int(self.terminal.base_urls[port].rsplit(":", 1)[1])
         at = "2026-01-02T03:04:05.000Z"
         self.fleet.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
 
     async def behind(self, identity: str) -> "asyncio.Task[tuple[PrintJob, bool]]":
-        """Let a till print behind one that is being sent; return its call when its intent is on the disk."""
+        """Start a till's print behind a job that is being sent; return its call when its intent is on disk."""
         with self.store.hub.subscribe(identity) as changed:
             calling = asyncio.create_task(self.printing.start(identity, RECEIPT))
             await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
@@ -76,7 +76,7 @@ class Inside:
 
     @contextmanager
     def locked_after(self, event: str) -> Iterator[None]:
-        """Lock the database when a COMMIT has failed, which this log line tells of, and before it can be read again."""
+        """Lock the database after a failed COMMIT, which this log line reports, and before it can be read again."""
 
         def lock_meanwhile(_logger: object, _method: str, line: EventDict) -> EventDict:
             if line["event"] == event:

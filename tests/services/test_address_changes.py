@@ -98,7 +98,7 @@ async def world(home: Path) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def looking(here: World) -> AsyncIterator[None]:
-    """Let it look after the addresses for the block."""
+    """Run the watch of addresses for the block."""
     task = asyncio.create_task(here.changes.run())
     yield
     task.cancel()
@@ -108,7 +108,7 @@ async def looking(here: World) -> AsyncIterator[None]:
 
 
 async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[EventDict]:
-    """Wait for so many log lines of an event, which follow its commit, and return them."""
+    """Wait for this many log lines of an event, which follow its commit, and return them."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a log line wakes no task
@@ -161,7 +161,7 @@ async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address
         await here.store.write(lambda unit: move(unit, before, closed, Recorded("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
-            await here.until(later, lost)  # it was recorded after the other, and is looked at after it
+            await here.until(later, lost)  # it was recorded after the other, and is read after it
         assert (await here.get(marked)).attention == ()
         assert await here.words(marked) == ["address_changed"]
 

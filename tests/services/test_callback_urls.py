@@ -16,7 +16,7 @@ NEW, OLD = b"n" * 32, b"o" * 32
 
 
 async def token_of(urls: CallbackUrls) -> str:
-    """Return the token in the address that is given out."""
+    """Return the token in the callback address."""
     url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     return urlsplit(url).path.rsplit("/", 1)[1]
 
@@ -44,7 +44,7 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
         ("0.0.0.0", "127.0.0.1"),
         ("::", "127.0.0.1"),
         ("127.0.0.2", "127.0.0.2"),
-        ("FD00::0:1", "fd00::1"),  # as the system writes it: it is compared with the addresses that this machine has
+        ("FD00::0:1", "fd00::1"),  # in the system's notation: it is compared with the addresses of this machine
         ("fe80::1%eth0", "fe80::1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The clock as it is watched: a real store, and clocks that the test moves, over restarts and power cuts."""
+"""The watch of the clock: a real store, and clocks that the test moves, over restarts and power cuts."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ YEARS = timedelta(days=900)
 
 @dataclass
 class Machine:
-    """A machine: its clocks, what its kernel says, its database."""
+    """A machine: its clocks, its kernel's status, its database."""
 
     directory: Path
     wall: datetime = NOON
@@ -79,7 +79,7 @@ async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine:
         await clock.keep()
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
         machine.wall += timedelta(days=365 * 73)
-        await record(store, machine.wall)  # a payment goes on
+        await record(store, machine.wall)  # a payment continues
         assert not clock.is_sure()
         await clock.keep()
     async with machine.run() as (_, clock):
@@ -95,7 +95,7 @@ async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine:
 
 
 async def test_what_a_clock_said_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
-    """Records of then bear these times, and would look old."""
+    """Records of that time have these timestamps, and would look old."""
     async with machine.run() as (store, clock):
         await clock.keep()
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
@@ -157,7 +157,7 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
 
 async def test_a_suspended_machine_is_no_jump(machine: Machine) -> None:
     async with machine.run() as (_, clock):
-        machine.pass_by(30 * DAY)  # both clocks go on while it sleeps
+        machine.pass_by(30 * DAY)  # both clocks advance during sleep
         assert clock.is_sure()
         assert there(clock.known).highest == machine.wall
 
@@ -219,7 +219,7 @@ async def test_a_clock_that_jumps_to_and_fro_fills_no_disk(machine: Machine) -> 
 def test_the_kernel_is_asked_about_the_clock_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
-    # Of another clock it says nothing; there the file of systemd-timesyncd counts.
+    # The kernel says nothing about another clock; then the file of systemd-timesyncd counts.
     other = now + 1_000_000.0
     touched = tmp_path / "synchronized"
     monkeypatch.setattr(clocks, "TIMESYNC", touched)

@@ -1,4 +1,4 @@
-"""What a device says it is reaches the disk, also where it says another thing while that is being written."""
+"""A device's identity is written to disk, even if it gives another one during the write."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -36,9 +36,9 @@ async def test_what_a_device_says_while_its_last_word_is_written_is_written_too(
     store.hub.listen(conflicts.changed, TransactionChanged)
 
     marking = asyncio.create_task(conflicts.run())
-    await store.read(lambda _db: None)  # what is open was read before, by the same connection
+    await store.read(lambda _db: None)  # the same connection has read what is open
     fleet.of(SERIAL).record_other_identity(URL, OTHER)
-    await asyncio.sleep(0)  # its word is on its way to the disk
+    await asyncio.sleep(0)  # its identity is being written
     await store.write(lambda _unit: fleet.of(SERIAL).record_other_identity(URL, None))
     async with asyncio.timeout(10):
         while (await store.read(terminals.trusted_ones))[SERIAL].other_serial is not None:

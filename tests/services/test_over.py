@@ -1,4 +1,4 @@
-"""What a callback of something that is over uses up: a budget of its own, and nothing of what is open."""
+"""A callback of a finished payment or job: it uses a budget of its own and takes nothing from open ones."""
 
 import json
 from collections.abc import AsyncIterator

@@ -42,7 +42,7 @@ class Machine:
         return self.directory / "posd.db.alive"
 
     def pass_by(self, seconds: float, *, suspended: float = 0.0) -> None:
-        """Let time pass, and then some more in which the machine sleeps."""
+        """Advance the time, and then a time in which the machine sleeps."""
         self.awake += seconds
         self.elapsed += seconds + suspended
         self.wall += timedelta(seconds=seconds + suspended)
@@ -129,7 +129,7 @@ async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Ma
             machine.pass_by(BEAT_SECONDS)
             await presence.beat()
         assert machine.alive.stat().st_mtime == touched  # a daemon that is killed now was away since then
-        assert await found(presence) is None  # health says by itself that it is failing
+        assert await found(presence) is None  # health itself says that it is failing
         machine.accepting = True
         machine.pass_by(BEAT_SECONDS)
         await presence.beat()
@@ -155,7 +155,7 @@ async def test_a_clock_that_is_set_right_after_a_boot_is_believed_then(machine: 
         await presence.beat()
     machine.alive.write_text("another boot\n")
     os.utime(machine.alive, (machine.wall.timestamp(), machine.wall.timestamp()))
-    machine.pass_by(20)  # so says a clock that went on from where the power was cut
+    machine.pass_by(20)  # so says a clock that continued from the time of the power cut
     machine.awake = machine.elapsed = 15.0
     async with machine.daemon() as (_, presence):
         assert await found(presence) is None

@@ -1,4 +1,4 @@
-"""The print spooler as a task: idle where nothing is open, and small with anything that a terminal makes it plan."""
+"""The print spooler as a task: it is idle if nothing is open, and its memory stays small whatever a terminal sends."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ def now() -> datetime:
 
 @asynccontextmanager
 async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]:
-    """Make a spooler for one job that the terminal has; it is not adopted yet."""
+    """Make a spooler for one job that the terminal has; the spooler has not taken it over yet."""
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
@@ -97,7 +97,7 @@ async def test_what_cannot_be_used_without_end_is_planned_once(tmp_path: Path) -
 
 
 async def test_what_cannot_be_used_while_it_is_asked_for_is_for_the_next_question_after_a_pause(tmp_path: Path) -> None:
-    """A terminal answers each question with a callback that cannot be used: each of them asks for a question."""
+    """A terminal answers each question with an unusable callback, and each of those causes a question."""
     over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
 
     async def confused(_request: Request, writer: asyncio.StreamWriter) -> None:

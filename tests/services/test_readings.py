@@ -1,4 +1,4 @@
-"""Events are read once, and large ones beside the loop, one of each sender at a time."""
+"""Each event is read once. Large events are read beside the loop, one of each sender at a time."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from tests.support.events import body
 
 SMALL = body(IDENTITY, "APPROVAL")
 LARGE = SMALL + b" " * APART_BYTES
-#: Bodies that are no events, and what may be remembered of each, in bytes.
+#: Bodies that are no events, and the memory allowed for each, in bytes.
 COUNT = 20
 SMALL_BYTES = 4096
 

@@ -1,4 +1,4 @@
-"""The reconciler as a task: it ends when it is told to, at every step."""
+"""The reconciler as a task: it ends on request at every step."""
 
 import asyncio
 import random
@@ -94,6 +94,6 @@ async def test_of_a_payment_that_is_gone_meanwhile_nothing_is_recorded(tmp_path:
 
 
 async def some_turns(count: int) -> None:
-    """Let the loop go round so many times."""
+    """Run the loop this many times."""
     for _ in range(count):
         await asyncio.sleep(0)

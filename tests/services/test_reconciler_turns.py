@@ -1,4 +1,4 @@
-"""Whose turn it is: one search at a time for each terminal; first what a person asks for or a till waits for."""
+"""The order of searches: one at a time for each terminal, and first those that a person or a till waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from tests.services.test_reconciler import asking, some_turns
 
 
 class Mute:
-    """A terminal that takes a search, says which payment it is for, and hangs up when it is told to."""
+    """A terminal that accepts a search, records its payment, and closes the connection on request."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[str] = asyncio.Queue()
@@ -18,7 +18,7 @@ class Mute:
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request."""
+        """Accept one request."""
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length:")[1].split()[0])
         await self.asked.put((await reader.readexactly(length)).decode())
@@ -67,7 +67,7 @@ class Line:
         self.ends: dict[str, asyncio.Event] = {}
 
     def join(self, name: str) -> "asyncio.Task[None]":
-        """Stand in line; whether it is urgent is looked up when a place is free."""
+        """Wait for a turn; whether the search is urgent is read when a place is free."""
         self.ends[name] = asyncio.Event()
         return asyncio.create_task(self._have(name))
 

@@ -1,4 +1,4 @@
-"""What comes while posd stops is refused at once: no terminal is looked at for it, and no stop waits for that."""
+"""A request during posd's stop is refused at once: no terminal is called for it, and the stop does not wait for it."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.services.inside import CHARGE, RECEIPT, composed
 
 @pytest.mark.parametrize("what", ["payments", "printing"])
 async def test_a_start_that_comes_while_posd_stops_looks_at_no_terminal(tmp_path: Path, what: str) -> None:
-    """A second address of the terminal takes connections and says nothing: a look at it would last."""
+    """A second address of the terminal accepts connections and sends nothing, so a check of it would last."""
     looked = asyncio.Event()
     silent = await asyncio.start_server(lambda _reader, _writer: looked.set(), "127.0.0.1", 0)
     async with composed(tmp_path, announced=True) as inside:

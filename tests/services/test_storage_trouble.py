@@ -1,4 +1,4 @@
-"""Paying and printing while the database refuses: what the till hears is never more, and never less, than is known."""
+"""Payments and print jobs while the database refuses: the till hears exactly what is known."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -234,7 +234,7 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
         await inside.payments.start(identity, CHARGE)
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
-    # The call is repeated while posd still tries to settle what the first one left: the repeated one counts.
+    # The call is repeated while posd still settles the first one. The repeated call counts.
     settling = set(inside.payments._starts._tasks)
     assert settling
     meanwhile: list[Transaction | None] = []
@@ -287,7 +287,7 @@ async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothi
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
-    inside.lock()  # what the writer waits for
+    inside.lock()  # the writer waits for this
     earlier = asyncio.create_task(inside.store.write(lambda unit: begin(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
     for _ in range(2):  # when the second read is back, the look-up of the start is too

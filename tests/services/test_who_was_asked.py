@@ -41,7 +41,7 @@ def announced(name: str, terminal: ScriptedTerminal) -> Announcement:
 
 
 async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gone_again(tmp_path: Path) -> None:
-    """Each search goes to a device that claims the serial meanwhile, and each abort to the one that was asked."""
+    """Meanwhile each search goes to a device that claims the serial, and each abort to the device that was asked."""
     identity = str(uuid4())
     async with scripted_terminal(tmp_path, "right") as right, scripted_terminal(tmp_path, "other") as other:
         (tmp_path / "both.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())

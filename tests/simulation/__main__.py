@@ -1,6 +1,6 @@
-"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each from a seed of its own.
+"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with a seed of its own.
 
-Exit code 0: all promises held; 1: one did not; 2: the command is wrong; 130: it was stopped.
+Exit code 0: all promises were kept; 1: one was broken; 2: the command is wrong; 130: it was stopped.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from tests.simulation.runs import Job, Played, said
 from tests.simulation.tally import Tally
 from tests.simulation.world import World
 
-#: How often the progress is told, in seconds.
+#: Interval of the progress lines, in seconds.
 PROGRESS_SECONDS = 60.0
 #: Kinds of failures that are made small.
 SHRUNK = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.list_breaks:
         print("\n".join(f"{item.name:30} {item.part:12} {item.says}" for item in BREAKS.values()))
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
-    """Look for deliberate faults; tell after how many payments each was found. Return 1 where one was not."""
+    """Search for deliberate faults; print after how many payments each was found. Return 1 if one was not."""
     results = []
     for name in names:
         found = hunt.hunt(name, payments)
@@ -57,7 +57,7 @@ def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    """Play runs until so many payments were made."""
+    """Run until this many payments were made."""
     tally, told, stopped = Tally(), time.monotonic(), False
 
     def jobs() -> Iterator[Job]:
@@ -114,7 +114,7 @@ def _shrunk(job: Job, failures: Sequence[str]) -> str:
 
 
 def _tell_story(played: Played) -> None:
-    """Play a run once more, and tell all that happened in it."""
+    """Repeat a run, and print everything that happened in it."""
     if not played.broken:
         with played.job.changed():
             print(story.tell(World(played.job.plan(), story=True).run(), everything=True))
@@ -129,7 +129,7 @@ def command(job: Job) -> str:
 
 
 def _replay(job: Job, *, whole: bool) -> int:
-    """Play one run in this process, and tell what was wrong with it; `whole`: and all that happened."""
+    """Make one run in this process, and print its failures; `whole`: everything that happened too."""
     tally = Tally()
     played, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")

@@ -1,4 +1,4 @@
-"""What is announced on the simulated network, in place of mDNS: who is where, until it says otherwise."""
+"""Announcements on the simulated network, in place of mDNS. Each holds until the device changes it."""
 
 import asyncio
 import ipaddress
@@ -12,7 +12,7 @@ SERVICE: Final = "_card-terminal._tcp.local."
 
 
 class Air:
-    """What is announced now, by the name of who announces it. One daemon hears it."""
+    """The present announcements, by name. One daemon hears them."""
 
     def __init__(self) -> None:
         self._announced: dict[str, AsyncServiceInfo] = {}
@@ -27,13 +27,13 @@ class Air:
         self._heard.put_nowait((full, info))
 
     def withdraw(self, name: str) -> None:
-        """Say goodbye."""
+        """Withdraw an announcement."""
         full = f"{name}.{SERVICE}"
         self._announced.pop(full, None)
         self._heard.put_nowait((full, None))
 
     def listen(self) -> "asyncio.Queue[tuple[str, AsyncServiceInfo | None]]":
-        """Hear what is announced now, and then what comes."""
+        """Report the present announcements, and then each change."""
         self._heard = asyncio.Queue()
         for name, info in self._announced.items():
             self._heard.put_nowait((name, info))
@@ -41,14 +41,14 @@ class Air:
 
 
 class Heard(Discovery):
-    """Tells the fleet what the simulated network announces."""
+    """Reports the announcements of the simulated network to the fleet."""
 
     def __init__(self, air: Air, *parts: Any) -> None:
         super().__init__(*parts)
         self._air = air
 
     async def run(self) -> None:
-        """Hear until cancelled."""
+        """Listen until cancelled."""
         self._say(None)
         heard = self._air.listen()
         while True:

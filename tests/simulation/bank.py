@@ -1,4 +1,4 @@
-"""The acquirer, who knows the truth: which request reached a terminal, which customer was charged, what was said."""
+"""The acquirer's record of the truth: requests that reached a terminal, charged customers, and answers given."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
     "refund": frozenset({"charge", "capture"}),
 }
 
-#: (asked for, approved already) for one original: the second has ended the chain, so the first is refused.
+#: (requested, already approved) for one original: the second has ended the chain, so the first is refused.
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
 
 
@@ -25,28 +25,28 @@ class Truth:
 
     identity: str
     amount: Decimal = Decimal()
-    #: What the terminal was asked for, and under which reference.
+    #: The request to the terminal, and its reference.
     kind: str = "charge"
     sent_under: str | None = None
     #: What it was derived from, as the acquirer knows it by that reference.
     original: "Truth | None" = None
     #: When it reached a terminal, by the true time.
     began: datetime | None = None
-    #: When it ended at the terminal, by the true time; None where that moment was in no event.
+    #: True time of its end at the terminal; None if no event gave that moment.
     at: datetime | None = None
     #: When it ended there, in seconds of the loop.
     ended: float | None = None
     #: Serials of the terminals that a start reached.
     starts: list[str] = field(default_factory=list)
-    #: How it ended at the terminal, None while it runs or where it never ran.
+    #: Its outcome at the terminal, None while it runs or if it never ran.
     end: str | None = None
     #: Finals that a terminal has sent to posd, whether it was acknowledged or not, and in answers to a search.
     said: list[str] = field(default_factory=list)
     #: Words of a person.
     words: list[str] = field(default_factory=list)
-    #: posd was told that it does not run: by a refusal, or by a connection that was not made.
+    #: posd was told that it does not run: by a refusal, or by a connection that failed.
     refused: bool = False
-    #: The terminal said something that is not so.
+    #: The terminal has said something untrue.
     lied: bool = False
     #: A person has freed its terminal.
     released: bool = False
@@ -57,10 +57,10 @@ class Truth:
     #: Bodies that posd has acknowledged by a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
 
-    #: Bodies that posd has refused for good: it keeps them.
+    #: Bodies that posd has refused for good. The terminal keeps them.
     kept: list[bytes] = field(default_factory=list)
 
-    #: The database in which it was, or had ended, is no longer there.
+    #: The database that had it, or had its end, is gone.
     lost: bool = False
 
     @property
@@ -70,7 +70,7 @@ class Truth:
 
     @property
     def base(self) -> "Truth | None":
-        """What it stands under: for a re-authorization that was named, the pre-authorization."""
+        """Its parent in the chain. For a re-authorization given by its reference: the pre-authorization."""
         original = self.original
         return original.base if original is not None and original.kind == "re-auth" else original
 
@@ -81,7 +81,7 @@ class Bank:
 
     truths: dict[str, Truth] = field(default_factory=dict)
     references: dict[str, Truth] = field(default_factory=dict)
-    #: (what it stands under, what was derived from it), in the order in which the terminals were asked.
+    #: (parent, operation derived from it), in the order in which the terminals were asked.
     derived: list[tuple[Truth, Truth]] = field(default_factory=list)
 
     def of(self, identity: str) -> Truth:
@@ -89,24 +89,25 @@ class Bank:
         return self.truths.setdefault(identity, Truth(identity))
 
     def under(self, base: Truth) -> Iterator[Truth]:
-        """Yield what was derived from something, oldest first."""
+        """Yield the operations derived from a payment, oldest first."""
         return (truth for above, truth in self.derived if above is base)
 
     def approved(self, base: Truth, kind: str) -> list[Truth]:
-        """Return what was approved of one type and was derived from something."""
+        """Return the approved operations of one type that were derived from a payment."""
         return [truth for truth in self.under(base) if truth.kind == kind and truth.charged]
 
     def standing(self, base: Truth) -> Decimal:
-        """Return what is reserved, or was charged without tips."""
+        """Return the reserved amount, or the charged amount without tips."""
         return (self.approved(base, "re-auth") or [base])[-1].amount
 
     def charged(self, base: Truth) -> Decimal:
-        """Return what was charged, with the tips that were added later."""
+        """Return the charged amount, with the tips that were added later."""
         return self.standing(base) + sum((tip.amount for tip in self.approved(base, "post-tip")), Decimal())
 
     def wrong(self, base: Truth, asked: Truth) -> str | None:
-        """Say why an operation is more than what its original allows, None where it is not; the rules are the local
-        API's (Amounts, Chains)."""
+        """Return why an operation exceeds what its original allows, None if it does not. The rules are those of the
+        local API (Amounts, Chains).
+        """
         if base.kind not in ORIGINALS[asked.kind] or not base.charged:
             return f"{base.identity} is a {base.kind} that ended as {base.end}"
         for other in self.under(base):

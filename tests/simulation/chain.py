@@ -1,4 +1,4 @@
-"""What follows a payment: re-authorizations, captures, tips, voids and refunds, and what may follow what.
+"""Operations on a payment: re-authorizations, captures, tips, voids and refunds, and their permitted order.
 
 The rules are those of the local API (Amounts, Chains), written again from there: they share no code with the daemon.
 """
@@ -19,7 +19,7 @@ from tests.simulation.plan import SOON
 if TYPE_CHECKING:
     from tests.simulation.till import Basket, Till
 
-#: The last part of a path of the terminal -> what posd calls the operation, and the terminal in its events.
+#: The last part of a path of the terminal -> the operation's name in posd, and in the terminal's events.
 PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "charge": ("charge", "CHARGE"),
     "authorization": ("pre-auth", "PREAUTH"),
@@ -30,21 +30,21 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "refund": ("refund", "REFUND"),
 }
 
-#: Pairs of which the first needs `repeat`.
+#: Pairs whose first operation needs `repeat`.
 REPEATED: Final = frozenset(
     {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
 )
 
-#: What a till asks for next, by the type of the original, and how often; one in some is what does not fit.
+#: What a till requests next, by the type of the original, and how often. Some requests are not permitted.
 NEXT: Final[Mapping[str, Mapping[str, float]]] = {
     "charge": {"post-tip": 20, "refund": 35, "void": 40, "capture": 5},
     "pre-auth": {"re-auth": 25, "capture": 50, "void": 20, "refund": 5},
     "re-auth": {"re-auth": 30, "capture": 50, "void": 20},
     "capture": {"post-tip": 20, "refund": 35, "void": 40, "re-auth": 5},
 }
-#: The share of the voids that wait for the next day, where that comes soon.
+#: The share of voids that wait for the next day, if that comes soon.
 LATE_VOIDS: Final = 0.5
-#: How much, and how often: all that there is, a part, more than there is, no amount where that can be.
+#: Amounts and their frequency: all, a part, more than there is, no amount where that is possible.
 SHARES: Final[Mapping[str, float]] = {"all": 40, "part": 30, "more": 10, "none": 20}
 
 
@@ -54,7 +54,7 @@ class Link:
 
     identity: str
     kind: str
-    #: The sum that it is for, in cents; None: none was named.
+    #: The requested amount in cents; None: none was given.
     cents: int | None
     #: What it was derived from, None for the first.
     original: "Link | None" = None
@@ -67,7 +67,7 @@ class Link:
 
     @property
     def base(self) -> "Link | None":
-        """What it stands under: a re-authorization that is named by its reference stands for its pre-authorization."""
+        """Its parent in the chain. A re-authorization given by its reference stands for its pre-authorization."""
         original = self.original
         if original is not None and original.kind == "re-auth" and self.by_reference:
             return original.base
@@ -75,7 +75,7 @@ class Link:
 
 
 def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes by which a start may be refused; none: it has to be taken."""
+    """Return the codes with which a start may be refused. With none it must be accepted."""
     original, base = link.original, link.base
     assert original is not None
     assert base is not None
@@ -109,14 +109,14 @@ def _exceeds(link: Link, base: Link, done: Sequence[Link]) -> bool:
 
 
 class Chain:
-    """What one till does after a payment that was approved; what it has stored is in the basket."""
+    """What one till does after an approved payment. Its stored data is in the basket."""
 
     def __init__(self, till: "Till", basket: "Basket") -> None:
         self._till, self._basket, self._world = till, basket, till.world
         self._links = basket.links
 
     async def run(self) -> None:
-        """Do all of it; begin again where the till was when it crashed."""
+        """Do every step; after a crash continue where the till was."""
         if not self._links:
             first = Link(self._basket.ids[-1], self._basket.sale.first, self._basket.sale.cents)
             await self._look(first)
@@ -140,7 +140,7 @@ class Chain:
         return [link for link in self._links if link.state == "approved" and link.kind in NEXT]
 
     def _draw(self) -> Iterator[Link]:
-        """Draw the next operation, and at times another one that is asked for beside it."""
+        """Draw the next operation, and at times another one at the same moment."""
         random = self._world.random("chain", self._basket.sale.number, len(self._links))
         count = 2 if random.random() < 0.2 else 1
         for number in range(count):
@@ -226,7 +226,7 @@ class Chain:
             await self._look(link)
 
     async def _midnight(self) -> None:
-        """Wait until the day has changed, where that is soon."""
+        """Wait until the day has changed, if that is soon."""
         now = self._world.machine.clocks.true
         day = now.astimezone(ZoneInfo(self._world.plan.timezone)).date() + timedelta(days=1)
         midnight = datetime.combine(day, time(), ZoneInfo(self._world.plan.timezone))
@@ -241,7 +241,7 @@ class Chain:
             self._world.checks.holds(not wanted, f"{link.kind} {link.identity} was taken; it is {sorted(wanted)}")
 
     async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
-        """It was refused: the rules have to say so, and what stands in the way has to be there."""
+        """Check a refusal: the rules must allow it, and the obstacle must exist."""
         link.state = "refused"
         code = reply.json["code"]
         checks = self._world.checks
@@ -256,7 +256,7 @@ class Chain:
             )
 
     async def _look(self, link: Link) -> None:
-        """Keep what the outcome says."""
+        """Store what the outcome says."""
         reply = await self._till._call("GET", f"/v1/transactions/{link.identity}")
         outcome = reply.json["outcome"] if reply.status == 200 else None
         link.state = "approved" if outcome is not None and outcome["result"] == "approved" else "open"
@@ -265,7 +265,7 @@ class Chain:
             link.state = "open"  # nothing can be derived from it
 
     def _certain(self) -> bool:
-        """Whether what the till knows of this chain is what posd knows of it."""
+        """Whether the till and posd agree about this chain."""
         truths = [self._world.bank.of(link.identity) for link in self._links]
         if any(truth.lost for truth in truths):
             return False

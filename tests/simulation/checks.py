@@ -44,21 +44,22 @@ ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
 #: Faults by which it may not end all in its time at a stop.
 UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill", "no-descriptors")
-#: By which a stream says that it ends (docs/guides/streams.md).
+#: Reasons with which a stream ends (docs/guides/streams.md).
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
 #: So long before a stop a call has come for certain, in seconds.
 STOP_SECONDS: Final = 0.01
-#: In which who follows the feed hears of a change, in seconds.
+#: Time within which a follower of the feed hears of a change, in seconds.
 STREAM_SECONDS: Final = 2.0
-#: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
+#: Time within which a terminal is asked for a missing event, beside the wait for a search under way.
 GAP_SECONDS: Final = 3.0
 #: How many searches of other payments may come first on its terminal and stay without an answer.
 GAP_SEARCHES: Final = 4
-#: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
+#: Time within which a till hears of an end that a search finds: the longest pause between two searches (a silence is
+#: shorter).
 WAIT_SECONDS: Final = 450.0
 #: In which a person is asked at the latest.
 SHOWN_SECONDS: Final = 2400.0
-#: In which a till hears of the end of a print job: the longest pause between two questions for it, and some.
+#: Time within which a till hears of the end of a print job: the longest pause between two questions, and a margin.
 PRINT_SECONDS: Final = 90.0
 
 
@@ -68,7 +69,7 @@ class Checks:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.failures: list[str] = []
-        #: id -> the results that were shown for it, in their order.
+        #: id -> the results that were shown for it, in order.
         self.shown: dict[str, list[str]] = {}
         self.feed: list[dict[str, Any]] = []
         #: id -> the newest line of the feed about it, and the result that its terminal has stated.
@@ -89,7 +90,7 @@ class Checks:
         self.old: dict[str, str] = {}
         #: The feed of a database that was put in place is read from its beginning.
         self.reading_anew = False
-        #: Print jobs that reached a terminal before the database went back; None where it never did.
+        #: Print jobs that reached a terminal before the database was rolled back; None if they never did.
         self.printed_before: set[str] | None = None
         #: When the database went back last, in seconds of the loop.
         self._went_back = 0.0
@@ -101,7 +102,7 @@ class Checks:
         self._stopping, self._stopping_since = 0, 0.0
 
     def fail(self, what: str) -> None:
-        """Note that a promise does not hold."""
+        """Record a broken promise."""
         if what not in self.failures:
             self.failures.append(what)
             self.world.note("CHECK", what)
@@ -109,7 +110,7 @@ class Checks:
                 self.world.loop.stop()
 
     def holds(self, fact: bool, what: str) -> None:
-        """Note it where a fact is not so."""
+        """Record a broken promise if a condition is false."""
         if not fact:
             self.fail(what)
 
@@ -126,7 +127,7 @@ class Checks:
                 self.fail(f"{truth.kind} {truth.identity} was sent: {wrong}")
 
     def busy(self, running: "Payment", identity: str) -> None:
-        """A start has reached a terminal on which another payment runs: only where posd was told that none does."""
+        """Check a start that reached a busy terminal: posd must have been told that nothing runs there."""
         truth = self.world.bank.of(running.identity)
         known = truth.lied or truth.released or bool(truth.words) or truth.refused or truth.lost
         self.holds(known, f"{identity} was sent to {running.serial}, where {running.identity} runs")
@@ -162,7 +163,7 @@ class Checks:
             self.world.loop.call_later(STREAM_SECONDS, self._followed, payment, _status(event), self.world.loop.time())
 
     def _followed(self, payment: "Payment", status: str, since: float) -> None:
-        """An event was acknowledged at a moment: who follows the feed has heard of it."""
+        """Check an acknowledged event: the follower of the feed must have heard of it."""
         world, identity = self.world, payment.identity
         if world.follower is None or world.follower.since > since or identity in world.terminal(payment.serial).found:
             return  # after a search an event may bring nothing new
@@ -173,7 +174,7 @@ class Checks:
         self.holds(told or not quiet, f"the stream of the feed has not told of {status} of {identity}")
 
     def streamed(self, change: dict[str, Any], before: int) -> None:
-        """A change came on the stream of the feed, after the one of that number (0: it is not known)."""
+        """Check a change on the stream of the feed, after the change with that number (0: not known)."""
         told = f"the stream of the feed goes from {before} to {change['seq']}"
         follows = before in (0, change["seq"] - 1) or change["seq"] == self.first_seq  # of another database
         self.holds(follows or self.lost_some or self.replaced, told)
@@ -182,7 +183,7 @@ class Checks:
     def _gap(self, payment: "Payment", event: bytes, began: float) -> None:
         """An event was acknowledged that names one before it which was not: the terminal has to be asked.
 
-        The question can come to it before the answer to the event, which was sent at `began`.
+        The question can reach the terminal before the answer to the event, which was sent at `began`.
         """
         truth, world = self.world.bank.of(payment.identity), self.world
         before = _member(event, "previous_status")
@@ -192,7 +193,7 @@ class Checks:
         if late or truth.said or before in ("", "TERMINAL_ACKNOWLEDGED", *FINALS, *known) or terminal.announces:
             return
         if payment.identity in terminal.found or payment.habit.extra == "after-final":
-            return  # the search has told it, or it is a step out of order, which misses nothing
+            return  # the search has found it, or it is a step out of order, which misses nothing
         world.seen("gap", before)
         self._look_at_gap(payment, before, began, GAP_SEARCHES)
 
@@ -213,7 +214,7 @@ class Checks:
         self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
 
     def delivered(self, serial: str, began: float, reply: Reply | None) -> None:
-        """A terminal has posted something: it is answered, and soon, where nothing is in the way of that."""
+        """Check the answer to a terminal's request: it comes, and soon, unless something prevents that."""
         took = self.world.loop.time() - began
         if reply is not None and reply.status != 503 and took < ANSWER_SECONDS:
             return
@@ -222,7 +223,7 @@ class Checks:
         self.holds(self.world.free_since(serial) + RECOVERY_SECONDS > began, told)
 
     def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
-        """A call of a till was answered, None where it was not: soon, where nothing is in the way of that.
+        """Check the answer to a till's call, None if there was none: it comes soon, unless something prevents that.
 
         `seconds`: how long it may take.
         """
@@ -249,7 +250,7 @@ class Checks:
             self.fail(f"{identity} has ended as {truth.end} long ago, its till waits, and no search tells it that")
 
     def intruder(self, identity: str, kind: str, reply: Reply) -> None:
-        """What is no event of a payment was answered."""
+        """Check the answer to a body that is no event of a payment."""
         wanted = {"other-payment": 400, "too-large": 413}.get(kind, 403)
         self.world.seen("intruder", f"{kind} {reply.status}")
         self.holds(reply.status in (wanted, 503), f"a forged event of {identity} ({kind}) was answered {reply.status}")
@@ -270,7 +271,7 @@ class Checks:
             self.world.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
-        """A start was refused: nothing of it was sent, and nothing is recorded."""
+        """Check a refused start: nothing of it was sent, and nothing was recorded."""
         self.holds(not self.world.bank.of(identity).starts, f"{identity} was refused ({reply.status}) and sent")
         self.world.refused[identity] = None
 
@@ -287,7 +288,8 @@ class Checks:
         if self.world.late(payment):
             return
         truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
-        # One whose terminal a person has freed is hit by the abort of what is open there now, which posd cannot know.
+        # If a person has freed a payment's terminal, its abort stops the payment that is open there now. posd cannot
+        # know that.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
         self.holds(
             truth.abort_wanted or freed or self.world.plan.probes,
@@ -295,11 +297,11 @@ class Checks:
         )
 
     def told(self, identity: str, began: float) -> None:
-        """A till that has waited since a moment hears how its payment ended."""
+        """Check that a waiting till hears how its payment ended."""
         at, now = self.world.bank.of(identity).told_at, self.world.loop.time()
         late = now - max(began, now if at is None else at)
         if self.world.felt("no-descriptors") or self.world.felt("crowd"):
-            return  # the till waited to be let in, or behind hundreds of reads, each of which takes its time here
+            return  # the till waited for admission, or behind hundreds of reads, each of which takes time here
         self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
 
     def cut(self, method: str, path: str, life: int, began: float) -> None:
@@ -317,13 +319,13 @@ class Checks:
         return any(map(self.world.felt, UNWELL))
 
     def stream_ended(self, identity: str, life: int, began: float, last: str) -> None:
-        """A stream of a payment ended: it says why, unless the daemon was killed."""
+        """Check the end of a payment's stream: it gives a reason, unless the daemon was killed."""
         said = last in LAST_WORDS or began > self._stopping_since - STOP_SECONDS
         alive = self.world.machine.serves(life) and not self._unwell
         self.holds(said or not alive, f"the stream of {identity} has ended, and its last word was {last!r}")
 
     def stopped(self) -> None:
-        """The daemon was stopped in order: no start is left of which it is not known what became."""
+        """Check an orderly stop of the daemon: the result of every start is known."""
         if self.world.machine.task is not None or self._unwell:
             return
         with self.world.machine.disk.without_faults(), closing(_opened(self.world.machine.database)) as db:
@@ -331,7 +333,7 @@ class Checks:
                 self.fail(f"{identity} was being started when posd was stopped, and is left so")
 
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
-        """A till has heard an outcome."""
+        """Check an outcome that a till has received."""
         result = document["result"]
         truth = self.world.bank.of(identity)
         self.world.seen("outcome", f"{result} {document['evidence'][-1]['kind']}")
@@ -345,7 +347,7 @@ class Checks:
             self.fail(problem)
 
     def _of(self, truth: Truth, result: str) -> Iterator[str]:
-        """Yield what is wrong with an outcome."""
+        """Yield the faults of an outcome."""
         if result in truth.words:
             return
         said = {RESULTS[status] for status in truth.said}
@@ -361,7 +363,7 @@ class Checks:
             yield f"{truth.identity} is not_started, and it ran: {truth.end}"
 
     def print_waits(self, identity: str, serial: str) -> None:
-        """A till waits for the end of a print job: not for long after that, where posd can ask for it."""
+        """Check that a till does not wait long for a print job's end if posd can ask for it."""
         now, ended = self.world.loop.time(), self.world.terminal(serial).printed.get(identity)
         announces = self.world.terminal(serial).announces  # then it may not be sure which device is the terminal
         if ended is not None and self.printed_before is None and not announces:
@@ -381,7 +383,7 @@ class Checks:
     # At the start of each life, and at the end.
 
     def cannot_start(self, error: BaseException | None) -> None:
-        """The daemon has ended by itself: that has to have a cause in the disk."""
+        """Check that the disk was the cause when the daemon ended by itself."""
         if not ({"disk-full", "disk-error"} & set(self.world.now_wrong.values())):
             self.fail(f"the daemon cannot start: {error!r}")
 
@@ -425,7 +427,7 @@ class Checks:
         return self.feed[-1]["seq"] if self.feed and not (self.replaced or self.lost_some) else 0
 
     def sound(self, path: Path, newest: int) -> None:
-        """A backup was made after so many changes were known."""
+        """Record a backup, made after this many changes were known."""
         with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
             (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM changes").fetchone()
             self.holds(last >= newest, f"backup: its last change is {last}, and {newest} was in the feed before")
@@ -433,7 +435,7 @@ class Checks:
                 self.holds(message == "ok", f"backup: {message}")
 
     def gone_back(self, before: Path, after: Path) -> None:
-        """A snapshot is put in place of a database: what it does not have of that is lost, apart from the ids."""
+        """Record that a snapshot replaces a database: what it lacks is lost, apart from the ids."""
         self.printed_before = set(self.world.printed)
         self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
@@ -472,8 +474,10 @@ class Checks:
             self.world.seen("log", line.event)
 
     def feed_of(self, database_id: str, first_seq: int) -> bool:
-        """Note which database the feed is of; whether it is another one than before, so that the feed begins anew;
-        what is before `first_seq` may have gaps."""
+        """Record the feed's database.
+
+        If it changed, the feed begins again; the part before `first_seq` may have gaps.
+        """
         before, self.database_id = self.database_id, database_id
         if self.lost_some:
             self.holds(before != database_id, "the database has gone back, and its feed has the old database_id")
@@ -507,10 +511,10 @@ class Checks:
             self._moved(change)
 
     def _moved(self, change: dict[str, Any]) -> None:
-        """A payment has changed: its state does not go back, and the first final of its terminal stands."""
+        """Check a change of a payment: its state does not go back, and the terminal's first final word stays."""
         identity, result = change["id"], change["result"]
         if self.reading_anew or change["reason"] == "taken_over":
-            # What a restore takes over of another database follows what this one has.
+            # A restore takes only changes from another database that follow those of this one.
             self.newest.pop(identity, None)
             self.stated.pop(identity, None)
         before, self.newest[identity] = self.newest.get(identity), change
@@ -523,7 +527,7 @@ class Checks:
             self.stated[identity] = result
 
     def nothing_left(self, terminals: list[dict[str, Any]], metrics: str, known: list[dict[str, Any]]) -> None:
-        """When all is over no terminal is held by what has ended, and no connection is open."""
+        """Check the end of the run: no finished payment holds a terminal, and no connection is open."""
         open_ones = {item["client_transaction_id"] for item in known if item["phase"] != "final"}
         failing = any(fault.kind in ("disk-full", "disk-error") for fault in self.world.plan.faults)
         for terminal in terminals:
@@ -577,14 +581,14 @@ class Checks:
                 self._basket(basket, known)
 
     def _suspicious(self, document: dict[str, Any], attention: set[str]) -> None:
-        """An approval that says what it should not is believed, and shown."""
+        """Record that posd believes and shows an approval with wrong contents."""
         identity = document["client_transaction_id"]
         code = SUSPICIOUS.get(self.world.habit_of(identity).events)
         if code and document["outcome"]["status"] == "APPROVAL" and not self.world.bank.of(identity).lost:
             self.holds(code in attention, f"{identity} was approved, and {code} is not shown")
 
     def _feed_ends(self, document: dict[str, Any], attention: set[str]) -> None:
-        """The newest line of the feed about a payment says how it stands."""
+        """Check that the newest line of the feed about a payment shows its state."""
         identity, outcome = document["client_transaction_id"], document["outcome"]
         stands = (document["phase"], document["status"], outcome and outcome["result"], sorted(attention))
         if (last := self.newest.get(identity)) is None:
@@ -598,7 +602,7 @@ class Checks:
     def _steps_told(self, truth: Truth) -> None:
         """Each event that was acknowledged has its line in the feed."""
         if self.first_seq or truth.lost or self.world.plan.retention_days:
-            return  # what was read is not all that there was
+            return  # not everything was read
         if any(truth.identity in terminal.found for terminal in self.world.terminals):
             return  # an event may have brought nothing new after that
         for event in truth.acknowledged:
@@ -617,7 +621,7 @@ class Checks:
         self.world.seen("removed", str(truth.end))
 
     def removed_again(self, identity: str, reply: Reply) -> None:
-        """A start of a payment that was removed was asked for again."""
+        """Check a repeated start of a payment that was removed."""
         known = reply.status >= 400 and reply.json["code"] == "pruned"
         if not known:
             self.fail(f"{identity} was removed, and its start is answered {reply.status}: {reply.body[:200]!r}")
@@ -626,26 +630,26 @@ class Checks:
             self.fail(f"{problem} (it was removed)")
 
     def healthy(self, document: dict[str, Any]) -> None:
-        """The certificate is good when all is over: it was renewed where its end came near."""
+        """Check the certificate at the end of the run: it is valid, and was renewed in time."""
         said = document["checks"]["certificate"]
         self.world.seen("certificate", said["status"])
         self.holds(said["status"] == "ok", f"the certificate is {said}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
-        """A payment is open when all is over: it has to be shown."""
+        """Check that posd shows a payment that is open at the end of the run."""
         identity = truth.identity
-        # It was started under a clock that was ahead: a till is told to wait for a customer who may still be there.
+        # It was started while the clock was ahead: a till must wait for a customer who may still be there.
         young = timedelta() <= self.world.machine.clocks.now() - parse_iso(document["created_at"]) < LONG_WAIT
         if document["next_step"] != "ask_person" and not document["released"] and not young:
             self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")
         habit = self.world.habit_of(identity)
-        # Where it is not sure which device is the terminal, it is not asked until a person has looked.
+        # If several devices may be the terminal, none is asked until a person has looked.
         if truth.end in FINALS and habit.search == "usual" and not truth.lied and "identity_conflict" not in attention:
             told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
             self.fail(f"{identity} ended as {truth.end}, a search would say so, and it is open: {told}")
 
     def _basket(self, basket: "Basket", known: dict[str, Any]) -> None:
-        """A customer is charged once where the till believes so, and not where it does not."""
+        """Check that a customer is charged once if the till believes so, and not charged otherwise."""
         if basket.sale.manner == "print" or basket.belief is None:
             if basket.belief is None:
                 self.fail(f"sale {basket.sale.number} never came to an end")
@@ -725,18 +729,19 @@ def _rank(status: str | None) -> int:
 
 
 def _status(event: bytes) -> str:
-    """Return the status that stands in an event, however damaged it is."""
+    """Return the status in an event, however damaged it is."""
     return _member(event, "status")
 
 
 def _member(event: bytes, name: str) -> str:
-    """Return the text of a member of an event, empty where it has none of that name."""
+    """Return the text of a member of an event, empty if there is none of that name."""
     return event.partition(b'"%b": "' % name.encode())[2].partition(b'"')[0].decode()
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open a database to read it. Its log stays as it is: the last connection that can write would bring it back into
-    the database file at its close, and so make good what a fault has left."""
+    """Open a database to read it, and leave its log as it is. The last connection that can write would copy the log
+    into the database file at its close, and so repair what a fault has left.
+    """
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
 
 

@@ -1,7 +1,7 @@
-"""What the runs have met of each kind of situation, and what they have never met.
+"""The situations of each kind that the runs have met, and those that they have not.
 
-A situation is a kind and a value, as `World.seen` counts it. What is known to exist is taken from the product and from
-the lists of the world, so that what was never met shows.
+A situation is a kind and a value, as `World.seen` counts it. The known values come from the product and from the lists
+of the world, so the table shows those that were never met.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
 #: What other processes than the daemon say.
 OF_OTHERS: Final = ("relay.", "collect.", "metrics.not_served")
 
-#: Kind -> what it is, and all values that are known.
+#: Kind -> its description, and all known values.
 KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "manner": ("what a till does with a sale", tuple(MANNERS)),
     "end": ("how the terminal means to end a payment", tuple(ENDS)),

@@ -1,9 +1,10 @@
 """The disk of the simulated machine. While it is in force, SQLite and the module `os` work on it.
 
-`recorded` says what is assumed of it, and `vfs` how SQLite comes to it. Here are the functions of `os` that are
-replaced: only what they do in the machine's directory is changed. `pathlib`, `tempfile` and asyncio call them there.
-What a file object writes goes past them: no fault reaches it, and it is recorded when the file is synced or the machine
-crashes. Everything has to happen in one thread.
+`recorded` describes the assumptions about the disk, and `vfs` SQLite's access to it. This module replaces functions of
+`os`:
+only operations in the machine's directory are changed. `pathlib`, `tempfile` and asyncio use these functions. A file
+object writes without them: no fault reaches its writes, and they are recorded when the file is synced or the machine
+crashes. Everything must happen in one thread.
 """
 
 import errno
@@ -81,7 +82,7 @@ class Disk(Recorded):
         return sorted(file.name for file in self._vfs.files.values())
 
     def crash(self, power: bool) -> None:
-        """Put in place, as new files, what a kill leaves, or a power cut. What was alive must be gone by now."""
+        """Write the files that a kill or a power cut leaves, as new files. The daemon must be gone by now."""
         super().crash(power)
         for pointer, file in self._vfs.files.items():
             self._vfs.files[pointer] = File(file.name)  # it writes to a file that has no name any more
@@ -187,7 +188,7 @@ class Disk(Recorded):
         return None if folder is not None else self.relative(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - quick
 
     def _file(self, descriptor: int) -> File | str | None:
-        """Return what is open: a file of the disk, the name of a folder, or None for what is not of the disk."""
+        """Return what is open: a file of the disk, the name of a folder, or None for anything else."""
         found = os.fstat(descriptor)
         if found.st_dev != self._device:
             return None

@@ -1,5 +1,6 @@
-"""A program that follows the feed by its stream, as head office does: it connects again where it was, and must hear of
-each change once, in order, and soon."""
+"""A program that follows the feed by its stream, as head office does. It reconnects at its place, and must hear of each
+change once, in order, and soon.
+"""
 
 import asyncio
 import json
@@ -21,7 +22,7 @@ class Follower:
         self.world = world
         self._place = ""  # of the last change that it has
         self._seq = 0
-        #: Since when it is connected, in seconds of the loop; inf where it is not.
+        #: Time of its connection, in seconds of the loop; inf if it is not connected.
         self.since = math.inf
 
     async def run(self) -> None:
@@ -41,9 +42,9 @@ class Follower:
             await asyncio.sleep(PAUSE)
 
     def take(self, kind: str, place: str, data: bytes) -> None:
-        """Take a message of the stream."""
+        """Receive a message of the stream."""
         if kind == "notice":
-            self._seq = 0  # there is a gap, or what comes is of another database
+            self._seq = 0  # there is a gap, or the message is from another database
         if not place:
             return
         change: dict[str, Any] = json.loads(data)
@@ -62,7 +63,7 @@ class _Stream(asyncio.Protocol):
         end.attach(self)
 
     async def run(self, place: str) -> None:
-        """Ask for what is behind a place, and read until the stream is over."""
+        """Request the feed after a place, and read until the stream ends."""
         where = f"last-event-id: {place}\r\n" if place else ""
         head = f"GET /v1/feed?after=start HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{where}\r\n"
         self._end.write(head.encode())

@@ -1,5 +1,5 @@
-"""What a terminal does with one payment: an axis each for how it ends, how the start is answered, how its events come,
-what a search and an abort are answered, what else is sent.
+"""A terminal's behaviour with one payment: its end, the answer to the start, its events, the answers to a search and an
+abort, and other messages.
 
 A payment has one value of each; most are the ordinary one.
 """
@@ -20,7 +20,7 @@ ENDS: Final[Mapping[str, float]] = {
     "reject-late": 2,
 }
 
-#: How the start is answered. What runs all the same ends in `-runs`.
+#: Answers to the start. If the payment runs despite its answer, the name ends in `-runs`.
 REPLIES: Final[Mapping[str, float]] = {
     "ack": 70,
     "slow": 4,
@@ -101,12 +101,12 @@ EXTRAS: Final[Mapping[str, float]] = {
     "too-large": 1,
 }
 
-#: How its events come where something follows an approval: the rest says too little of it.
+#: How its events come if an operation follows the approval; the other ways say too little.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
 
 #: Payments that send no events: their share of the bad ones, how their start is answered, and how a search for them.
 MUTE: Final = 0.08
-#: The same where posd may conclude that something never started: these are what it must not conclude that of.
+#: The same if posd may conclude that a payment never started. These are the cases in which it must not.
 MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")

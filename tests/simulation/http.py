@@ -1,6 +1,6 @@
 """HTTP/1.1 for the world's side: as little as it takes to call and to answer, so that most of the time is the daemon's.
 
-Nothing here is shared with the daemon. What is read is checked: an answer that is no HTTP is a fault of the daemon's.
+Nothing here is shared with the daemon. Every answer is checked: one that is not HTTP is a fault of the daemon.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class _Reading(asyncio.Protocol):
         self.over = False
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes."""
+        """Receive bytes."""
         self._buffer += data
         while True:
             if self._head is None:
@@ -75,7 +75,7 @@ class _Reading(asyncio.Protocol):
             self.whole(first, headers, body)
 
     def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Take a whole message."""
+        """Receive a whole message."""
         raise NotImplementedError
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -93,7 +93,7 @@ class Client(_Reading):
         end.attach(self)
 
     def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Take an answer."""
+        """Receive an answer."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(Reply(int(first[1]), headers, body))
 
@@ -104,7 +104,7 @@ class Client(_Reading):
             self._answer.set_exception(Broken(str(error or "closed")))
 
     def eof_received(self) -> bool:
-        """The other side writes no more: a whole answer came before that or never."""
+        """The other side writes no more. A whole answer has come before that, or never comes."""
         return False
 
     async def call(self, method: str, target: str, body: bytes = b"", content_type: str = "application/json") -> Reply:

@@ -10,7 +10,7 @@ from typing import Final
 from tests.simulation.breaks import BREAKS
 from tests.simulation.runs import Job, play, play_all, processors, said
 
-#: Sales of a run; a short one finds what is common sooner, a long one what needs many faults together.
+#: Sales in a run. A short run finds common faults sooner; a long one finds those that need many events together.
 SIZES: Final = (40, 100, 100, 200)
 #: What is shown of a failure in a document, in characters.
 LONGEST: Final = 110
@@ -19,7 +19,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a hunt: the payments that it took, and the run that found it and what that said, if one did."""
+    """The result of a hunt: its payments, and the run that found the fault with its message, if any."""
 
     name: str
     payments: int
@@ -29,7 +29,7 @@ class Found:
 
 
 def hunt(name: str, payments: int) -> Found:
-    """Run seeds with a break until it is found, or so many payments were made."""
+    """Run seeds with a break until it is found, or until this many payments were made."""
     BREAKS[name]
     made = 0
     sizes = ((seed, Random(f"hunt/{seed}").choice(SIZES)) for seed in count())
@@ -46,7 +46,7 @@ def hunt(name: str, payments: int) -> Found:
 
 
 def markdown(results: Collection[Found]) -> str:
-    """Return what was found as a table of Markdown."""
+    """Return the findings as a table of Markdown."""
     rows = [("fault", "part", "what it does", "payments", "seed", "what failed first"), ("---",) * 6]
     for found in results:
         seed, failure = ("-", "NOT FOUND") if found.failure is None else (str(found.seed), _short(found.failure))

@@ -1,8 +1,9 @@
 """An event loop of virtual time: nothing is waited for, and the order of all that happens follows from the seed.
 
-When nothing is ready to run, the clock goes on to the next timer. Threads, sub-processes and signals are the loop's
-too: what would run on a thread runs here as one step, a little later. What the daemon's code starts bears the number of
-the daemon's life in its context, so that a life can be ended in the middle of anything, as a kill does it.
+When nothing is ready to run, the clock advances to the next timer. Threads, sub-processes and signals are simulated by
+the loop
+too: a function for a thread runs here as one step, a little later. Everything that the daemon starts has the number of
+the daemon's life in its context, so a life can be ended at any point, as by a kill.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ MOST_CLOSES: Final = 100
 
 
 class Stuck(Exception):
-    """Nothing will ever happen any more: no timer is set, or the loop turns and turns and no time passes."""
+    """Nothing can happen any more: no timer is set, or the loop runs without any time passing."""
 
 
 class _Selector:
@@ -52,7 +53,7 @@ class _Selector:
         self._turns = 0
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Let the time pass until the next timer."""
+        """Advance the time to the next timer."""
         if timeout is None:
             raise Stuck("no timer is set")
         if timeout > 0:
@@ -79,10 +80,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network = network
         network.loop = self
-        #: How long what is done on a thread takes, in seconds, drawn for each; asked twice for each: until it runs,
-        #: and until its caller hears.
+        #: Time of a function on a thread, in seconds. It is drawn twice for each: until it runs, and until its caller
+        #: gets the result.
         self.thread_seconds: Callable[[], float] = lambda: 0.0005
-        #: What a sub-process is: the arguments -> exit code and what it wrote to stderr.
+        #: The simulated sub-process: the arguments -> exit code and its stderr.
         self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
         #: The daemon's signal handlers.
         self.signals: dict[int, Callable[[], object]] = {}
@@ -102,7 +103,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def advance(self) -> None:
-        """Go on to the next timer."""
+        """Advance to the next timer."""
         self._now = max(self._now, self._scheduled[0].when())
 
     def _process_events(self, _events: list[Any]) -> None:
@@ -136,7 +137,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def end_life(self, life: int) -> None:
-        """End a life of the daemon at once: no callback and no task of it runs any more.
+        """End a life of the daemon at once: none of its callbacks and tasks runs any more.
 
         Its coroutines are closed, as Python closes what nothing refers to; the caller sees to it that nothing that they
         do then has an effect.
@@ -160,7 +161,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.set_exception_handler(self._not_caught)
 
     def _not_caught(self, _loop: Any, context: dict[str, Any]) -> None:
-        """Note what was not caught; a task of a daemon that is gone may still be woken, and fails."""
+        """Record an uncaught exception. A task of a killed daemon may still be woken, and fails."""
         if LIFE.get() == 0 and "never retrieved" not in context["message"]:
             self.uncaught.append(context)
 

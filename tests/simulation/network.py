@@ -1,10 +1,10 @@
 """The network between the machine, the terminals and the tills: connections in memory, with what befalls them.
 
-A connection has two ends. What is written at one arrives at the other after the latency of the way between them, in its
-order; while the way is down it is held, as TCP does, and a connection that is cut ends at both. An address without a
-host does not answer; a port without a listener refuses. TLS is the real one where the client says so; where it does
-not, the bytes go in clear and the listener takes them as if they were deciphered, which saves half of the time of a
-payment (what TLS refuses is tested with those that do).
+A connection has two ends. Bytes written at one arrive at the other in order, after the latency of the way between them.
+While the way is down they are held, as TCP does. A connection that is cut ends at both ends. An address without a host
+does not answer; a port without a listener refuses. TLS is real if the client asks for it. Otherwise the bytes are in
+clear and the listener treats them as deciphered, which saves half of the time of a payment (TLS's own refusals are
+tested with the real connections).
 """
 
 import asyncio
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 #: How long a Unix socket takes, in seconds.
 LOCAL_SECONDS: Final = 0.00002
-#: What the kernel holds of what was written and not taken, in bytes: of a Unix socket about so much.
+#: Sent bytes that the kernel keeps until they are read: about as many as for a Unix socket.
 KERNEL_BYTES: Final = 208 * 1024
-#: After which the kernel says that there is no way to a host that does not answer in its own network, in seconds.
+#: Time after which the kernel reports that a host in its own network cannot be reached, in seconds.
 UNREACHABLE_SECONDS: Final = 3.06
 #: The file descriptor that nothing has.
 NO_DESCRIPTOR: Final = -1
@@ -55,7 +55,7 @@ class Way:
     latency: tuple[float, float] = (0.0003, 0.003)
     #: Whether anything gets through.
     up: bool = True
-    #: Whether the host answers for its address at all; where not, who connects hears so after a while.
+    #: Whether the host answers for its address. If not, a connection to it fails after a while.
     there: bool = True
     connections: list["Connection"] = field(default_factory=list)
     _drawn: int = 0
@@ -75,7 +75,7 @@ class Way:
             await waiter
 
     def raise_up(self) -> None:
-        """Let through what was held."""
+        """Deliver the bytes that were held."""
         self.up = True
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
@@ -101,14 +101,14 @@ class Connection:
         way.connections.append(self)
 
     def go_on(self) -> None:
-        """Deliver what was held while the way was down."""
+        """Deliver the bytes that were held while the way was down."""
         for end in self.ends:
             held, end.held = end.held, []
             for what in held:
                 self.loop.call_soon(end.arrive, what, context=end.context)
 
     def reset(self) -> None:
-        """End it at both ends, without a word."""
+        """End the connection at both ends, without a message."""
         for end in self.ends:
             end.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
@@ -118,12 +118,12 @@ class Connection:
             self.way.connections.remove(self)
 
 
-#: What arrives at an end beside bytes: that the other has written all, and that it is gone.
+#: What arrives at an end beside bytes: the other end has written everything, or it is gone.
 _EOF, _RESET = object(), object()
 
 
 class End(asyncio.Transport):
-    """One end of a connection: a transport for the code at it, and what stands for its socket."""
+    """One end of a connection: a transport for the code at it, and a substitute for its socket."""
 
     def __init__(self, network: "Network", name: Any, peer_name: Any, family: int, life: int) -> None:
         super().__init__()
@@ -158,10 +158,10 @@ class End(asyncio.Transport):
         """It never blocks."""
 
     def setsockopt(self, *_: Any) -> None:
-        """Take any option."""
+        """Accept any option."""
 
     def getsockopt(self, _level: int, _option: int, _length: int = 0) -> bytes:
-        """Say who is at the other end of a Unix socket."""
+        """Return the peer of a Unix socket."""
         return _CREDENTIALS.pack(*self.credentials)
 
     def getsockname(self) -> Any:
@@ -173,7 +173,7 @@ class End(asyncio.Transport):
         return self.peer_name
 
     def recv(self, size: int) -> bytes:
-        """Take what has come. Raise BlockingIOError, OSError."""
+        """Receive the bytes that have arrived. Raise BlockingIOError, OSError."""
         if not self._inbox:
             if self._heard_eof:
                 return b""
@@ -191,7 +191,7 @@ class End(asyncio.Transport):
         return bytes(piece)
 
     def send(self, data: bytes) -> int:
-        """Write. Raise OSError where it is over."""
+        """Write. Raise OSError if the connection is over."""
         if self.ended or self._wrote_eof:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         self.write(data)
@@ -223,7 +223,7 @@ class End(asyncio.Transport):
         return self, protocol
 
     def attach(self, protocol: Any) -> None:
-        """Give the protocol what comes from now on."""
+        """Deliver all later bytes to a protocol."""
         self.set_protocol(protocol)
         self.context = contextvars.copy_context()
         protocol.connection_made(self)
@@ -259,7 +259,7 @@ class End(asyncio.Transport):
         return self.closing
 
     def is_reading(self) -> bool:
-        """Whether what comes is handed on."""
+        """Whether arriving bytes are delivered."""
         return not self._paused
 
     def pause_reading(self) -> None:
@@ -267,7 +267,7 @@ class End(asyncio.Transport):
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Hand on what comes."""
+        """Deliver arriving bytes."""
         if self._paused:
             self._paused = False
             if self._inbox:
@@ -277,11 +277,11 @@ class End(asyncio.Transport):
         """There is no limit of its own."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set how much may lie beside what the kernel holds."""
+        """Set how many bytes may wait beside those that the kernel keeps."""
         self._limit = KERNEL_BYTES + (65536 if high is None else high)
 
     def get_write_buffer_size(self) -> int:
-        """Return what the kernel would not hold any more."""
+        """Return the bytes that the kernel would not accept any more."""
         return max(0, self._untaken - KERNEL_BYTES)
 
     def can_write_eof(self) -> bool:
@@ -300,13 +300,13 @@ class End(asyncio.Transport):
             self.protocol.pause_writing()
 
     def write_eof(self) -> None:
-        """Say that no more comes."""
+        """Report that no more bytes come."""
         if not self._wrote_eof and not self.ended:
             self._wrote_eof = True
             self._send(_EOF)
 
     def close(self) -> None:
-        """Close, after what was written."""
+        """Close after the written bytes."""
         if self.closing:
             return
         self.closing = True
@@ -328,7 +328,7 @@ class End(asyncio.Transport):
             self._loop.call_soon(self.end, None, context=self.context)
 
     def _force_close(self, _error: BaseException | None) -> None:
-        """Do what asyncio's TLS asks of its transport where it fails."""
+        """Do what asyncio's TLS expects from its transport after a failure."""
         self.abort()
 
     # What arrives.
@@ -344,7 +344,7 @@ class End(asyncio.Transport):
         self._loop.call_at(when, peer.arrive, what, context=peer.context)
 
     def arrive(self, what: Any) -> None:
-        """Take what comes over the way, where it is up."""
+        """Receive bytes over the way, if it is up."""
         if self.ended or self.connection is None:
             return
         if self.held or not self.connection.way.up:
@@ -382,7 +382,7 @@ class End(asyncio.Transport):
                 self._loop.call_soon(peer.protocol.resume_writing, context=peer.context)
 
     def end(self, error: Exception | None) -> None:
-        """Have the protocol hear that the connection is over."""
+        """Report to the protocol that the connection is over."""
         if self.ended:
             return
         self.ended = self.closing = True
@@ -395,7 +395,7 @@ class End(asyncio.Transport):
 
 
 class _Assumed:
-    """What stands for TLS where the bytes go in clear: the certificate that the server would have shown."""
+    """Substitute for TLS if the bytes are in clear: the certificate that the server would have shown."""
 
     def __init__(self, certificate: bytes | None) -> None:
         self._certificate = certificate
@@ -429,11 +429,11 @@ class Listening:
         """It never blocks."""
 
     def getsockname(self) -> Any:
-        """Return where it listens."""
+        """Return its address."""
         return self._place
 
     def listen(self, backlog: int) -> None:
-        """Take connections from now on."""
+        """Accept connections from now on."""
         self._backlog = backlog
         self._network.listeners[self._place] = self
 
@@ -445,7 +445,7 @@ class Listening:
             self._queue.popleft().abort()
 
     def offer(self, end: End) -> bool:
-        """Put a connection into the queue; False where that is full."""
+        """Put a connection into the queue; False if that is full."""
         if self.handler is not None:
             OUTSIDE.copy().run(self.handler, end)  # who connects may be the daemon
             return True
@@ -461,7 +461,7 @@ class Listening:
         return False
 
     def accept(self) -> tuple[End, Any]:
-        """Take a connection. Raise BlockingIOError where none waits."""
+        """Accept a connection. Raise BlockingIOError if none waits."""
         if (error := self._network.accept_error) is not None:
             raise error
         while self._queue:
@@ -471,7 +471,7 @@ class Listening:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     async def accepted(self) -> tuple[End, Any]:
-        """Take a connection, when one comes."""
+        """Accept a connection when one comes."""
         while True:
             try:
                 return self.accept()
@@ -520,11 +520,11 @@ class Network:
         return life in self._dead
 
     def mute(self, life: int) -> None:
-        """Let nothing more out of a life of the daemon: it is being killed."""
+        """Block all output of a life of the daemon, which is being killed."""
         self._dead.add(life)
 
     def end_life(self, life: int) -> None:
-        """Do as the kernel does with the sockets of a process that is gone."""
+        """Close the sockets of an ended process, as the kernel does."""
         for place, listening in list(self.listeners.items()):
             if listening.life == life:
                 del self.listeners[place]  # those in its queue are ended with the others
@@ -546,7 +546,7 @@ class Network:
         return Listening(self, (host, port), socket.AF_INET)
 
     def unix_socket(self, path: Any, _group: str = "") -> Any:
-        """Return a Unix socket bound there; a file stands for it."""
+        """Return a Unix socket bound to a path, where a file represents it."""
         path.touch()
         return Listening(self, str(path), socket.AF_UNIX)
 

@@ -1,4 +1,6 @@
-"""The person of the shop: looks at what is open, asks the acquirer, closes what will not end by itself."""
+"""The person of the shop: checks the open payments, asks the acquirer, and settles those that do not end
+by themselves.
+"""
 
 import asyncio
 import json
@@ -14,11 +16,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-#: After which a person looks at what is open, in seconds; and how often it takes longer.
+#: Time after which a person looks at open payments, in seconds; and how often it takes longer.
 QUICKLY: Final = (20.0, 300.0)
 SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
-#: The command by which a person decides which device is a terminal, as a problem says it.
+#: The command with which a person decides which device is a terminal, as a problem gives it.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 
@@ -31,7 +33,7 @@ class Person:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def look(self, identity: str) -> None:
-        """Be asked about a payment that does not end; see to it after a while."""
+        """Receive a question about a payment that does not end; answer it after a while."""
         if identity in self._asked:
             return
         self._asked[identity] = None
@@ -45,7 +47,7 @@ class Person:
             self.world.broke(error)
 
     async def asked(self, problem: Mapping[str, Any]) -> None:
-        """Be asked about a problem that a person solves, and do what it says."""
+        """Receive a problem that a person solves, and do what it says."""
         code = problem["code"]
         await asyncio.sleep(10.0)
         if code == "restore_unseen":
@@ -73,7 +75,7 @@ class Person:
             if document.get("next_step") != "ask_person":
                 await asyncio.sleep(60.0)
                 if document.get("next_step") == "wait":
-                    break  # it goes on by itself; the till asks again
+                    break  # it continues by itself; the till asks again
                 continue
             if random.random() < 0.3:
                 await self.call("POST", f"/v1/transactions/{identity}/reconcile", {})
@@ -106,7 +108,10 @@ class Person:
         self._asked.pop(identity, None)
 
     async def release(self, identity: str) -> bool:
-        """Free its terminal, and tell whether that was done; it cannot be while a call to the terminal is under way."""
+        """Free its terminal; return whether that was done.
+
+        It is impossible while a call to the terminal is under way.
+        """
         world = self.world
         life, timeout = world.machine.life, world.plan.reply_timeout
         began = world.start_under_way(identity)
@@ -121,7 +126,7 @@ class Person:
         return True
 
     async def call_once(self, method: str, path: str, body: Any = None) -> Reply | None:
-        """Call on the operators' socket; None where no answer came."""
+        """Call on the operators' socket; None if no answer came."""
         client = None
         try:
             async with asyncio.timeout(60):
@@ -152,7 +157,7 @@ class Person:
             finally:
                 if client is not None:
                     client.close()
-            # What tells of this process (its certificate's key, its memory) is another in each.
+            # Values of this process (its certificate's key, its memory), which differ between processes.
             of_process = path in ("/v1/health", "/v1/metrics")
             self.world.note("person", method, path, reply.status, b"" if of_process else reply.body)
             self.world.checks.reply(reply)

@@ -1,7 +1,7 @@
-"""The plan of a run: which sales the tills make, and what goes wrong when. A seed gives always the same plan.
+"""The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan.
 
-Each sale and each fault draws from a source of its own, so that a run with some of them left out is otherwise the same:
-that is how a failure is made smaller.
+Each sale and each fault draws from a source of its own, so the rest of a run stays the same if some are left out. That
+is how a failure is shrunk.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,9 +18,9 @@ CHANGES: Final = (datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzin
 #: How long a certificate of the listener is good, and for how long before its end it is renewed.
 CERTIFICATE: Final = timedelta(days=397)
 RENEWAL: Final = timedelta(days=30)
-#: One run in so many lasts for weeks.
+#: One run in this many lasts for weeks.
 WEEKS_IN: Final = 15
-#: The share of runs in which terminals are found by what they announce.
+#: The share of runs in which terminals are found by their announcements.
 ANNOUNCED: Final = 0.2
 #: The share of runs that begin with the database of an older posd.
 UPGRADES: Final = 0.08
@@ -87,7 +87,7 @@ FAULTS: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sale:
-    """A customer at a till: how long after the one before, in seconds, what it costs, and what the till does."""
+    """A customer at a till: the seconds since the one before, the amount, and the till's behaviour."""
 
     number: int
     till: int
@@ -110,7 +110,7 @@ class Fault:
     kind: str
     target: int
     seconds: float
-    #: One more number, of its own meaning for each kind.
+    #: One more number, with a meaning for each kind.
     value: int
 
 
@@ -137,9 +137,9 @@ class Plan:
     certified: datetime = BORN
     #: For how many days records are kept; 0: as the configuration has it by default.
     retention_days: int = 0
-    #: Terminals that are not spoken to over TLS are found by what they announce.
+    #: Terminals without TLS are found by their announcements.
     announced: bool = False
-    #: The schema of the database that an older posd has left there; 0: there is none.
+    #: The schema of the database that an older posd has left; 0: there is none.
     schema: int = 0
 
     def serial(self, number: int) -> str:

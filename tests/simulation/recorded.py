@@ -1,15 +1,15 @@
-"""The files of the simulated machine: what was done to them, what of it is certain, and what a crash leaves.
+"""The files of the simulated machine: the operations on them, their certain content, and the content after a crash.
 
-What is assumed of disk and file system stands at the top of tests/power/platter.py. Besides:
+tests/power/platter.py describes the assumptions about disk and file system. In addition:
 
-- Of what a sync that failed was to write, some sectors are on the disk, and no later sync writes the others: the kernel
-  takes them for written. A process still reads them.
-- A process that is killed leaves all as it is for processes. What was not synced can still be lost by a power cut.
+- After a failed sync some of its sectors are on the disk, and no later sync writes the others: the kernel believes they
+  were written. A process still reads them.
+- After the kill of a process, other processes see all of its writes. A power cut can still lose what was not synced.
 - Folders are certain as soon as they are made. A rename from one folder into another is two changes.
-- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, and no power cut.
+- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but no power cut.
 
-The files themselves are real ones. Each write is recorded beside them; what Python writes without a call of the module
-`os` is found by comparing, at a sync and at a crash.
+The files themselves are real. Each write is recorded beside them. Python's writes without a call of the module `os` are
+found by comparison, at a sync and at a crash.
 """
 
 import errno
@@ -29,7 +29,7 @@ Kind = Literal["write", "sync", "truncate", "rename", "unlink"]
 
 SHARED_MEMORY = "-shm"
 
-#: Of the disk, as statvfs tells it, in bytes.
+#: Size of the disk, as statvfs reports it, in bytes.
 BLOCK = 4096
 DISK_BYTES = 16 << 30
 FREE_BYTES = 8 << 30
@@ -39,11 +39,10 @@ _replace, _unlink = os.replace, os.unlink  # the system's own: a disk that is in
 
 
 class File:
-    """A file as it is for certain, and what was done since: (offset, data), or (length, None) for a truncation.
+    """A file's certain content, and the changes since: (offset, data), or (length, None) for a truncation.
 
-    `size` is how long it is for processes, `reserved` how long it can be on a full disk. `recorded`: all that is
-    written to it is recorded. `whole`: what is certain and what was done since make up what processes see; no longer
-    so after a sync that failed.
+    `size` is its length for processes, `reserved` its greatest length on a full disk. `recorded`: every write to it is
+    recorded. `whole`: the certain content and the later changes make up what processes see; false after a failed sync.
     """
 
     __slots__ = ("certain", "inode", "name", "recorded", "reserved", "size", "stat", "unsynced", "whole")
@@ -71,18 +70,18 @@ class File:
         self.size = length
 
     def sync(self) -> None:
-        """Make certain what was done so far."""
+        """Make everything done so far certain."""
         _apply(self.certain, self.unsynced)
         self.unsynced.clear()
 
     def seen(self) -> bytearray:
-        """Return what processes see, where it is whole."""
+        """Return the content that processes see, if it is whole."""
         content = bytearray(self.certain)
         _apply(content, self.unsynced)
         return content
 
     def torn(self, random: Random) -> bytes:
-        """Return what is certain, and of the rest what has reached the disk."""
+        """Return the certain part, and the part of the rest that has reached the disk."""
         unsynced = [
             DoneOperation(
                 kind=Done.TRUNCATE if data is None else Done.WRITE,
@@ -101,7 +100,7 @@ class File:
 
 
 def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> None:
-    """Do what was recorded. As `platter` does it, without its objects: this is done at each commit."""
+    """Apply recorded changes as `platter` does, but without its objects, because this runs at each commit."""
     length = len(content)
     for offset, data in operations:
         if data is None:
@@ -128,7 +127,7 @@ class Recorded:
         self.directory = directory
         #: Called before each operation with its kind and the file's name; it may set `dead`.
         self.on_operation: Callable[[Kind, str], None] | None = None
-        #: An operation that makes a file longer, or a new one, fails; statvfs tells that nothing is free.
+        #: An operation that makes a file longer, or a new file, fails; statvfs reports no free space.
         self.full = False
         self.free_bytes = FREE_BYTES
         #: What `on_operation` raised inside SQLite, through which it cannot pass: `crash` and the end raise it.
@@ -148,7 +147,7 @@ class Recorded:
         self.settle()
 
     def settle(self) -> None:
-        """Take all files as they are now for certain, as on a machine that was set up long ago. None may be open."""
+        """Make all files certain, as on a machine that was set up long ago. None may be open."""
         self._settled({name: content for name, (content, _) in self._read().items()})
 
     def _settled(self, files: Mapping[str, bytes]) -> None:
@@ -163,18 +162,18 @@ class Recorded:
     # Faults
 
     def fail_after(self, count: int, kind: Kind) -> None:
-        """Let the `count`-th operation of a kind from now on give an I/O error: 1 is the next one."""
+        """Give an I/O error for the `count`-th operation of a kind from now on: 1 is the next one."""
         self._failures[kind] = count
 
     def clear_faults(self) -> None:
-        """Let all operations do what they should."""
+        """End all faults of operations."""
         self._failures.clear()
         self.on_failure = None
         self.full = False
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:
-        """Let all operations do what they should, for who looks at the files from outside."""
+        """Suspend all faults for a reader of the files from outside."""
         before = self._failures, self.full
         self._failures, self.full = {}, False
         try:
@@ -183,7 +182,10 @@ class Recorded:
             self._failures, self.full = before
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
-        """Return the `errno` with which an operation is refused, 0 if it is to be done. It is told of before."""
+        """Return the `errno` with which an operation is refused, 0 if it is to be done.
+
+        The refusal is reported before.
+        """
         if self._dead:
             return _EIO
         if self.on_operation is not None:
@@ -202,13 +204,15 @@ class Recorded:
     # What was done
 
     def relative(self, path: str) -> str | None:
-        """Return a path's name in the machine's directory, "" for that itself, None for what is not of the disk."""
+        """Return a path's name in the machine's directory, "" for the directory itself, None for a path outside the
+        disk.
+        """
         if not path.startswith(self._prefix):
             return "" if path == self._prefix[:-1] else None
         return None if path.endswith(SHARED_MEMORY) else path[len(self._prefix) :]
 
     def find(self, name: str) -> File | None:
-        """Return the file of that name, None where there is none. One that was made unseen is recorded now."""
+        """Return the file of that name, None if there is none. A file that was made unrecorded is recorded now."""
         file = self._live.get(name)
         if self._dead:
             return file
@@ -225,7 +229,7 @@ class Recorded:
         return self._inodes.get(inode)
 
     def opened(self, name: str) -> File:
-        """Return a file that SQLite has just opened: what it writes is recorded."""
+        """Return a file that SQLite has just opened; its writes are recorded."""
         file = self.find(name)
         assert file is not None
         self.compare(file)
@@ -239,7 +243,7 @@ class Recorded:
         return file
 
     def compare(self, file: File) -> None:
-        """Record what was written to a file unseen; it is read only where that can be."""
+        """Record an unrecorded write to a file; the file is read only if it can have changed."""
         path = Path(self._prefix + file.name)
         if not file.recorded or path.stat().st_size != file.size:
             self._record(file, path.read_bytes())
@@ -276,7 +280,7 @@ class Recorded:
         return 0
 
     def _gone(self, name: str, do: Callable[[str], None]) -> None:
-        """Do what takes the name from a file, and keep what would come back with it."""
+        """Remove the name from a file, and keep what would come back with it."""
         path = self._prefix + name
         found = os.lstat(path)
         do(path)
@@ -290,7 +294,7 @@ class Recorded:
             self._names.setdefault(folder, []).append(there)
 
     def sync(self, file: File) -> int:
-        """Make certain what was done to a file. Return the `errno` with which that fails, else 0."""
+        """Make a file's changes certain. Return the `errno` with which that fails, else 0."""
         refused = self.refusal("sync", file.name)
         if refused:
             if not self._dead:
@@ -327,7 +331,7 @@ class Recorded:
             self._dead = False
 
     def crash(self, power: bool) -> None:
-        """Put in place, as new files, what a kill leaves, or a power cut. What was alive must be gone by now."""
+        """Write the files that a kill or a power cut leaves, as new files. The daemon must be gone by now."""
         self.dead = True
         if power:
             files = self._cut()
@@ -354,7 +358,7 @@ class Recorded:
         return {name: (Path(self._prefix + name).read_bytes(), stat) for name, stat in sorted(self._there())}
 
     def _complete(self) -> None:
-        """Record what was done unseen, and check that nothing else was."""
+        """Record all unrecorded changes, and check that there are no others."""
         for name in sorted(self._live.keys() - self._left.keys()):
             self._live.pop(name)
             self._rename({name: None})
@@ -372,7 +376,7 @@ class Recorded:
                 assert file.seen() == content, f"{name} was written in a way that is not recorded"
 
     def _cut(self) -> dict[str, tuple[bytes, os.stat_result | None]]:
-        """Return what is certain, and of the rest what has reached the disk."""
+        """Return the certain part, and the part of the rest that has reached the disk."""
         names = dict(self._certain)
         for folder in sorted(self._names):
             unsynced = self._names[folder]
@@ -381,7 +385,7 @@ class Recorded:
         return {name: (names[name].torn(self._random), names[name].stat) for name in sorted(names)}
 
     def _put(self, files: Mapping[str, tuple[bytes, os.stat_result | None]]) -> None:
-        """Put files in place of all that are there, with owner, mode and times."""
+        """Replace all files, with owner, mode and times."""
         for name, _ in list(self._there()):
             _unlink(self._prefix + name)
         for name, (content, stat) in sorted(files.items()):
@@ -396,7 +400,7 @@ class Recorded:
 
 
 def folder_of(name: str) -> str:
-    """Return the name of the folder that a name stands in."""
+    """Return the name of the folder of a file."""
     return name.rpartition("/")[0]
 
 

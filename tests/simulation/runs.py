@@ -19,14 +19,14 @@ from tests.simulation.breaks import applied
 from tests.simulation.plan import BORN, FAULTS, Plan, make_plan
 from tests.simulation.world import World
 
-#: Sales of a run, and how often a run has so many.
+#: Sales in a run, and the frequency of each number.
 SIZES: Final = {20: 10, 100: 50, 400: 40}
-#: How often faults come in a run, times what their table says, and how many runs are so: in a calm one nearly all that
-#: is checked has to hold to the second.
+#: Factors for the frequency of faults, and the share of runs with each. In a calm run nearly every check must hold to
+#: the second.
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
 #: After how many runs a worker process is replaced by a new one.
 RUNS_OF_A_WORKER: Final = 200
-#: Longest that one sale may take of a processor's time before its run counts as one that does not end, in seconds.
+#: Longest processor time of one sale, in seconds. After it the run counts as endless.
 SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2.0, 120.0
 
 
@@ -41,7 +41,7 @@ def size_of(seed: int) -> int:
 
 
 def unrest_of(seed: int) -> float:
-    """Return how often faults come in the run of a seed, times what their table says."""
+    """Return the factor for the frequency of faults in the run of a seed."""
     return Random(f"unrest/{seed}").choices(list(UNREST), list(UNREST.values()))[0]
 
 
@@ -54,13 +54,13 @@ class Job:
     faults: tuple[str, ...] = tuple(FAULTS)
     #: The name of a deliberate fault of the product that it has.
     mistake: str | None = None
-    #: How often faults come, times what their table says; 0: as follows from the seed.
+    #: Factor for the frequency of faults; 0: from the seed.
     unrest: float = 0.0
     #: It ends at the first check that fails, and leaves much behind in its process.
     until_failure: bool = False
 
     def changed(self) -> AbstractContextManager[None]:
-        """Have the product with that fault, for as long as the context is open."""
+        """Apply a fault to the product for the block."""
         return nullcontext() if self.mistake is None else applied(self.mistake)
 
     def plan(self) -> Plan:
@@ -70,8 +70,9 @@ class Job:
 
 @dataclass(slots=True)
 class Played:
-    """The result of a run, without the run. `failures`: the promises that did not hold; `broken`: how the simulation
-    itself failed, empty where it did not."""
+    """The result of a run, without the run. `failures`: the broken promises; `broken`: the error of the simulation
+    itself, if any.
+    """
 
     job: Job
     failures: list[str] = field(default_factory=list)
@@ -89,7 +90,7 @@ class Played:
 
 
 def said(played: Played) -> list[str]:
-    """Return what was wrong with a run: the promises that did not hold, and where the simulation itself failed."""
+    """Return the faults of a run: broken promises, and errors of the simulation itself."""
     return [*played.failures, *([played.broken.splitlines()[-1]] if played.broken else [])]
 
 
@@ -127,13 +128,13 @@ class _Worker:
         self.played = 0
 
     def give(self, job: Job) -> None:
-        """Have it play a run."""
+        """Start a run in the worker."""
         self.job = job
         self.until = time.monotonic() + SECONDS_FOR_A_RUN + SECONDS_FOR_A_SALE * job.size
         self.pipe.send(job)
 
     def take(self) -> Played | None:
-        """Return the result of the run; None where the process has died, or was too slow and is killed."""
+        """Return the result of the run; None if the process has died, or was too slow and is killed."""
         job, self.job = self.job, None
         assert job is not None
         try:

@@ -1,7 +1,7 @@
 """The shortest run that still fails in the same way: first with fewer faults, then with fewer sales.
 
-What is left out leaves all else as it was: each sale and fault draws from a source of its own. The same run always
-shrinks to the same.
+Omitting a sale or fault leaves the others the same, because each draws from a source of its own. The same run always
+shrinks to the same result.
 """
 
 import re
@@ -21,7 +21,7 @@ MOST_RUNS: Final = 60
 
 
 def kind_of(failure: str) -> str:
-    """Return a message without what is particular to one run."""
+    """Return a message without the details of one run."""
     return _PARTICULARS.sub("#", failure)
 
 
@@ -32,7 +32,7 @@ def kinds(failures: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The shortest plan that was found, and the runs that it took."""
+    """The shortest failing plan that was found, and the runs that this took."""
 
     plan: Plan
     runs: int
@@ -82,7 +82,7 @@ def failures_of(plan: Plan) -> list[str]:
 
 
 def _fewer(items: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> None:
-    """Leave out ever smaller parts of what is there, as long as it still fails (delta debugging)."""
+    """Omit smaller and smaller parts, as long as the run still fails (delta debugging)."""
     left = list(items)
     if left and fails([]):
         return

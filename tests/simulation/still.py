@@ -1,6 +1,6 @@
-"""The reader of the log and the service manager, who stand still for a while: a real pipe and a real socket.
+"""A reader of the log and a service manager that stop reading for a while: a real pipe and a real socket.
 
-The product's own writer and its thread are before the pipe. No time of the run passes by what they do.
+The product's own writer and its thread use the pipe. Their work takes no time of the run.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from pathlib import Path
 from posd.logs.writer import LogWriter
 from tests.support.standing import fill_manager
 
-#: What waits for the reader at most, beside what the pipe holds, in bytes: some lines.
+#: Most bytes that wait for the reader, beside those in the pipe: some lines.
 MAX_BYTES = 2048
 PIPE_BYTES = 4096
 #: How long the thread has to write, in seconds, before more is read.
@@ -50,7 +50,7 @@ class Log:
         self._writer.put([f"{self._count} {event}".ljust(LINE_BYTES).encode() + b"\n"])
 
     def end(self) -> tuple[int, str | None]:
-        """Read all; return how many lines were dropped, and what was wrong."""
+        """Read everything; return how many lines were dropped, and the faults."""
         if self._in_loop:
             log_of.cache_clear()  # its thread may not know of all lines
             return self._told, "the loop writes the log, and waits for a reader that stands still"
@@ -77,14 +77,14 @@ def log_of(_process: int) -> Log:
 
 
 class Manager:
-    """The socket of a service manager: it hears nothing while it stands still."""
+    """The socket of a service manager. It reads nothing while it is stopped."""
 
     def __init__(self, home: Path) -> None:
         self._path = str(home / "run" / "notify.sock")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket.bind(self._path)
         self._still = False
-        #: What it heard last of each name.
+        #: The last value of each name that it has read.
         self.heard: dict[str, str] = {}
 
     def stand_still(self) -> None:
@@ -94,7 +94,7 @@ class Manager:
         fill_manager(self._path)
 
     def read(self) -> None:
-        """Read what there is, where it does not stand still."""
+        """Read what has arrived, unless it is stopped."""
         with suppress(BlockingIOError):
             while not self._still:
                 for line in self._socket.recv(PIPE_BYTES).decode().splitlines():

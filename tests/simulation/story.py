@@ -1,4 +1,4 @@
-"""The story of a run in plain words: what happened when, of the payments that a broken promise is about.
+"""The story of a run in plain words: the events of the payments with broken promises, in order of time.
 
 Its material are the notes of the world: a moment, who, what, and the particulars.
 """
@@ -11,10 +11,10 @@ from typing import Final
 from tests.simulation.loop import BEGIN
 from tests.simulation.world import Note, Result
 
-#: What stands for an id in a message of a check.
+#: Placeholders for ids in the messages of checks.
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
-#: Notes that are told before a broken promise that names no payment.
+#: Notes that are printed before a broken promise that names no payment.
 BEFORE: Final = 25
 #: Lists that the person reads: each names many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
@@ -33,7 +33,7 @@ def concerned(result: Result) -> frozenset[str]:
 
 
 def tell(result: Result, *, everything: bool = False) -> str:
-    """Tell the story: of what the broken promises are about and of the faults, or of everything."""
+    """Print the story of the faults and of the payments with broken promises, or of everything."""
     ids = concerned(result)
     told = [note for note in result.notes if everything or _concerns(note, ids)]
     if not everything and not ids:
@@ -44,7 +44,7 @@ def tell(result: Result, *, everything: bool = False) -> str:
 
 
 def about_plan(result: Result) -> str:
-    """Tell which sales and faults a run had, where they are few."""
+    """Print the sales and faults of a run, if they are few."""
     plan = result.plan
     sales = [f"sale {sale.number} at till {sale.till}: {sale.cents / 100:.2f}, {sale.manner}" for sale in plan.sales]
     faults = [
@@ -72,7 +72,7 @@ def _concerns(note: Note, ids: Collection[str]) -> bool:
 
 
 def _before(notes: Sequence[Note]) -> Iterator[Note]:
-    """Yield the faults, the broken promises and what came just before them."""
+    """Yield the faults, the broken promises and the events just before them."""
     wrong = [place for place, (_, what) in enumerate(notes) if what[0] == "CHECK"]
     near = {place for end in wrong for place in range(end - BEFORE, end + 1)}
     for place, note in enumerate(notes):

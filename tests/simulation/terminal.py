@@ -1,7 +1,8 @@
-"""A terminal of the world: it takes starts, runs them, delivers events by the spec's policy, answers what it is asked.
+"""A terminal of the world: it accepts starts, runs them, delivers events by the specification's policy, and answers
+calls.
 
-It shares no code with the daemon nor with the simulator that ships. What it does of its own accord stands in the spec;
-what it does wrong is the payment's habit.
+It shares no code with the daemon or with the shipped simulator. Its correct behaviour follows the specification; its
+faults are the payment's habit.
 """
 
 import asyncio
@@ -33,11 +34,11 @@ BASE, CAP = 2.0, 60.0
 PATIENCE: Final = 10.0
 #: What is tried again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-#: The share of floods that go on until posd keeps no more; how many events these have, and on how many connections.
+#: The share of floods that continue until posd keeps no more; their number of events and of connections.
 HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 190, 8
 #: How long it waits for a card, in seconds.
 CARD_LIMIT: Final = 90.0
-#: How long the acquirer takes where events were lost: so long there is something to ask for, in seconds.
+#: The acquirer's time if events were lost, in seconds. During it there is something to ask for.
 ACQUIRER_SECONDS: Final = 25.0
 #: How long after its end a payment may be found by a search of the habit `late-index`, in seconds.
 INDEX_SECONDS: Final = 40.0
@@ -65,7 +66,7 @@ RESULTS_OF_END: Final = {
 }
 
 
-#: What posd calls an operation -> what the terminal calls it in its events.
+#: An operation's name in posd -> its name in the terminal's events.
 WIRE: Final = dict(PATHS.values())
 
 
@@ -93,7 +94,7 @@ class Payment:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
     count: int = 0
-    #: What was not delivered yet, in its order.
+    #: Undelivered events, in order.
     queue: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
     first: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -116,8 +117,7 @@ class Terminal:
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
-        #: id -> when a start of it came that is not answered yet; id -> when it was searched for last;
-        #: The ids for which a search has found something.
+        #: id -> time of an unanswered start; id -> time of its last search; the ids that a search has found.
         self.starting: dict[str, float] = {}
         self.searched: dict[str, float] = {}
         self.found: set[str] = set()
@@ -137,15 +137,15 @@ class Terminal:
 
     @property
     def announces(self) -> bool:
-        """Whether it is found by what it announces."""
+        """Whether it is found by its announcements."""
         return self.world.plan.announced and not self.secure
 
     def announce(self) -> None:
-        """Say where it is."""
+        """Announce its address."""
         self.world.air.announce(self.serial, self.serial, self.address, self.port)
 
     def listen(self) -> None:
-        """Take calls."""
+        """Accept calls."""
         self._listening = self.world.network.serve(self.address, self.port, self._connected)
 
     def _connected(self, end: End) -> None:
@@ -173,8 +173,9 @@ class Terminal:
     # Being switched off.
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
-        """Lose the power for a while. What runs is gone; what the acquirer has, it has. Events that wait are kept in a
-        queue, which a terminal that `forgets` loses too."""
+        """Lose the power for a while. Running payments are lost; the acquirer's records stay. Waiting events are kept
+        in a queue, which a terminal that `forgets` loses too.
+        """
         self.on = False
         way = self.world.network.way(self.address)
         way.there = False
@@ -268,7 +269,7 @@ class Terminal:
             del self.starting[identity]
 
     def _derive(self, truth: Truth) -> None:
-        """Find what it stands under, as the acquirer does."""
+        """Find the parent of an operation, as the acquirer does."""
         bank = self.world.bank
         truth.original = bank.references.get(truth.sent_under or "")
         base = truth.base
@@ -355,7 +356,7 @@ class Terminal:
 
     async def _with_card(self, payment: Payment) -> str:
         random, habit = payment.random, payment.habit
-        # One that sends no events ends quickly: before the first search for it.
+        # A payment without events ends quickly: before the first search for it.
         longest = 3.0 if habit.events == "none-comes" else 15.0
         if end := await self._until_aborted(payment, random.uniform(2.0, longest)):
             return end
@@ -410,7 +411,7 @@ class Terminal:
         if kind == "damaged" and final:
             event = event.replace(b'"brand": "B', b'"brand": "\xff')
         if kind == "broken" and final:
-            truth.lied = True  # what comes is refused for good: only a search tells the end
+            truth.lied = True  # every event is refused for good, so only a search gives the end
             event = event[: len(event) - 20]
         if kind == "wrong-serial":
             event = event.replace(self.serial.encode(), self.world.other_serial(self.serial).encode())
@@ -440,7 +441,7 @@ class Terminal:
             self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, other)), "contradiction")
 
     def _emit_extra(self, payment: Payment, status: str, event: bytes) -> None:
-        """Send what is no event of the payment, and must not count as one; or a step that comes after its end."""
+        """Send a message that is no event of the payment and must not count as one, or a step after its end."""
         random, kind = self.world.random("extra", payment.identity), payment.habit.extra
         wait = random.uniform(0.5, 20.0)
         fresh = event.replace(
@@ -540,7 +541,7 @@ class Terminal:
                 event = getting.result()
                 try:
                     await self._deliver(payment, event)
-                except asyncio.CancelledError:  # the power went: it is the first again
+                except asyncio.CancelledError:  # the power was lost: it is the first again
                     rest = [event]
                     while not payment.queue.empty():
                         rest.append(payment.queue.get_nowait())
@@ -560,7 +561,7 @@ class Terminal:
             await asyncio.sleep(delay)
 
     async def _once(self, payment: Payment, event: bytes) -> int | None:
-        """Make one attempt; return the answer's status, None where there was none."""
+        """Make one attempt; return the answer's status, None if there was none."""
         status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()
         if status in FINALS:
             self.world.bank.of(payment.identity).said.append(status)
@@ -594,7 +595,7 @@ class Terminal:
                 client.close()
 
     async def post(self, url: str, body: bytes) -> Reply | None:
-        """Post to the machine; None where no answer came."""
+        """Post to the machine; None if no answer came."""
         scheme, _, rest = url.partition("://")
         place, _, path = rest.partition("/")
         host, _, port = place.rpartition(":")
@@ -709,7 +710,7 @@ class Terminal:
                 truth.said.append(item["status"])
         if any(item.get("client_transaction_id") == identity for item in found):
             self.found.add(identity)
-        # That it knows nothing of what has ended, for ever, is what proves that it never started.
+        # It never knows an ended payment. That is the proof that a payment never started.
         none = habit.search in ("none", "another") and not found and truth.end in FINALS
         truth.lied |= none and self.world.plan.confirmed
         body = json.dumps(found).encode()

@@ -1,4 +1,4 @@
-"""Deliberate faults are found; the whole table takes long and is made by hand."""
+"""Deliberate faults are found. The whole table takes long and is made by hand."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def test_each_deliberate_fault_still_fits_the_product() -> None:
 
 
 def test_a_run_finds_a_deliberate_fault() -> None:
-    """It is a process of its own: a run that ends in the middle leaves much behind."""
+    """It is a process of its own, because a run that ends early leaves much behind."""
     done = subprocess.run([sys.executable, "-c", STALE_READS], capture_output=True, text=True, check=True, timeout=300)
     assert "is not known any more" in done.stdout
 

@@ -1,4 +1,4 @@
-"""The simulated disk: what SQLite and Python write to it, its faults, and what is there after a crash."""
+"""The simulated disk: writes of SQLite and Python, its faults, and its content after a crash."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ MakeDisk = Callable[[int], Disk]
 
 @pytest.fixture
 def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Make a disk of a seed in a directory of its own, in force until the next one is."""
+    """Make a disk from a seed in a directory of its own. It is active until the next one is made."""
     try:
         vfs.shared()
     except vfs.Unavailable as error:
@@ -75,7 +75,7 @@ def add(db: sqlite3.Connection, *numbers: int) -> None:
 
 
 def failures(db: sqlite3.Connection, *numbers: int) -> list[int]:
-    """Commit a row for each number; return SQLite's codes of those that failed, 0 for those that did not."""
+    """Commit a row for each number; return SQLite's code for each that failed, 0 for the others."""
     codes = []
     for number in numbers:
         try:
@@ -90,14 +90,14 @@ def failures(db: sqlite3.Connection, *numbers: int) -> list[int]:
 
 
 def rows(path: Path) -> list[int]:
-    """Return what a new process finds, in a sound database."""
+    """Return the rows that a new process finds in a sound database."""
     with closing(connect_writer(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return [row[0] for row in db.execute("SELECT a FROM t ORDER BY a")]
 
 
 def kill_before(disk: Disk, number: int) -> None:
-    """Let the process be killed just before its `number`-th operation from now on."""
+    """Kill the process just before its `number`-th operation from now on."""
     operations = count(1)
 
     def look(_kind: str, _name: str) -> None:
@@ -233,7 +233,7 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
     alive.chmod(0o640)
     os.utime(alive, (1000, 2000))
     before = {item.name: item.stat() for item in disk.directory.iterdir()}
-    held = disk.directory.with_name(f"{disk.directory.name}-held")  # so that no number of theirs is given out again
+    held = disk.directory.with_name(f"{disk.directory.name}-held")  # so that none of their numbers is used again
     held.mkdir()
     for item in before:
         os.link(disk.directory / item, held / item)

@@ -25,7 +25,7 @@ def write(db: sqlite3.Connection, number: int) -> None:
 
 
 def assert_kept(disk: Disk, *numbers: int) -> None:
-    """Cut the power, start again, and look for the rows."""
+    """Cut the power, start again, and check the rows."""
     disk.dead = True
     disk.crash(power=True)
     with closing(open_database(disk.directory / "posd.db")) as db:
@@ -56,7 +56,7 @@ def test_a_start_does_not_write_on_behind_what_a_failed_sync_left(disk_of: MakeD
 
 
 def test_a_start_that_cannot_write_the_log_again_leaves_the_database_file_as_it_is(disk_of: MakeDisk) -> None:
-    """The log has a hole on disk: what is behind that would be in the file in part after a power cut."""
+    """The log has a hole on disk. After a power cut the changes behind it would be partly in the file."""
     disk = disk_of(1)
     path = disk.directory / "posd.db"
     with closing(open_database(path)) as db:
@@ -113,7 +113,7 @@ def test_the_name_of_the_log_is_certain_before_the_first_commit(disk_of: MakeDis
 
 
 def test_a_power_cut_does_not_bring_back_the_witness_before_the_newest(disk_of: MakeDisk) -> None:
-    """It would tell of the database before a restore, and the new one would count as gone back in time."""
+    """It would describe the database before a restore, and the new one would count as gone back in time."""
 
     async def write_anew(path: Path) -> None:
         path.write_bytes(b"of the database that was restored\n")  # noqa: ASYNC240 - as the real one does

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON or "SQLite can be 
 
 #: The start of the seeds of the quick suite, and sales of each run.
 START, SALES = 26, 50
-#: Other Pythons that posd supports, where they are installed.
+#: Other Pythons that posd supports, if they are installed.
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 
 _DIGESTS = """

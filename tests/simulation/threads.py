@@ -1,4 +1,4 @@
-"""The threads of SQLite's connections, without threads: each function that one would run is a step of the loop."""
+"""Replace the threads of SQLite's connections: each function for a thread is a step of the loop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,7 +52,7 @@ class _Thread:
     """Takes the place of the thread, which has nothing to do."""
 
     def __init__(self, **_options: Any) -> None:
-        """Take what a thread takes."""
+        """Take the time of a thread."""
 
     def start(self) -> None:
         """Begin."""
@@ -62,16 +62,16 @@ class _Thread:
 
 
 class _Look:
-    """Takes the place of a thread that looks at a folder, which takes no time."""
+    """Replaces a thread that reads a folder, which takes no time."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **_options: Any) -> None:
-        """Take what a thread takes."""
+        """Take the time of a thread."""
         self.start = partial(target, *args)
 
 
 @contextmanager
 def without_threads(loop: VirtualLoop) -> Iterator[None]:
-    """Have aiosqlite's connections take steps of this loop."""
+    """Make aiosqlite's connections use steps of this loop."""
     of_connections = patch.multiple(aiosqlite.core, SimpleQueue=lambda: _Queue(loop), Thread=_Thread)
     with of_connections, patch.object(backup, "Thread", _Look):
         yield

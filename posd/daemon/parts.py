@@ -53,9 +53,8 @@ from posd.storage.connection import unusable
 from posd.storage.database_files import FreeSpace
 from posd.storage.store import MemoryTrimmer, Store
 from posd.terminals.discovery import Discovery
-from posd.terminals.fleet import Fleet
+from posd.terminals.fleet import Fleet, Liveness
 from posd.terminals.interfaces import Interfaces
-from posd.terminals.liveness import Liveness
 from posd.terminals.location import AddressChange
 from posd.upkeep.restore_guard import RestoreGuard
 

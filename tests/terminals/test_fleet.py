@@ -17,9 +17,8 @@ from posd.config import TerminalConfig, load
 from posd.config.profile import EDITIONS
 from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.fleet import MAX_STRANGERS, Fleet
+from posd.terminals.fleet import MAX_STRANGERS, Fleet, Liveness
 from posd.terminals.identity import Proof, Trusted
-from posd.terminals.liveness import Liveness
 from posd.terminals.location import AddressChange
 from posd.terminals.settings import resolve_settings
 from tests.support.daemon import toml

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
-from posd.terminals import liveness as schedule
+from posd.terminals import fleet as schedule
 from posd.terminals.announcements import Announcement
-from posd.terminals.fleet import Fleet
+from posd.terminals.fleet import MAX_LOOKS, Fleet, Liveness
 from posd.terminals.identity import Proof, Trusted
-from posd.terminals.liveness import MAX_LOOKS, Liveness
 from posd.terminals.location import AddressChange
 from tests.support.daemon import toml
 from tests.support.terminal import ScriptedTerminal, scripted_terminal

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from posd.terminals import liveness
-from posd.terminals.liveness import (
+from posd.terminals import fleet
+from posd.terminals.fleet import (
     CONTESTED_SECONDS,
     LOST_LOOKS,
     LOST_SECONDS,
@@ -20,63 +20,63 @@ QUIET = 600.0
 
 
 def test_without_a_reason_it_is_looked_at_rarely_or_never() -> None:
-    assert liveness.due(ProbeState(100.0), busy=False, every=QUIET) == 100.0 + QUIET
-    assert liveness.due(ProbeState(100.0), busy=False, every=0) is None
+    assert fleet.due(ProbeState(100.0), busy=False, every=QUIET) == 100.0 + QUIET
+    assert fleet.due(ProbeState(100.0), busy=False, every=0) is None
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
 def test_looks_without_a_reason_are_together_and_never_after_their_pause(last: float) -> None:
-    at = liveness.due(ProbeState(last), busy=False, every=QUIET)
+    at = fleet.due(ProbeState(last), busy=False, every=QUIET)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0
     assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
 
 
 def test_a_short_pause_is_kept_as_it_is() -> None:
-    assert liveness.due(ProbeState(101.0), busy=False, every=60.0) == 161.0
+    assert fleet.due(ProbeState(101.0), busy=False, every=60.0) == 161.0
 
 
 def test_a_look_that_has_a_reason_waits_for_no_other() -> None:
-    assert liveness.due(ProbeState(101.0), busy=True, every=QUIET) == 101.0 + OPEN_SECONDS
-    assert liveness.due(ProbeState(101.0), busy=False, contested=True, every=QUIET) == 101.0 + CONTESTED_SECONDS
-    assert liveness.due(ProbeState(101.0, wanted=True), busy=False, every=QUIET) == 101.0 + SPACING_SECONDS
+    assert fleet.due(ProbeState(101.0), busy=True, every=QUIET) == 101.0 + OPEN_SECONDS
+    assert fleet.due(ProbeState(101.0), busy=False, contested=True, every=QUIET) == 101.0 + CONTESTED_SECONDS
+    assert fleet.due(ProbeState(101.0, wanted=True), busy=False, every=QUIET) == 101.0 + SPACING_SECONDS
 
 
 def test_what_is_wanted_is_looked_at_now_but_not_without_a_pause() -> None:
-    wanted = liveness.probe_now(ProbeState(100.0))
-    assert liveness.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
-    begun = liveness.begun(wanted, 200.0)
-    assert liveness.due(begun, busy=False, every=0) is None
-    again = liveness.probe_now(begun)
-    assert liveness.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
+    wanted = fleet.probe_now(ProbeState(100.0))
+    assert fleet.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
+    begun = fleet.begun(wanted, 200.0)
+    assert fleet.due(begun, busy=False, every=0) is None
+    again = fleet.probe_now(begun)
+    assert fleet.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
 
 
 def test_what_is_wanted_while_it_is_called_stays_wanted() -> None:
-    assert liveness.looked(liveness.probe_now(ProbeState(100.0)), 200.0, reached=True).wanted
+    assert fleet.looked(fleet.probe_now(ProbeState(100.0)), 200.0, reached=True).wanted
 
 
 def test_while_a_payment_is_open_silence_is_looked_into() -> None:
-    assert liveness.due(ProbeState(100.0), busy=True, every=QUIET) == 100.0 + OPEN_SECONDS
-    assert liveness.due(liveness.heard(ProbeState(100.0), 120.0), busy=True, every=QUIET) == 120.0 + OPEN_SECONDS
+    assert fleet.due(ProbeState(100.0), busy=True, every=QUIET) == 100.0 + OPEN_SECONDS
+    assert fleet.due(fleet.heard(ProbeState(100.0), 120.0), busy=True, every=QUIET) == 120.0 + OPEN_SECONDS
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_lost_terminal_is_looked_for_more_and_more_rarely(busy: bool) -> None:
     lost, pauses = ProbeState(0.0), []
     for _ in range(LOST_LOOKS + 3):
-        lost = liveness.looked(lost, 0.0, reached=False)
-        pauses.append(liveness.due(lost, busy=busy, every=0))
+        lost = fleet.looked(lost, 0.0, reached=False)
+        pauses.append(fleet.due(lost, busy=busy, every=0))
     most = OPEN_SECONDS if busy else MAX_LOST_SECONDS
     expected: list[float | None] = [min(LOST_SECONDS * 2.0**number, most) for number in range(LOST_LOOKS)]
     assert pauses == expected + ([most] * 3 if busy else [None] * 3)
-    assert liveness.due(liveness.looked(lost, 0.0, reached=True), busy=False, every=0) is None
+    assert fleet.due(fleet.looked(lost, 0.0, reached=True), busy=False, every=0) is None
 
 
 def test_however_small_the_pause_is_configured_it_is_no_storm() -> None:
-    assert liveness.due(ProbeState(0.0), busy=False, every=0.001) == SPACING_SECONDS
+    assert fleet.due(ProbeState(0.0), busy=False, every=0.001) == SPACING_SECONDS
 
 
 def test_a_terminal_that_was_lost_long_ago_overflows_nothing() -> None:
-    due = liveness.due(ProbeState(0.0, failures=10**9), busy=True, every=0)
+    due = fleet.due(ProbeState(0.0, failures=10**9), busy=True, every=0)
     assert due is not None
     assert math.isfinite(due)

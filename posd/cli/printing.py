@@ -30,7 +30,7 @@ from posd.cli.app.subject import (
 )
 from posd.cli.app.tables import Id
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import Advice, advice, chosen
+from posd.cli.explain.catalogue import Advice, advice, chosen, named
 from posd.cli.payments import words
 from posd.cli.payments.words import known_advice
 from posd.client.documents import Verbatim, encode
@@ -51,7 +51,7 @@ def state(job: Mapping[str, Any]) -> str:
     if job["phase"] == "final":
         return _end(job)["short"]
     if job["phase"] != "active":
-        return str(job["phase"]).replace("_", " ")
+        return named(str(job["phase"]).replace("_", " "))
     return str(chosen("printing").get(job["status"], {}).get("short", job["status"] or "taken"))
 
 

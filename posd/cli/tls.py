@@ -19,7 +19,7 @@ from posd.cli.app.errors import fail
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair
 from posd.cli.certificates import document, folded, grouped, own, pair, tell, wanted
-from posd.cli.explain.catalogue import say
+from posd.cli.explain.catalogue import named, say
 from posd.cli.operate.config import load_as_owner
 from posd.config import Config
 from posd.tls import issue
@@ -315,10 +315,11 @@ def status(ctx: click.Context, output: Output) -> None:
     else:
         pairs = [("file", str(shop.certificate)), *(_pairs(certificate, now) if certificate else ())]
         if ca is not None:
-            pairs.append(("CA", f"{ca.subject}, until {times.day(ca.not_after)} ({ca.days_left(now)} days)"))
-        output.panel("certificate", pairs, "green" if well else "yellow")
+            until = say("tls", "until", day=times.day(ca.not_after), days=ca.days_left(now))
+            pairs.append(("CA", f"{ca.subject}, {until}"))
+        output.panel(named("certificate"), pairs, "green" if well else "yellow")
         output.line()
-        show_group(output, "What posd doctor says of it", shop.found)
+        show_group(output, say("tls", "findings"), shop.found)
     sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)
 
 
@@ -333,6 +334,6 @@ def _pairs(info: tls.CertificateInfo, now: datetime) -> list[Pair]:
         ("names", ", ".join(info.names) or "none"),
         ("addresses", ", ".join(info.addresses) or "none"),
         ("issued by", info.issuer),
-        ("valid until", f"{times.day(info.not_after)} ({info.days_left(now)} days)"),
+        ("valid", say("tls", "until", day=times.day(info.not_after), days=info.days_left(now))),
         *folded("fingerprint", info.fingerprint_sha256),
     ]

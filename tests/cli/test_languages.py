@@ -10,22 +10,38 @@ import pytest
 
 from posd import cli
 from posd.base.negotiation import Language
-from posd.cli.explain.catalogue import chosen, read
-from tests.cli.processes import posd
+from posd.cli.explain.catalogue import read
+from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
+from posd.cli.printing import PRINT_JOB, job_pairs
+from posd.cli.terminals import command as terminals
+from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
+from tests.cli.print_documents import print_job
+from tests.cli.processes import posd, posd_on_terminal
+from tests.cli.stub import Stub
 from tests.support.tables import every
 
 CLI = Path(str(cli.__file__)).parent
-#: Sections of the catalogue that the screens in both languages show, or parts of them.
-SCREENS = (("says", "status"), ("says", "payment"), ("says", "doctor"), ("report", "says"), ("report", "standing"))
+#: Sections that no screen shows, or that are codes with texts of their own (tests/cli/test_explain.py).
+OTHER = {"shared", "start", "event", "label", "limits", "limit", "kind", "labels"}
+#: Texts of commands that are for those who develop a till, in English.
+ENGLISH = {"says.demo.keep", "says.start.waits", "says.start.original"}
 #: Untranslated texts, and names for English grammar.
-SAME, GRAMMAR = {"commands", "status", "refused", "unseen"}, {"whether", "are"}
+SAME, GRAMMAR = {"commands", "status", "unseen", "see", "levels", "fields"}, {"whether", "are"}
+#: Names of `OperationWords.fill`: each language needs others of them.
+OF_OPERATION = {"noun", "subject", "done", "undone", "books", "followed_by", "lack", "approved", "twice"}
+DOUBT = transaction(
+    phase="in_doubt",
+    next_step="ask_person",
+    attention=[attention("in_doubt", "the connection broke off")],
+    missing_proof=[{"code": "search_not_confirmed", "detail": "ask again"}],
+)
 
 
 def flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     for name, found in tables.items():
         if isinstance(found, Mapping):
             yield from flat(found, f"{path}{name}.")
-        elif name not in SAME:
+        elif name not in SAME and isinstance(found, str):
             yield path + name, found
 
 
@@ -35,17 +51,51 @@ def fields(text: str) -> set[str]:
 
 def screens(language: Language) -> dict[str, str]:
     words = tomllib.loads((CLI / "explain" / f"{language}.toml").read_text("utf-8"))
-    found = {f"{section}.{part}": words[section][part] for section, part in SCREENS} | {"advice": words["advice"]}
     findings = CLI / "doctor" / ("findings.toml" if language is Language.EN else f"findings.{language}.toml")
-    return dict(flat(found)) | dict(flat(tomllib.loads(findings.read_text("utf-8"))))
+    found = {name: text for name, text in flat(words) if name.partition(".")[0] not in OTHER | ENGLISH}
+    return found | dict(flat(tomllib.loads(findings.read_text("utf-8"))))
 
 
 def test_each_text_of_a_screen_is_there_in_each_language_with_the_same_names() -> None:
     english, spanish = screens(Language.EN), screens(Language.ES)
-    assert english.keys() == spanish.keys()
-    for name, text in english.items():
-        if not name.startswith("advice"):  # the Spanish uses "pago" for every operation
-            assert fields(text) == fields(spanish[name]), name
+    assert english.keys() - spanish.keys() - ENGLISH == set()
+    for name in english.keys() & spanish.keys():
+        # The Spanish uses "pago" for every operation.
+        assert fields(spanish[name]) ^ fields(english[name]) <= OF_OPERATION, name
+
+
+def test_each_label_beside_a_value_is_there_in_each_language() -> None:
+    ended = transaction(outcome=outcome("approved", {"kind": "event", "event_id": "e"}), phase="final")
+    pairs = [*transaction_pairs(ended), *transaction_pairs(DOUBT), *outcome_pairs(ended), *job_pairs(print_job())]
+    labels = {label for label, _ in pairs} | {*terminals.COLUMNS, *terminals.CLAIM_COLUMNS, "created"}
+    labels |= {name for subject in (PAYMENT, PRINT_JOB) for name in (subject.title, *subject.columns, *subject.extra)}
+    assert labels - read(Language.ES)["label"].keys() - {""} == set()
+
+
+def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt"}]}
+    replies = [answer(DOUBT), answer(history), answer({"events": []})]
+    with Stub(tmp_path / "s", replies):
+        shown = posd_on_terminal("show", ID, socket=tmp_path / "s").screen
+    words = " ".join(shown.replace("│", " ").split())
+    for said in (
+        "siguiente ask_person: Pregunte al encargado.",
+        "aviso in_doubt: ",
+        "posd dice: the connection broke off",
+        "falta una prueba: search_not_confirmed",
+        "hora (",
+        "enviado, pero no se sabe si el terminal lo tomó",
+    ):
+        assert said in words, shown
+    assert shown.isascii() is False
+    with Stub(tmp_path / "t", [answer({"transactions": [DOUBT], "next_cursor": None})]):
+        listed = posd_on_terminal("list", "--attention", socket=tmp_path / "t").screen
+    assert "estado" in listed.splitlines()[0]
+    assert {"en", "duda,", "!in_doubt"} <= set(listed.split())
+    # Programs read what goes to a pipe.
+    with Stub(tmp_path / "u", [answer({"transactions": [DOUBT], "next_cursor": None})]):
+        assert "state" in posd("list", socket=tmp_path / "u").stdout.splitlines()[0]
 
 
 @every("locale", ["es_EC.UTF-8", "C.UTF-8"])
@@ -56,4 +106,4 @@ def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_text_that_a_language_lacks_is_english() -> None:
-    assert chosen("says")["tls"] == read(Language.EN)["says"]["tls"]
+    assert read(Language.ES)["says"]["demo"] == read(Language.EN)["says"]["demo"]

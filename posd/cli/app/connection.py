@@ -14,6 +14,7 @@ from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output
 from posd.cli.app.output import Output
+from posd.cli.explain.catalogue import choose
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
@@ -121,6 +122,8 @@ def json_option(command: Command) -> Command:
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
         context(ctx).output = output  # errors use the same format
+        if not ctx.resilient_parsing:  # a shell completes a word
+            choose(ctx)
         return output
 
     def in_utc(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -24,6 +24,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
 from posd.cli.app.times import TimeCell
 from posd.cli.app.times import moment as moment
+from posd.cli.explain.catalogue import named
 from posd.client.plans import Reply
 
 #: Shell word, with quoted parts.
@@ -156,35 +157,29 @@ class Output:
         In a pipe all columns are written, also empty ones, with whole ids and times with their offset.
         """
         if self.rich:
-            self.stdout.print(self.drawn(columns, rows, layout), soft_wrap=True)
+            whole, under, cut, extra = layout
+            translated = Layout(named(whole), named(under), named(cut), tuple(map(named, extra)))
+            glyphs = ASCII if self.stdout.options.ascii_only else UNICODE
+            table = laid_out([*map(named, columns)], rows, self.stdout.width, translated, glyphs=glyphs)
+            head, body = Text("\n".join(table.head), "bold"), "\n".join(table.body)
+            text = Text.assemble(head, "\n", (table.rule, "dim"), f"\n{body}" * bool(body), no_wrap=True)
+            self.stdout.print(text, soft_wrap=True)
             return
         for row in (columns, *rows):
             self.cells(row)
-
-    def drawn(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> Text:
-        """Return a table for a terminal."""
-        table = laid_out(
-            columns,
-            rows,
-            self.stdout.width,
-            layout,
-            glyphs=ASCII if self.stdout.options.ascii_only else UNICODE,
-        )
-        head, body = Text("\n".join(table.head), "bold"), "\n".join(table.body)
-        return Text.assemble(head, "\n", (table.rule, "dim"), f"\n{body}" * bool(body), no_wrap=True)
 
     def panel(self, title: str, pairs: Iterable[Pair], style: str) -> None:
         """Write labelled values: in a frame on a terminal, as `label: value` lines in a pipe."""
         if not self.rich:
             self.line(title)
             for label, value in pairs:
-                self.line(f"{label}: {value}" if label else value)
+                self.line(f"{named(label)}: {value}" if label else value)
             return
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(overflow="fold", max_width=READABLE_COLUMNS)
         for label, value in pairs:
-            grid.add_row(_text(label), _text(value))
+            grid.add_row(_text(named(label)), _text(value))
         head = _text(f" {title} ", f"bold {style}")
         self.stdout.print(Panel(grid, title=head, title_align="left", border_style=style, expand=False))
 
@@ -250,5 +245,5 @@ def inline(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(inline(item) for item in value)
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return named("yes" if value else "no")
     return "" if value is None else str(value)

@@ -19,6 +19,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from posd.base.ids import ID_RULE, is_print_job_id
+from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.base.times import iso
 from posd.cli.app.completion_words import serials
@@ -27,9 +28,9 @@ from posd.cli.app.context import ExitCode, context, for_pruned
 from posd.cli.app.errors import Failure
 from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
-from posd.cli.app.tables import SHORT_ID, Cells, Id, Layout, Lines, Number, laid_out
+from posd.cli.app.tables import SHORT_ID, Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words, moment
-from posd.cli.explain.catalogue import Advice, chosen, say
+from posd.cli.explain.catalogue import Advice, chosen, explained, named, say, use
 from posd.cli.payments.words import explained_by, is_known, refused_step
 
 Document: TypeAlias = Mapping[str, Any]
@@ -180,8 +181,9 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
     """Write the attentions, their reasons, and their advice."""
     advised = [(item, subject.advice(item["code"], document)) for item in document["attention"]]
     for attention, advice in advised:
-        detail = attention.get("detail")
-        output.line(f"attention {attention['code']}" + (f": {in_words(detail)}" if detail else ""), "yellow")
+        detail = explained("attention", attention["code"], attention.get("detail") or "")
+        mark = say("payment", "attention", code=attention["code"])
+        output.line(f"{mark}: {in_words(detail)}" if detail else mark, "yellow")
         show_advice(output, advice, [subject.id(document)])
     _show_explained(output, [(attention["code"], advice) for attention, advice in advised])
 
@@ -189,8 +191,9 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
 def show_missing_proof(output: Output, document: Document) -> None:
     """Write which proof is missing that a payment in doubt never started."""
     for lack in document.get("missing_proof", ()):
-        output.line(f"missing proof {lack['code']}", "yellow")
-        output.line(str(lack["detail"]), indent=2)
+        output.line(say("payment", "missing_proof", code=lack["code"]), "yellow")
+        said = explained("proof", lack["code"], "") or str(lack["detail"])  # the catalogue's name no terminal
+        output.line(said.replace("SERIAL", str(document["terminal"])), indent=2)
 
 
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
@@ -236,6 +239,8 @@ def show_list(
 
     Filters with None or False are left out.
     """
+    if not output.rich:  # for programs
+        use(Language.EN)
     given = {name: value for name, value in filters.items() if value is not None and value is not False}
     with connect(ctx) as api:
         params = {name: _as_parameter(api, value) for name, value in given.items()}
@@ -248,7 +253,7 @@ def show_list(
             Layout(whole=subject.title, under="terminal", cut="terminal", extra=tuple(extra)),
         )
     else:
-        output.line(f"No {subject.word}s.")
+        output.line(named(f"No {subject.word}s."))
     if "totals" in params:
         output.line()
         output.table(("type", "of", "result", "currency", f"{subject.word}s", *SUMS), map(_totals_row, totals))
@@ -262,7 +267,7 @@ def show_list(
             ),
         )
     if more:
-        output.note(MORE)
+        output.note(named(MORE))
 
 
 def _as_parameter(api: Api, value: object) -> str:
@@ -527,7 +532,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
         )
         raise Failure(words, ExitCode.NOT_DONE, output)
     if len(found) > 1:
-        raise Failure([say("find_id", "several", text=text), *_candidates(output, found)], ExitCode.USAGE, output)
+        raise Failure([say("find_id", "several", text=text), *_candidates(found)], ExitCode.USAGE, output)
     [(subject, document)] = found
     if subject.id(document) != text:
         output.note(f"{subject.title} {subject.id(document)}: {_about(subject, document)}")
@@ -547,25 +552,15 @@ def _can_begin(text: str, subject: Subject, least: int) -> bool:
     return len(text) >= least and _BEGINNING.fullmatch(text) is not None
 
 
-def _candidates(output: Output, found: Sequence[Found]) -> Iterator[str]:
-    rows = [
-        (Id(subject.id(document)), TimeCell(document["created_at"]), *_fields(subject, document))
-        for subject, document in found[:LISTED]
-    ]
-    columns = ("id", "created", "terminal", "what", "state")
-    # In a pipe no line is wrapped.
-    room = output.stderr.width - 2 if output.stderr.is_terminal else 1000
-    table = laid_out(columns, rows, room, Layout(whole="id", under="terminal", cut="terminal"))
-    for line in (*table.head, *table.body):
-        yield f"  {line}"
+def _candidates(found: Sequence[Found]) -> Iterator[str]:
+    for subject, document in found[:LISTED]:
+        yield f"  {subject.id(document)}  {_about(subject, document)}"
     if len(found) > LISTED:
         yield "  and more"
 
 
-def _fields(subject: Subject, document: Document) -> tuple[str, str, str]:
-    what = "  ".join(filter(None, (cell(document) for cell in subject.columns.values())))
-    return document["terminal"] or "-", what or "-", subject.state(document)
-
-
 def _about(subject: Subject, document: Document) -> str:
-    return "  ".join((moment(document["created_at"], date=True), *_fields(subject, document)))
+    what = filter(None, (cell(document) for cell in subject.columns.values()))
+    return "  ".join(
+        (moment(document["created_at"], date=True), document["terminal"] or "-", *what, subject.state(document))
+    )

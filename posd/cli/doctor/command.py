@@ -22,7 +22,7 @@ from posd.cli.app.times import in_words
 from posd.cli.doctor import certificate, configuration, daemon, files, terminals
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, texts
 from posd.cli.doctor.service import root_again
-from posd.cli.explain.catalogue import choose, named, say
+from posd.cli.explain.catalogue import named, say
 from posd.config import examine as read_configuration
 from posd.config.layers import where
 
@@ -124,7 +124,6 @@ def doctor(ctx: click.Context, output: Output) -> None:
     Nothing is changed and no payment is started, whether posd runs or not. Exit code 0: nothing has failed. 1:
     something has, a configuration that cannot be used too. 3: posd does not run; other checks may have failed too.
     """
-    choose(ctx)
     file = Path(context(ctx).config_path)
     given = context(ctx).socket_path
     config, problems = read_configuration(file, check_files=False)

@@ -61,17 +61,18 @@ def read(language: Language) -> Mapping[str, Any]:
 
 def choose(ctx: click.Context) -> Language:
     """Choose the language of a command: Spanish by the person's locale, else that of the configuration."""
-    ctx.call_on_close(partial(_use, Language.EN))
+    ctx.call_on_close(partial(use, Language.EN))
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
     if locale.startswith("es"):
-        return _use(Language.ES)
+        return use(Language.ES)
     from posd.config import examine
 
     config, _ = examine(Path(ctx.obj.config_path), check_files=False)
-    return _use(Language.EN if config is None else Language(config.local_api.language))
+    return use(Language.EN if config is None else Language(config.local_api.language))
 
 
-def _use(language: Language) -> Language:
+def use(language: Language) -> Language:
+    """Set the language of the texts."""
     global _chosen
     _chosen = language
     return language
@@ -103,6 +104,12 @@ def say(command: str, name: str, /, **words: object) -> str:
     """Return a text of a command with its braces filled."""
     template: str = chosen("says")[command][name]
     return template.format(**words)
+
+
+def explained(section: str, code: str, detail: str) -> str:
+    """Return the daemon's words about a code, in another language after the catalogue's about its meaning."""
+    means = "" if _chosen is Language.EN else chosen(section).get(code, {}).get("means", "")
+    return say("status", "detail", comes=means, detail=detail) if means and detail else means or detail
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:

@@ -20,7 +20,8 @@ from posd.cli.app.completion_words import offer
 from posd.cli.app.connection import json_option
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
-from posd.cli.explain.catalogue import choose, events, read
+from posd.cli.explain.catalogue import events, read
+from posd.cli.explain.catalogue import language as chosen_language
 from posd.cli.payments.words import operation
 from posd.payments import display, missing_proof
 
@@ -232,15 +233,14 @@ def _offered(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 @click.command()
 @click.argument("codes", nargs=-1, metavar="[CODE]...", shell_complete=offer(_offered))
 @json_option
-@click.pass_context
-def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
+def explain(output: Output, codes: tuple[str, ...]) -> None:
     """Explain what a code means, how it happens, whether money is at stake, and what to do.
 
     CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
     another word of posd's. Without it all of them are listed. No daemon is asked. The texts are in Spanish where the
     locale is (LANG=es_EC.UTF-8), or the configuration says `language = "es"`.
     """
-    language = choose(ctx)
+    language = chosen_language()
     found = [entry for code in codes for entry in _found(code, language)] if codes else [*entries(language)]
     if output.as_json:
         output.json(msgspec.json.encode(found))

@@ -11,7 +11,7 @@ from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair, counted
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import say
+from posd.cli.explain.catalogue import named, say
 
 SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 
@@ -54,14 +54,14 @@ def confirm(ctx: click.Context, output: Output, operator: str, note: str | None)
 
 def _show(output: Output, state: Mapping[str, Any]) -> None:
     sure = bool(state["sure"])
-    output.panel(f"clock: {'sure' if sure else 'unsure'}", _pairs(state), "green" if sure else "yellow")
+    output.panel(say("clock", "sure" if sure else "unsure"), _pairs(state), "green" if sure else "yellow")
     if not sure:
         output.line()
-        output.line("These wait until posd trusts the clock; payments go on:", "bold")
+        output.line(say("clock", "waiting"), "bold")
         for item in state["waiting"]:
             output.line(in_words(item), indent=2)
         output.line()
-        output.line(f"What to do: {in_words(state['todo'])}")
+        output.line(say("clock", "todo", todo=in_words(state["todo"])))
 
 
 def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
@@ -84,9 +84,8 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
 
 def _terminals(said: Mapping[str, Any]) -> str:
     if said["ahead_seconds"] is None:
-        return "no event of the last hour has a time"
-    apart = abs(said["ahead_seconds"])
-    way = "ahead of" if said["ahead_seconds"] > 0 else "behind"
-    many = f"{counted(said['payments'], 'payment')} on {counted(said['terminals'], 'terminal')}"
-    verdict = "they confirm the clock" if said["agree"] else "too few, or they do not agree: they confirm nothing"
-    return f"the clock is {apart:.0f} s {way} theirs ({many}; {verdict})"
+        return say("clock", "no_times")
+    way = "ahead" if said["ahead_seconds"] > 0 else "behind"
+    verdict = say("clock", "confirm" if said["agree"] else "confirm_nothing")
+    many = {"payments": counted(said["payments"], named("payment")), "terminals": said["terminals"]}
+    return say("clock", way, apart=abs(said["ahead_seconds"]), verdict=verdict, **many)

@@ -22,7 +22,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
-from posd.cli.explain.catalogue import choose, language, named, say
+from posd.cli.explain.catalogue import language, named, say
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -77,7 +77,6 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
     The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
     well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
     """
-    choose(ctx)
     try:
         with connect(ctx) as api:
             if watch:

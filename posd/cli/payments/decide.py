@@ -21,7 +21,7 @@ from posd.cli.app.errors import Failure, interruptible
 from posd.cli.app.output import Output, aside
 from posd.cli.app.parameters import asks, caller, confirm
 from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
-from posd.cli.explain.catalogue import chosen
+from posd.cli.explain.catalogue import chosen, say
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
 from posd.cli.payments.start import TYPES
 from posd.cli.payments.words import hint, next_step, resolving, words_of
@@ -163,15 +163,16 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
         sys.exit(for_transaction(transaction))
     search = transaction["last_search"]
     operation = words_of(transaction)
-    came = chosen("search")[whom or search["result"]]["means"] if search else "The terminal was not asked."
+    came = chosen("search")[whom or search["result"]]["means"] if search else say("payment", "not_asked")
     output.line(operation.fill(came).replace("{terminal}", transaction["terminal"]))
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     else:
-        output.line(
-            f"The {operation.noun} is still open ({PAYMENT.state(transaction)}): {hint(transaction)}.", "yellow"
+        words = say(
+            "payment", "still_open", noun=operation.noun, state=PAYMENT.state(transaction), hint=hint(transaction)
         )
-        output.line(f"next: {next_step(transaction).words}")
+        output.line(words, "yellow")
+        output.line(say("payment", "next", words=next_step(transaction).words))
     show_attention(output, PAYMENT, transaction)
     show_settling(output, transaction)
     show_missing_proof(output, transaction)

@@ -16,7 +16,7 @@ from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, find, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import chosen
+from posd.cli.explain.catalogue import chosen, named, say
 from posd.cli.payments.words import (
     SETTLED_BY,
     attention_advice,
@@ -130,7 +130,7 @@ def _ran_on(transaction: Mapping[str, Any]) -> str:
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
     """Write the end of a transaction, in a frame on a terminal and as lines in a pipe."""
     style, words = meaning(transaction)
-    output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
+    output.panel(named(transaction["outcome"]["result"]), [("result", words), *outcome_pairs(transaction)], style)
 
 
 def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
@@ -148,14 +148,14 @@ def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
 
 def _state(transaction: Mapping[str, Any]) -> str:
     """Return the state of a transaction, and since when if it should have ended long ago."""
-    return ", ".join(filter(None, (state(transaction), started(transaction))))
+    return ", ".join(filter(None, (named(state(transaction)), started(transaction))))
 
 
 def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
     """Write how an operator settles an open transaction that needs it, if no attention says so."""
     codes = {attention["code"] for attention in transaction["attention"]}
     if (advice := settling(transaction)) is not None and not codes & SETTLED_BY:
-        output.line("to settle it", "yellow")
+        output.line(say("payment", "to_settle"), "yellow")
         show_advice(output, advice, [PAYMENT.id(transaction)])
 
 
@@ -172,7 +172,7 @@ PAYMENT = Subject(
     advice=attention_advice,
     summary=_summary,
     columns={
-        "type": lambda transaction: transaction["type"] or "",
+        "type": lambda transaction: named(transaction["type"] or ""),
         "amount": lambda transaction: Number(asked(transaction["amount"])),
     },
     extra={
@@ -231,7 +231,7 @@ def _row(link: Link) -> tuple[str, str, str, str, str, str]:
         Id(link.transaction_id),
         transaction["type"] or "-",
         Number(asked(transaction["amount"]) or "-"),
-        state(transaction),
+        named(state(transaction)),
         outcome.get("transaction_reference") or "-",
     )
 
@@ -270,7 +270,7 @@ def show_all(output: Output, api: Api, path: str, *, only_history: bool = False)
 
 def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Link]) -> None:
     """Write a transaction's fields, its chain, its outcome, and its attentions."""
-    output.panel("transaction", transaction_pairs(transaction), "cyan")
+    output.panel(named("transaction"), transaction_pairs(transaction), "cyan")
     show_chain(output, chain)
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from functools import cache
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -40,19 +39,18 @@ class OperationWords(NamedTuple):
     @property
     def whether(self) -> str:
         """The question that an open payment leaves: "whether the customer was charged"."""
-        return f"whether {self.subject} was {self.done}"
+        return str(chosen("hint")["whether"]).format(subject=self.subject, done=self.done)
 
     @property
     def lack(self) -> str:
         """Half sentence on what an approval without a reference cannot have; empty if nothing."""
-        return f", which {self.followed_by} has to name" if self.followed_by else ""
+        return str(chosen("hint")["lack"]).format(followed_by=self.followed_by) if self.followed_by else ""
 
     def fill(self, template: str, **more: str) -> str:
         """Fill the braces of a template: fields of this row, {whether} and {lack}."""
         return template.format(**self._asdict(), whether=self.whether, lack=self.lack, **more)
 
 
-@cache
 def operation(kind: str | None) -> OperationWords:
     """Return the words of an operation type. None and unknown words: a payment of a lost database, or of a later
     version.
@@ -133,7 +131,7 @@ def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
     style, row = STYLES.get(outcome["result"], "yellow"), chosen("result").get(outcome["result"], {})
     words = named._replace(approved=approval(transaction)).fill(row.get("means", ""))
     if any(evidence["kind"] == "operator" for evidence in outcome["evidence"]):
-        return style, f"By an operator's decision: {words}"
+        return style, chosen("hint")["by_a_person"].format(words=words)
     if outcome["result"] == "approved" or outcome["reached_acquirer"] is not None:
         return style, words
     return "yellow", named.fill(chosen("hint")["uncertain"])

@@ -11,13 +11,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
+from posd.base.negotiation import Language
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option, merchant_zone
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output, counted
 from posd.cli.app.private_file import write_private_file
-from posd.cli.explain.catalogue import choose, named
+from posd.cli.explain.catalogue import named, use
 from posd.cli.operate.config import is_own_file
 from posd.cli.report import table, view, words
 from posd.cli.report.view import Comparison, Days, ReportView, read_day
@@ -88,8 +89,8 @@ def report(
         raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
     if begin and (output.as_json or as_table or html is not None or expect is not None):
         raise click.UsageError("--begin makes no report: use it without --json, --csv, --html and --expect")
-    if not as_table and html is None:  # a file and a page are in English
-        choose(ctx)
+    if as_table or html is not None:  # a file and a page are in English
+        use(Language.EN)
     shift = _shift(which)
     _check_close(closes, begin, operator, note, terminal)
     expected = None if expect is None else _sum(expect)

@@ -17,7 +17,7 @@ from posd.cli.app.connection import Api
 from posd.cli.app.context import RESULT_CODES
 from posd.cli.app.output import WIDE_COLUMNS, Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, shortened, wrap
-from posd.cli.explain.catalogue import Advice, chosen, say
+from posd.cli.explain.catalogue import Advice, chosen, named, say
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
 from posd.cli.payments.words import attention_advice, next_step, settling, words_of
@@ -121,7 +121,7 @@ def state(row: Row, _now: datetime) -> Text:
     """Return what an open payment waits for, or its result."""
     if row.outcome is not None:
         result = row.outcome["result"]
-        return _text(result.replace("_", " "), words.STYLES.get(result, "yellow"))
+        return _text(named(result.replace("_", " ")), words.STYLES.get(result, "yellow"))
     if row.kind is Kind.PRINT_JOB:
         return _text(print_words.state(row.document), "red" if row.document["phase"] == "in_doubt" else "")
     text = words.state(row.document)
@@ -389,7 +389,8 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
     if call == "abort":
         return f"asked to abort {what(row)}. It may still approve: its outcome is awaited", "green"
     search = document["last_search"]
-    told = words_of(document).fill(chosen("search")[search["result"]]["means"]) if search else "It was not asked."
+    came = chosen("search")[search["result"]]["means"] if search else say("payment", "not_asked")
+    told = words_of(document).fill(came)
     return f"{what(row)} is still open ({words.state(document)}). {told}", "yellow"
 
 

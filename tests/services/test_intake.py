@@ -1,4 +1,4 @@
-"""What each sender may still have kept: by terminal, by process and user, and what the disk has left."""
+"""The limits on kept callbacks: by terminal, by process and user, and by the free space of the disk."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 class Disk(FreeSpace):
-    """A disk of so many bytes of which so many are free."""
+    """A disk of this size with this much free, in bytes."""
 
     def __init__(self, free: int, size: int) -> None:
         super().__init__(Path("/"), Clock())

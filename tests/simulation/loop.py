@@ -180,19 +180,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def next(self, handle: asyncio.Handle) -> None:
-        """Have it run before all else."""
+        """Run a callback before all others."""
         self._ready.appendleft(handle)
 
     # Threads, sub-processes, signals.
 
     def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
-        """Run a function as one step, a little later; its caller hears a little after that."""
+        """Run a function as one step, a little later; its caller gets the result a little after that."""
         future: asyncio.Future[T] = self.create_future()
         self.step(lambda: func(*args), future)
         return future
 
     def step(self, function: Callable[[], T], future: "asyncio.Future[T] | None") -> None:
-        """Do as a thread would: run a function, and set the future's result."""
+        """Run a function and set the future's result, as a thread would."""
 
         def run() -> None:
             try:
@@ -217,7 +217,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return transport, protocol
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        """Note what the daemon does when it is told something by a signal."""
+        """Record how the daemon handles a signal."""
         context = contextvars.copy_context()
         self.signals[sig] = lambda: self.call_soon(callback, *args, context=context)
 
@@ -228,7 +228,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # The network.
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        """Have a callback called when there is something to read."""
+        """Call a callback when there is something to read."""
         fd.add_reader(callback, args)
 
     def remove_reader(self, fd: Any) -> bool:
@@ -260,7 +260,7 @@ def _close_tasks(doomed: "list[asyncio.Task[Any]]") -> None:
             try:
                 coroutine.close()
             except RuntimeError:
-                continue  # it waits again, in what it does at its end
+                continue  # it waits again during its end
             except BaseException:  # noqa: BLE001 - it ends by that
                 pass
             break

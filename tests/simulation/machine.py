@@ -44,15 +44,15 @@ from tests.simulation.network import Network
 from tests.simulation.plan import BORN
 from tests.simulation.still import Log, Manager, log_of
 
-#: Where the machines' files lie: in memory, where the system has such a place.
+#: Where the machines' files are: in memory, if the system has such a place.
 MEMORY = Path("/dev/shm")
 #: A database of each schema that was ever in use.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
-#: How many events of one payment are kept here: so many as the product keeps take longer than a run.
+#: Events kept for one payment here. The product's own number would take longer than a run.
 MOST_EVENTS = 60
 #: Functions after which a checkpoint is due, by the run: a run has few payments, and power is to fail within some.
 CHECKPOINTS = (6, 40, 350)
-#: What the names of the files of a database end in, without what SQLite makes anew.
+#: Suffixes of a database's files, without those that SQLite makes again.
 DATABASE_FILES = ("", "-wal")
 
 
@@ -73,7 +73,7 @@ def remove_homes(process: int | None) -> None:
 
 @dataclass(slots=True)
 class Line:
-    """A line of the daemon's log: the life that wrote it, when (virtual monotonic seconds), and what it says."""
+    """A line of the daemon's log: the life that wrote it, its time (virtual monotonic seconds), and its text."""
 
     life: int
     at: float
@@ -94,14 +94,14 @@ class _Sink:
 
 
 _sink = _Sink()
-#: The daemon freezes what stays for good; here nothing of it does, and it is kept from that.
+#: The daemon freezes its lasting objects. Here no object lasts, so freezing is prevented.
 _freeze = gc.freeze
 
 
 @cache
 def prepare_process() -> None:
-    """Have all loggers of this process write to the machine that runs, and garbage be found quickly."""
-    # A daemon that is killed leaves coroutines that it had not begun to run; Python tells of each, also at the end.
+    """Send all log lines of this process to the running machine, and collect garbage often."""
+    # A killed daemon leaves coroutines that never ran. Python warns about each, also at the end.
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
     structlog.configure(
         processors=[_sink],
@@ -149,7 +149,7 @@ class Clocks:
         return self.began + timedelta(seconds=self.loop.time() + self.slept)
 
     def now(self) -> datetime:
-        """What the wall clock says."""
+        """Return the wall clock's time."""
         return self.true + self.error
 
     def elapsed(self) -> float:
@@ -159,7 +159,7 @@ class Clocks:
 
 @dataclass
 class Machine:
-    """The machine; `text` is the daemon's configuration, without what depends on where its files lie."""
+    """The machine; `text` is the daemon's configuration, without the paths of its files."""
 
     loop: VirtualLoop
     network: Network
@@ -172,7 +172,7 @@ class Machine:
     on_line: Callable[[Line], None] = lambda _line: None
     #: Told of each operation on the disk.
     on_operation: Callable[[str, str], None] = lambda _kind, _name: None
-    #: What hears announcements, in place of zeroconf.
+    #: The receiver of announcements, in place of zeroconf.
     discovery: Callable[..., Discovery] = Discovery
     #: When the listener's certificate was made.
     certified: datetime = BORN
@@ -232,9 +232,9 @@ class Machine:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Have disk and log be this machine's, until the end; then its files are removed."""
+        """Use this machine's disk and log until the end; then remove its files."""
         prepare_process()
-        gc.collect()  # what the run before has left was not searched while it went on
+        gc.collect()  # garbage of the run before was not collected during that run
         _sink.take = self._take
         self.loop.program = self._program
         # The daemon freezes what stays for good; here it does not stay: other lives follow.
@@ -268,7 +268,7 @@ class Machine:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Know the connections that the daemon has to its database: the kernel closes them when it is killed."""
+        """Record the daemon's connections to its database: the kernel closes them when it is killed."""
         connect, begin = sqlite3.connect, aiosqlite.Connection.__init__
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -300,7 +300,7 @@ class Machine:
         self.on_line(line)
 
     def log_stands_still(self) -> None:
-        """Have nobody read the log."""
+        """Stop reading the log."""
         self.still_log = log_of(os.getpid())
 
     def log_goes_on(self) -> tuple[int, str | None]:
@@ -309,7 +309,7 @@ class Machine:
         return (0, None) if log is None else log.end()
 
     def manager_stands_still(self) -> None:
-        """Have the service manager read nothing."""
+        """Make the service manager read nothing."""
         self.manager = self.manager or Manager(self.home)
         self.manager.stand_still()
 
@@ -325,7 +325,7 @@ class Machine:
     def start(self) -> None:
         """Start the daemon."""
         self.life += 1
-        _freeze()  # once this life has ended, only what is left of it is searched for garbage
+        _freeze()  # after this life has ended, only its remains are searched for garbage
         self.started.clear()
         self.killed.clear()
         config = self.configuration()
@@ -359,12 +359,12 @@ class Machine:
             self._begin_to_kill()
 
     def _let_go(self) -> None:
-        """Do as the kernel does with the files of a process that is gone."""
+        """Close the files of an ended process, as the kernel does."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
         for begun in self._threads:
-            begun._connection = None  # else it warns, when it is collected, that nobody has closed it
+            begun._connection = None  # otherwise it warns at its collection that nobody has closed it
         self._threads.clear()
         if self.disk.open_files():
             gc.collect()
@@ -376,7 +376,7 @@ class Machine:
                     os.close(int(name))
 
     def _begin_to_kill(self) -> None:
-        # The code that runs now goes on to its end, but nothing of what it does counts any more.
+        # The running code continues to its end, but none of its effects counts any more.
         self._killing = True
         self._kill_at = None
         self.disk.dead = True
@@ -410,7 +410,7 @@ class Machine:
             task.result()
 
     def end_quietly(self) -> None:
-        """Take away what is left of a daemon that has ended by itself."""
+        """Remove what remains of a daemon that has ended by itself."""
         self.task = None
         self.network.mute(self.life)
         self.loop.end_life(self.life)
@@ -418,7 +418,7 @@ class Machine:
         self._let_go()
 
     def failure(self) -> BaseException | None:
-        """Return what the daemon ended with by itself, None where it runs or did not."""
+        """Return the result with which the daemon ended by itself, None if it did not."""
         if self.task is not None and self.task.done() and not self.task.cancelled():
             return self.task.exception()
         return None
@@ -431,27 +431,27 @@ class Machine:
             restore.commit()
 
     def move(self, address: str) -> None:
-        """Get another address: all connections end, and what listens does so at the new one."""
+        """Get another address: all connections end, and listeners move to the new address."""
         self.network.move(address)
         self.addresses = {"eth0": frozenset({address})}
         self._changed.set()
 
     def install(self, schema: int) -> None:
-        """Put the database of an older posd there, with a callback key."""
+        """Create the database of an older posd, with a callback key."""
         self.database.write_bytes(gzip.decompress((RELEASED / f"schema-{schema}.db.gz").read_bytes()))
         self.database.chmod(0o600)
         make_key(self.configuration().database.callback_key)
         self.disk.settle()
 
     def snapshot(self, directory: Path) -> None:
-        """Copy the database as it is at this moment, as a snapshot of the disk does."""
+        """Copy the database as it is now, as a snapshot of the disk does."""
         directory.mkdir()
         for rest in DATABASE_FILES:
             if (file := Path(f"{self.database}{rest}")).exists():
                 copyfile(file, directory / file.name)
 
     def put_back(self, directory: Path) -> None:
-        """Put a snapshot of the database in place, while no daemon runs: the disk goes back in time."""
+        """Replace the database with a snapshot, while no daemon runs: the disk goes back in time."""
         for rest in (*DATABASE_FILES, "-shm"):
             file, found = Path(f"{self.database}{rest}"), directory / f"{self.database.name}{rest}"
             file.unlink(missing_ok=True)
@@ -466,7 +466,7 @@ class Machine:
         return runs and self.life == life and self.started.is_set()
 
     def reload(self) -> None:
-        """Have it read its configuration anew."""
+        """Make the daemon read its configuration again."""
         with suppress(KeyError):
             self.loop.signals[signal.SIGHUP]()
 
@@ -493,7 +493,7 @@ class Machine:
         return self.network.machine
 
     def _program(self, arguments: Sequence[str]) -> tuple[int, bytes]:
-        """Be `posd tls renew`, the one program that the daemon runs."""
+        """Do what `posd tls renew` does, the one program that the daemon runs."""
         assert "renew" in arguments, arguments
         with (
             patch.object(authority, "now", self.clocks.now),

@@ -1,6 +1,7 @@
-"""A till of the world: it stores an id, asks, repeats until it is answered, and does what `next_step` says.
+"""A till of the world: it stores an id, starts the payment, repeats until it is answered, and does what `next_step`
+says.
 
-What it has stored survives its crashes. It never begins a sale anew under another id unless it is told that it may.
+Its stored data survives its crashes. It never starts a sale under another id unless it is told that it may.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 HASTY: Final = 0.03
 #: How often a sale is tried under a new id before the customer goes.
 TRIES: Final = 3
-#: A sale that is refused so often is refused for ever: no fault lasts so long.
+#: A sale that is refused this often is refused for ever: no fault lasts that long.
 MOST_REFUSALS: Final = 5000
 #: How long a call may take before the till asks again, in seconds.
 PATIENCE: Final = 60.0
@@ -42,9 +43,9 @@ class Basket:
     """What a till has stored of a sale."""
 
     sale: Sale
-    #: The ids under which it was asked for, in their order.
+    #: The ids of its starts, in order.
     ids: list[str] = field(default_factory=list)
-    #: What the till believes in the end: `paid`, `unpaid`, `left` (a person has taken it in hand).
+    #: The till's final belief: `paid`, `unpaid`, `left` (a person settles it).
     belief: str | None = None
     #: How often its starts were refused.
     refusals: int = 0
@@ -76,7 +77,7 @@ class Till:
             self.done.set()
 
     async def crash(self, seconds: float) -> None:
-        """End in the middle of anything; go on after a while with what is stored."""
+        """Crash at any point; continue after a while from the stored data."""
         if self._task is None or self._task.done():
             return
         self._task.cancel()
@@ -141,7 +142,7 @@ class Till:
         return self.world.random("again", basket.sale.number, len(basket.ids)).random() < 0.6
 
     async def _pay(self, basket: Basket, identity: str) -> str:
-        """Start it and wait; return what the till is to do."""
+        """Start the payment and wait; return the till's next step."""
         manner = basket.sale.manner
         path, request = f"/v1/transactions/{identity}", self._request(basket)
         random = self.world.random("aside", identity)
@@ -200,7 +201,9 @@ class Till:
         return over
 
     async def _release(self, identity: str, seconds: float) -> None:
-        """Have the person free the terminal in a hurry, and ask for an abort then: it may hit what runs there now."""
+        """Make the person free the terminal in a hurry, and then request an abort. It may hit the payment that runs
+        there now.
+        """
         await asyncio.sleep(seconds)
         if not await self.world.person.release(identity):
             return
@@ -210,7 +213,7 @@ class Till:
         self.world.checks.holds(reply is None or reply.status >= 400, told)
 
     async def _blocked(self, basket: Basket, blocking: str, code: str) -> str | None:
-        """Wait for what is in the way, where that can be; return what is to be done by that, None: try again."""
+        """Wait for the obstacle to end, if that is possible; return the step that follows, None: try again."""
         reply = await self._call("GET", f"/v1/transactions/{blocking}/outcome?timeout=30")
         await asyncio.sleep(1.0)
         if reply.status != 200:
@@ -219,11 +222,11 @@ class Till:
         step = str(reply.json["next_step"])
         if blocking in basket.ids and step != "new_id_ok":
             self.world.seen("second thought", step)
-            return step  # what was asked for before has ended otherwise after all
+            return step  # the earlier request has ended otherwise after all
         if code == "sale_conflict" and step == "done":
             return "new_id_ok"  # the sale was paid on another terminal
         if code == "sale_conflict" and step == "ask_person":
-            return step  # what ended there is suspicious: a person has the sale in hand now
+            return step  # its end is suspicious, so a person settles the sale now
         return None
 
     async def _barge(self, basket: Basket) -> None:
@@ -242,7 +245,7 @@ class Till:
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
             first = self.world.bank.of(basket.ids[-1])
             sure = not (first.lied or first.words or first.lost)
-            began = reply is not None and reply.status == 201  # else it is the same once more, begun before
+            began = reply is not None and reply.status == 201  # otherwise the same operation again, started before
             if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
                 how = "paid" if first.charged else "open"
                 self.world.checks.fail(f"sale {basket.sale.number} was started again as {other}, and it is {how}")
@@ -253,14 +256,14 @@ class Till:
 
     async def _reuse(self, path: str, request: dict[str, Any]) -> None:
         reply = await self._call("PUT", path, request | {"amount": {"subtotal_iva0": "1234567.89"}})
-        # Of one that was taken over from the witness no more is known than its id.
+        # For an operation taken over from the witness, only the id is known.
         orphan = reply.status == 200 and any(item["code"] == "orphan" for item in reply.json["attention"])
         if reply.status != 503 and not orphan:
             said = (reply.status, reply.json.get("code"))
             self.world.checks.holds(said == (409, "id_reused"), "an id was taken twice")
 
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
-        """Call as a careless program does; each call is refused by its own code, and nothing of it is there."""
+        """Make faulty calls; each is refused with its own code, and has no effect."""
         identity = str(UUID(int=self.world.random("careless", basket.sale.number).getrandbits(128), version=4))
         path = f"/v1/transactions/{identity}"
         good = json.dumps(request).encode()
@@ -281,7 +284,7 @@ class Till:
                 self.world.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
-        """Wait for the outcome; return the step that it, or a person, says."""
+        """Wait for the outcome; return the step that it, or a person, gives."""
         path = f"/v1/transactions/{identity}"
         while True:
             if basket.sale.manner == "listen":
@@ -311,7 +314,7 @@ class Till:
                 await asyncio.sleep(1.0)
 
     async def _listen(self, identity: str) -> None:
-        """Hear the stream of events until it ends or breaks."""
+        """Read the stream of events until it ends or breaks."""
         began, life = asyncio.get_running_loop().time(), self.world.machine.life
         with suppress(OSError):
             end = await self._dial()
@@ -408,7 +411,7 @@ class Till:
     async def _call_once(
         self, method: str, path: str, body: Any, content_type: str = "application/json"
     ) -> Reply | None:
-        """Call on a connection of its own; None where no answer came. Bytes are sent as they are."""
+        """Call on a connection of its own; None if no answer came. Bytes are sent as they are."""
         client = None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -431,7 +434,7 @@ class _Listener(asyncio.Protocol):
         self._end = end
         self._over = asyncio.Event()
         self._tail = b""
-        #: Whether it is a stream, the outcome came, and the stream has ended; what came last.
+        #: Whether it is a stream, whether the outcome came, and whether the stream has ended; the last message.
         self.streams = self.heard = self.ended = False
         self.last = ""
         end.attach(self)

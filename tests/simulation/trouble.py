@@ -1,4 +1,4 @@
-"""What goes wrong in a run: a function for each kind of fault. Each ends what it began."""
+"""The faults of a run: a function for each kind. Each repairs its own fault."""
 
 import asyncio
 import errno
@@ -69,8 +69,9 @@ async def _disk_error(world: "World", fault: Fault) -> None:
 
 
 async def _sync_error_kill(world: "World", fault: Fault) -> None:
-    """Let a sync fail and kill the daemon soon after it, mostly before it does anything more on the disk; then cut the
-    power soon after it has started again."""
+    """Make a sync fail and kill the daemon soon after it, mostly before its next disk operation. Cut the power soon
+    after it has started again.
+    """
     soon = (1, 1, 1, 2, 5, 12)[fault.value // 64 % 6]
     await world.crash(fault, power=False, operations=soon, failing=1 + fault.value % 20)
     await asyncio.sleep(fault.value % 7 / 2)
@@ -84,13 +85,13 @@ async def _disk_slow(world: "World", fault: Fault) -> None:
 
 
 async def _disk_still(world: "World", fault: Fault) -> None:
-    """Let nothing end that the disk was asked for, until it goes on."""
+    """Hold all operations of the disk until the fault is over."""
     world.still_until = world.loop.time() + fault.seconds
     await asyncio.sleep(fault.seconds)
 
 
 async def _log_still(world: "World", fault: Fault) -> None:
-    """Let nobody read the log: what has no room is dropped, counted, and told when somebody reads again."""
+    """Stop reading the log: lines without room are dropped, counted, and reported when it is read again."""
     if world.machine.still_log is not None:
         return
     world.machine.log_stands_still()
@@ -103,7 +104,7 @@ async def _log_still(world: "World", fault: Fault) -> None:
 
 
 async def _manager_still(world: "World", fault: Fault) -> None:
-    """Let the service manager read nothing."""
+    """Make the service manager read nothing."""
     world.machine.manager_stands_still()
     await asyncio.sleep(fault.seconds)
     if world.machine.manager is not None:
@@ -131,7 +132,7 @@ async def _link_slow(world: "World", fault: Fault) -> None:
     way = world.network.way(_terminal(world, fault).address)
     way.latency = (0.05, 0.4 + fault.value % 16 / 4)
     await asyncio.sleep(fault.seconds)
-    way.latency = Way.latency  # also where another such fault goes on
+    way.latency = Way.latency  # also while another such fault continues
 
 
 async def _terminal_off(world: "World", fault: Fault) -> None:
@@ -157,7 +158,7 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks.kernel = Kernel.UNSYNCHRONISED
     began, life = world.loop.time(), world.machine.life
     alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
-    # One that was behind is believed where it jumps ahead: so it is set right.
+    # A clock that was behind is believed when it jumps ahead, because that is how it is set right.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)
@@ -188,7 +189,7 @@ async def _clock_back(world: "World", fault: Fault) -> None:
 
 
 async def _reload(world: "World", fault: Fault) -> None:
-    """Have the configuration read again, at times while it has a mistake: then the one in force goes on."""
+    """Make the daemon read its configuration again, at times with a mistake in it: then it keeps the one in use."""
     if fault.value % 3:
         world.machine.reload()
         return
@@ -249,7 +250,7 @@ async def _restore(world: "World", fault: Fault) -> None:
 
 
 async def _move(world: "World", fault: Fault) -> None:
-    """A terminal gets another address and announces it, at once or late; one that is configured gets its own back."""
+    """Give a terminal another address. It announces that at once or late; a configured terminal gets its own back."""
     terminal = _terminal(world, fault)
     if not terminal.on:
         return
@@ -263,7 +264,7 @@ async def _move(world: "World", fault: Fault) -> None:
         terminal.announce()
     else:
         world.network.way(terminal.home).there = True
-        terminal.move(terminal.home)  # also where it has moved once more
+        terminal.move(terminal.home)  # also if it has moved once more
 
 
 async def _twin(world: "World", fault: Fault) -> None:
@@ -277,7 +278,9 @@ async def _twin(world: "World", fault: Fault) -> None:
 
 
 async def _crowd(world: "World", fault: Fault) -> None:
-    """A program of the till opens connections without end: it reads no stream, says half of something, or nonsense."""
+    """Open connections without end, as a faulty till program: it reads no stream and sends incomplete requests or
+    nonsense.
+    """
     said = (
         b"GET /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n",
         b"PUT /v1/transactions/x HTTP/1.1\r\nhost: posd\r\ncontent-length: 100\r\n\r\n{",

@@ -1,4 +1,4 @@
-"""A device that says it is a terminal of the fleet, and is not."""
+"""A device that claims to be a terminal of the fleet, but is not."""
 
 import json
 from typing import TYPE_CHECKING
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class Twin:
-    """It announces itself, takes connections and refuses what it is asked for. Nothing may be sent to it while the
-    terminal that was there before answers."""
+    """It announces itself, accepts connections and refuses requests. Nothing may be sent to it while the original
+    terminal answers.
+    """
 
     def __init__(self, world: "World", terminal: "Terminal", address: str) -> None:
         self._world, self._terminal, self._address = world, terminal, address
@@ -42,7 +43,7 @@ class Twin:
         server.answer(409, b'{"type": "TERMINAL", "code": "TER-003", "message": "busy"}')
 
     def leave(self) -> None:
-        """Go away."""
+        """Disappear."""
         self._world.air.withdraw(self._name)
         self._listening.close()
         way = self._world.network.way(self._address)

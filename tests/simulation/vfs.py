@@ -5,7 +5,7 @@ are functions of this file. Of a file that is opened in the disk's directory, wr
 growing the shared memory are replaced; each calls the original. All else
 goes straight to it.
 
-Connections keep pointers to what is here. So there is one VFS in a process, and it is never freed.
+Connections keep pointers to this module's objects. So a process has one VFS, which is never freed.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _OK = 0
 
 # Flags of `xOpen` (sqlite3.h).
 _CREATE = 0x00000004
-#: Journals and WALs: the first sync of one that may be new syncs its folder, too (os_unix.c: UNIXFILE_DIRSYNC).
+#: Journals and WALs: the first sync of a possibly new one also syncs its folder (os_unix.c: UNIXFILE_DIRSYNC).
 _SYNCS_FOLDER = 0x00000800 | 0x00004000 | 0x00080000
 
 #: 1970-01-01 as a Julian day, in milliseconds.
@@ -40,7 +40,8 @@ _IO_ERRORS: dict[Kind, int] = {
     "unlink": sqlite3.SQLITE_IOERR_DELETE,
 }
 
-# What SQLite calls, by its arguments. Also the originals are called so: one thread keeps Python's lock.
+# The functions that SQLite calls, by their arguments. The originals are called in the same way: one thread holds
+# Python's lock.
 _Open = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 _Delete = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
 _Bytes = PYFUNCTYPE(c_int, c_void_p, c_int, c_void_p)
@@ -60,7 +61,7 @@ _bytes_at: Callable[[int, int], bytes] = PYFUNCTYPE(ctypes.py_object, c_void_p, 
 
 
 class Unavailable(Exception):
-    """SQLite's files cannot be put on a disk of ours here; the message says why."""
+    """SQLite's files cannot be put on a simulated disk here; the message gives the reason."""
 
 
 class _Vfs(Structure):
@@ -151,15 +152,15 @@ class Vfs:
         self._vfs.time_ms = self._pointer(_Result, self._time_ms)
 
     def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
-        """Let connections that are opened from now on use the disk. `now`: seconds since 1970. `seed`: for salts."""
+        """Make new connections use the disk. `now`: seconds since 1970. `seed`: for salts."""
         if self._disk is not None:
             raise RuntimeError("another disk is in force")
         self._disk, self._seed, self._now = disk, seed, now
         self._library.sqlite3_vfs_register(byref(self._vfs), 1)
-        self._library.sqlite3_randomness(0, None)  # SQLite's generator is seeded anew, by `xRandomness`
+        self._library.sqlite3_randomness(0, None)  # SQLite's generator gets a new seed from `xRandomness`
 
     def remove(self) -> None:
-        """Let connections use the system's files."""
+        """Make connections use the system's files."""
         self._library.sqlite3_vfs_unregister(byref(self._vfs))
         self._library.sqlite3_vfs_register(c_void_p(self._default), 1)
         self._library.sqlite3_randomness(0, None)
@@ -237,7 +238,7 @@ class Vfs:
         c_int64.from_address(out).value = _EPOCH_MS + int(self._now() * 1000)
         return _OK
 
-    # Open files: what SQLite calls with the address of one
+    # Open files: the address that SQLite passes -> the file.
 
     def _copied(self, original: int) -> _Methods:
         """Return a file's methods with ours among them."""
@@ -303,7 +304,7 @@ class Vfs:
                 return _code("sync", refused)
             if pointer in self._names_to_sync:
                 self._names_to_sync.discard(pointer)
-                disk.sync_names(folder_of(file.name))  # SQLite does not look at what comes of it, and does it once
+                disk.sync_names(folder_of(file.name))  # SQLite ignores the result, and does it once
             return _OK
 
         return sync

@@ -1,4 +1,4 @@
-"""All of a run: the machine, the network, terminals, tills, the person, the acquirer, and what goes wrong."""
+"""A whole run: the machine, the network, terminals, tills, the person, the acquirer, and the faults."""
 
 import asyncio
 import hashlib
@@ -36,18 +36,18 @@ from tests.simulation.trouble import TROUBLES
 #: After the last sale and the last fault, until nothing may be on its way any more, in seconds: the terminals' window
 #: of 15 minutes, the silence after which posd asks, and the person's time.
 QUIET_SECONDS: Final = 2400.0
-#: Longest that a run may take, in virtual seconds, beside what its plan takes: then it is stuck.
+#: Longest time of a run beyond its plan, in virtual seconds. After it the run counts as stuck.
 MOST_SECONDS: Final = 14 * 86_400.0
 
 
-#: A moment of the run, in seconds, and what happened: who or what, what it did, and particulars.
+#: An event of the run: its time in seconds, its subject, its kind, and details.
 Note = tuple[float, tuple[object, ...]]
-#: Faults by which a terminal may not answer where it is, and for how long after them it may count as gone, in seconds.
+#: Faults after which a terminal may not answer at its address, and for how many seconds it may count as gone.
 DISTURBING: Final = frozenset(
     {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
 )
 CALM_SECONDS: Final = 120.0
-#: For how long after a fault what is met counts as met with it, in seconds: many are over at once.
+#: For how many seconds after a fault a situation counts as met with it: many faults end at once.
 FELT_SECONDS: Final = 5.0
 #: Longest that is waited for a sync that is to fail, in seconds.
 FAILING_SECONDS: Final = 120.0
@@ -65,12 +65,12 @@ HOLDS_UP_ONE: Final = frozenset(
 )
 #: The share of runs in which a program follows the stream of the feed.
 FOLLOWED: Final = 0.3
-#: The share of payments that a till aborts of which the terminal takes its time for that.
+#: The share of aborted payments whose terminal is slow to abort.
 SLOW_ABORTS: Final = 0.3
-#: The shares of the bad payments that are floods, and of which some events are lost, beside those that are drawn so.
+#: The shares of bad payments that are floods, and that lose some events, in addition to those drawn as such.
 FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
-#: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
+#: Number of restarts if it cannot start, one every few seconds. Together they last longer than a fault of the disk.
 MOST_STARTS: Final = 400
 
 
@@ -81,9 +81,9 @@ class Result:
     plan: Plan
     failures: list[str]
     digest: str
-    #: What happened, where the story is wanted.
+    #: The events, if the story is wanted.
     notes: list[Note]
-    #: Number of a sale -> the ids under which it was asked for.
+    #: Number of a sale -> the ids of its starts.
     ids: dict[int, list[str]]
     seen: Counter[tuple[str, str]]
     payments: int
@@ -117,7 +117,7 @@ class World:
         self.backups: list[Path] = []
         self.done = 0
         self.slower = 1.0
-        #: Until when the disk stands still.
+        #: Until when the disk is stopped.
         self.still_until = 0.0
         self._steps = 0
         self._habits: dict[str, Habit] = {}
@@ -132,9 +132,9 @@ class World:
         self.tills: list[Till] = []
         self.person: Person
         self.now_wrong: dict[int, str] = {}
-        #: Follows the stream of the feed, where one does.
+        #: The follower of the feed's stream, if there is one.
         self.follower: Follower | None = None
-        #: Kind of fault -> until when the last one of it counts as felt, for the coverage.
+        #: Kind of fault -> until when its last one has an effect, for the coverage.
         self._felt: dict[str, float] = {}
         #: Terminal, or "" for all -> how many faults keep posd from it now; when the last one ended.
         self._held_up: Counter[str] = Counter()
@@ -147,11 +147,11 @@ class World:
     # What all parts ask for.
 
     def random(self, *what: object) -> Random:
-        """Return a source of chance of its own for something."""
+        """Return a source of randomness of its own for a purpose."""
         return Random(f"{self.plan.seed}/{what}")
 
     def note(self, *what: object) -> None:
-        """Write down that something happened: it is part of the digest, and of the story where one is wanted."""
+        """Record an event: in the digest, and in the story if that is wanted."""
         line = self._line_of(self.loop.time(), what)
         self._digest.update(line.encode())
         if self._notes is not None:
@@ -159,11 +159,11 @@ class World:
 
     @property
     def story(self) -> list[str]:
-        """What happened so far as the digest has it, where a story is wanted."""
+        """The events so far as the digest has them, if a story is wanted."""
         return [self._line_of(*note) for note in self._notes or ()]
 
     def _line_of(self, at: float, what: tuple[object, ...]) -> str:
-        # Where the machine's files lie is not the same in two runs.
+        # The paths of the machine's files differ between runs.
         home = str(self.machine.home)
         return f"{at:.6f} {' '.join(_text(item, home) for item in what)}"
 
@@ -184,7 +184,7 @@ class World:
 
     @property
     def disturbed(self) -> bool:
-        """Whether a terminal may not have answered where it was, now or lately."""
+        """Whether a terminal may not have answered at its address, now or recently."""
         now = any(kind in DISTURBING for kind in self.now_wrong.values())
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 
@@ -216,7 +216,7 @@ class World:
         self.loop.stop()
 
     def give_habit(self, identity: str, sale: Sale, attempt: int) -> None:
-        """Draw what the terminal does with an id."""
+        """Draw a terminal's behaviour for an id."""
         mute = MUTE_PROVABLE if self.plan.confirmed and self.plan.probes else MUTE
         random = self.random("habit", sale.number, attempt)
         habit = draw(random, bad=sale.bad, followed=sale.follows > 0, mute=mute)
@@ -228,7 +228,7 @@ class World:
         self._habits[identity] = habit
 
     def habit_of(self, identity: str) -> Habit:
-        """Return what the terminal does with an id."""
+        """Return a terminal's behaviour for an id."""
         return self._habits.get(identity, Habit())
 
     def terminal(self, serial: str) -> Terminal:
@@ -241,7 +241,7 @@ class World:
         return next((at for at in came if at is not None), None)
 
     def late(self, payment: Payment) -> bool:
-        """Whether a call may have come to a terminal so late that posd waits no more: what was held on its way."""
+        """Whether a call may have reached a terminal after posd's time limit, because it was held on its way."""
         terminal, timeout = self.terminal(payment.serial), self.plan.reply_timeout
         free = max(self._way_free_since.get(who, -math.inf) for who in ("", payment.serial))
         if self.loop.time() - free < 2 * timeout + 5.0:
@@ -262,7 +262,7 @@ class World:
     # The run.
 
     def run(self) -> Result:
-        """Play it. What fails is in the result; raise what the world itself failed of."""
+        """Run the world. Failures are in the result; errors of the world itself are raised."""
         _terminal_context()  # once for a process, and by the real chance
         asyncio.set_event_loop(self.loop)
         try:
@@ -310,7 +310,7 @@ class World:
         )
 
     def _end(self) -> None:
-        """Take the world down, also where it failed."""
+        """Shut the world down, also after a failure."""
         machine, self.until_failure = self.machine, False
         machine.disk.on_operation = None
         if machine.task is not None and not machine.task.done():
@@ -412,13 +412,13 @@ class World:
         self.checks.line(line)
 
     async def _started(self) -> None:
-        """Wait until the daemon is ready, or has said why it cannot be; then it is started again after a while."""
+        """Wait until the daemon is ready or has said why it cannot be; then start it again after a while."""
         machine = self.machine
         for _ in range(MOST_STARTS):
             task = machine.task
             assert task is not None
             started = asyncio.create_task(machine.started.wait())
-            patience = 600 + max(0.0, self.still_until - self.loop.time())  # a disk that stands still holds any start
+            patience = 600 + max(0.0, self.still_until - self.loop.time())  # a stopped disk delays any start
             await asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED, timeout=patience)
             started.cancel()
             if machine.started.is_set():
@@ -450,8 +450,8 @@ class World:
     ) -> None:
         """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while.
 
-        `away`: how long it stays away, in seconds; None as the fault says. `failing`: let so many syncs from now one
-        fail, and count the operations from there.
+        `away`: how long it is down, in seconds; None: as the fault says. `failing`: the sync from now on that fails;
+        operations are counted from there.
         """
         async with self.life_lock:
             machine = self.machine
@@ -479,7 +479,7 @@ class World:
             await self._started()
 
     async def start_sent(self, seconds: float) -> bool:
-        """Wait until a start reaches a terminal; False where none did in so many seconds."""
+        """Wait until a start reaches a terminal; False if none did in this many seconds."""
         self.start_came.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -493,7 +493,7 @@ class World:
         self._way_free_since[""] = math.inf
 
     def let_ways_go(self) -> None:
-        """Let all through that was held."""
+        """Deliver everything that was held."""
         for way in self.network.ways.values():
             way.raise_up()
         self._way_free_since[""] = self._calm_since = self.loop.time()
@@ -538,7 +538,7 @@ class World:
                 await self._started()
 
     async def backup(self, fault: Fault) -> None:
-        """Have a backup made, also where the daemon ends meanwhile; or take a snapshot of the disk."""
+        """Make a backup, even if the daemon ends meanwhile; or take a snapshot of the disk."""
         if fault.value % 3 == 0:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -554,7 +554,7 @@ class World:
             self.backups.append(path)
 
     async def restore(self, fault: Fault) -> None:
-        """Put a backup or a snapshot in place; it is looked at once a till is refused for it."""
+        """Restore a backup or a snapshot. The person checks it once a till is refused because of it."""
         if not self.backups:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -645,7 +645,7 @@ class World:
                 return
 
     async def _old_ids(self) -> None:
-        """Ask again for payments that were removed: they are known all the same."""
+        """Repeat starts of payments that were removed: they are still known."""
         for identity in self.checks.removed[:10]:
             request = {"terminal": self.plan.serial(0), "amount": {"subtotal_iva0": 1}}
             reply = await self.person.call("PUT", f"/v1/transactions/{identity}", request)
@@ -663,8 +663,9 @@ class World:
 
 
 def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
-    """Return the seconds until a shop opens: mostly in the morning, at times so that its sales go on over midnight, or
-    over the hour at which the clocks change."""
+    """Return the seconds until a shop opens: mostly in the morning, at times so that its sales continue over midnight
+    or over a change of the clocks.
+    """
     day = now.astimezone(zone).date()
     hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))
     days = 2 if chance // 7 % 7 == 0 else 1

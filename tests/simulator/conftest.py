@@ -20,7 +20,7 @@ from posd.simulator.clock import VirtualClock
 from tests.simulator.own import write
 from tests.support.connections import Connections
 
-#: Operation -> where it is started on the local network.
+#: Operation -> its path on the local network.
 LOCAL = {
     "charge": "/terminal/v1/async/charge",
     "pre-auth": "/terminal/v1/async/authorization",
@@ -152,7 +152,7 @@ async def receiver(server_tls: ssl.SSLContext) -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 def settings(tmp_path: Path, pem: dict[str, Path]) -> Callable[..., Settings]:
-    """Make settings for a quick HTTPS terminal without mDNS; keywords replace what a test wants otherwise."""
+    """Make settings for a quick HTTPS terminal without mDNS; keywords replace them."""
 
     def make(**changes: Any) -> Settings:
         defaults: dict[str, Any] = {
@@ -176,7 +176,7 @@ class Till:
         self._client = client
 
     async def advance(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Advance the virtual time."""
         assert isinstance(self.terminal.clock, VirtualClock)
         await self.terminal.clock.advance(seconds)
 
@@ -240,7 +240,7 @@ def terminal_with(**changes: Any) -> Any:
     return made
 
 
-#: The default scenario, unless told otherwise.
+#: The default scenario, unless a test gives another.
 till = terminal_with()
 #: For many payments one after the other: each takes some 10 ms.
 quick_till = terminal_with(speed=QUICK_SPEED)

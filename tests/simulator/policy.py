@@ -1,4 +1,4 @@
-"""A terminal's delivery alone, on a virtual clock: queue and sender as they are, over real TLS to real receivers."""
+"""A terminal's delivery alone, on a virtual clock: its real queue and sender, over real TLS to real receivers."""
 
 import json
 import uuid
@@ -13,12 +13,12 @@ from posd.simulator.ledger import Ledger
 from posd.simulator.network import client_context
 from tests.simulator.conftest import Receiver, Script
 
-#: Where the clock of the tests stands at first: some time in 2026.
+#: Start of the tests' clock: some time in 2026.
 START = 1_780_000_000.0
 
 
 class Delivering:
-    """What a test does with a sender, and what it saw: arrivals at the receiver with the clock's time of each."""
+    """A test's control over a sender, with the arrivals at the receiver and the clock's time of each."""
 
     def __init__(self, sender: Sender, queue: Queue, ledger: Ledger, clock: VirtualClock, receiver: Receiver) -> None:
         self.sender = sender
@@ -36,7 +36,7 @@ class Delivering:
         event_id: str | None = None,
         **fields: Any,
     ) -> str:
-        """Queue an event, return its id; `say` tells the receiver what to answer, where the test's receiver listens."""
+        """Queue an event, return its id; `say` gives the receiver's answer, if the test's receiver listens."""
         event_id = event_id or str(uuid.uuid4())
         body = json.dumps({"event_id": event_id, "client_transaction_id": transaction, "status": "X", "say": say})
         self.sender.submit(QueuedEvent(event_id, transaction, "X", url or self.receiver.url, body, **fields))
@@ -50,7 +50,7 @@ class Delivering:
 
 
 class Book:
-    """When what came to the receiver, in terminal seconds since the clock's start."""
+    """The times of arrival at the receiver, in terminal seconds since the clock's start."""
 
     def __init__(self, clock: VirtualClock, receiver: Receiver, answer: Script) -> None:
         self.arrivals: list[tuple[float, str]] = []

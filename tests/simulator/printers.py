@@ -1,4 +1,4 @@
-"""Parts for the tests of printing: how a job is asked for, by raw HTTP, and a till that does it."""
+"""Parts for the tests of printing: print requests by raw HTTP, and a till that prints."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ class PrintTill(Till):
         return await self.get(f"{PRINT_JOB}?print_job_id={print_job_id}")
 
     def prints(self) -> list[str]:
-        """Return the ids of what came out on paper."""
+        """Return the ids of the printed jobs."""
         return [item["print_job_id"] for item in self.terminal.printer.prints()]
 
     async def ended(self, print_job_id: str, status: str = "COMPLETED") -> dict[str, Any]:

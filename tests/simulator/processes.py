@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 @asynccontextmanager
 async def simulate(*options: str, tmp: Path) -> AsyncIterator[tuple[Process, Line]]:
-    """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not."""
+    """Run the simulator with JSON lines on a pipe until it is ready; end it if the test has not."""
     command = ("simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options)
     process = await forks.start(*command, env=os.environ | {"TMPDIR": str(tmp)})
     try:
@@ -47,7 +47,7 @@ async def until(process: Process, kind: str, **fields: Any) -> Line:
 
 
 def lines_of(ledger: Path, kind: str, **fields: Any) -> list[Line]:
-    """Return the lines of a ledger file of a kind, with these fields; fail where any line is not whole."""
+    """Return the lines of a ledger file of a kind, with these fields; fail if a line is incomplete."""
     text = ledger.read_text()
     assert text[-1:] in ("", "\n")
     wanted = {"kind": kind} | fields

@@ -1,4 +1,4 @@
-"""Scenario files: those that ship can all be read, and what is wrong in one's own is said by name."""
+"""Scenario files: all shipped ones can be read, and a mistake in a user's file is reported by name."""
 
 from pathlib import Path
 

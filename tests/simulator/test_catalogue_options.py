@@ -19,7 +19,7 @@ from tests.support.signing import Signer
 
 @pytest.fixture(autouse=True)
 def kept_signals() -> Iterator[None]:
-    """The command sets a handler of its own, here in the process of the tests."""
+    """The command installs a handler of its own, here in the tests' process."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""The certificates that no client should trust: each fails for its own reason under the CA that the simulator makes."""
+"""Certificates that no client should trust: each fails for its own reason under the simulator's CA."""
 
 import asyncio
 import ssl

@@ -1,7 +1,6 @@
 """Operations that are done to others: which references fit, which amounts count; and what a restart knows.
 
-A chain is written as `p=pre-auth, r=re-auth p, capture r`: an operation, what it is done to, and a name for its
-reference.
+A chain is written as `p=pre-auth, r=re-auth p, capture r`: an operation, its original, and a name for its reference.
 """
 
 import uuid
@@ -43,7 +42,7 @@ class Chain:
 
 
 CAPTURED, VOIDED, TIPPED, SUPERSEDED = "ALREADY_CAPTURED", "ALREADY_VOIDED", "ALREADY_TIPPED", "REFERENCE_SUPERSEDED"
-#: What was done, what is asked then, and the code of the refusal.
+#: The operations so far, the next request, and the code of its refusal.
 REFUSED = [
     ("", "re-auth x", "UNKNOWN_REFERENCE"),
     ("c=charge", "capture c", "REFERENCE_DOES_NOT_FIT"),

@@ -17,7 +17,7 @@ BY_AMOUNT = "reject-after-card"
 
 
 async def chosen(till: Till, **fields: Any) -> tuple[str | None, str | None]:
-    """Pay and return what was played and why, and see that it was played."""
+    """Pay; return the scenario and the reason for its choice, and check that it was run."""
     before = len(till.terminal.ledger.of("over"))
     answer = await till.charge(**fields)
     line = till.terminal.ledger.of("start")[-1]

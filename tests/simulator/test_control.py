@@ -1,4 +1,4 @@
-"""The control API over real HTTP: what a developer can do, and that no page in a browser can."""
+"""The control API over real HTTP: a developer can use it, and no page in a browser can."""
 
 import asyncio
 import json
@@ -140,7 +140,7 @@ async def test_what_it_refuses(developer: Developer, settings: Callable[..., Set
     assert (await developer.client.get(developer.url + "/terminals/SN%2F1/unplug")).json()["code"] == "HTTP_405"
 
 
-#: Headers of a call, and the code with which it is refused; None: it is let through.
+#: Headers of a call, and the code of its refusal; None: it is accepted.
 BROWSERS: list[tuple[dict[str, str], str | None]] = [
     (JSON, None),
     ({"content-type": "application/json; charset=utf-8"}, None),

@@ -22,7 +22,7 @@ BASE = "/terminal/v1"
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 PRINT = {"printJobId": "job-1", "document": {"text": "TOTAL"}}
 ASK = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79"}
-#: What is called, and a body that is taken; None where it has none.
+#: The call, and an accepted body; None if it has none.
 BODIES: dict[str, Any] = {"start": {}, "abort": None, "search": ASK, "print": PRINT, "poll": None}
 ID = "?print_job_id=job-1"
 PATHS = {
@@ -56,7 +56,7 @@ PATHS = {
 
 
 class Caller:
-    """Calls a terminal over plain HTTP, signed where that is asked for."""
+    """Calls a terminal over plain HTTP, signed if required."""
 
     def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
         self.terminal = terminal
@@ -65,7 +65,7 @@ class Caller:
         self._client = client
 
     async def call(self, way: str, body: Any = None, *, ahead: float = 0.0, **headers: str) -> httpx2.Response:
-        """Make a call; its answer in clear is `json()` of what this returns. `ahead` is how far the clock is so."""
+        """Make a call; `json()` of the result is its decrypted answer. `ahead` is how far the clock is ahead."""
         method, path = way.split(" ")
         signed = self.signer.sign(body, time.time() + ahead)
         url = self.terminal.base_url + BASE + path
@@ -170,7 +170,7 @@ async def test_an_approval_says_so_in_the_words_of_its_edition(calling: Calling,
 
 
 UNITS: list[tuple[dict[str, str], Any, str, str, str]] = [
-    # settings, subtotal sent, main units in the ledger, authorized_amount and subtotal as they are answered
+    # settings, sent subtotal, main units in the ledger, authorized_amount and subtotal in the answer
     ({}, Decimal("10.20"), "10.2", "10.2", "10.2"),
     ({"amount_unit": "whole"}, 43890, "43890", "43890", "43890"),
     ({"amount_unit": "hundredths"}, 43890, "438.90", "43890", "43890"),

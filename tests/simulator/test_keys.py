@@ -28,7 +28,7 @@ OWN_TERMINAL = ("setsid", "--ctty")
 
 
 class Screen:
-    """A process on a pseudo-terminal: its keys, what it writes, the modes of the terminal."""
+    """A process on a pseudo-terminal: its keys, its output, the modes of the terminal."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int, before: list[object]) -> None:
         self.process = process
@@ -45,7 +45,7 @@ class Screen:
         os.write(self._keys, keys.encode())
 
     def read_until(self, text: str) -> str:
-        """Return what was written up to the first line with `text` after what was read before."""
+        """Return the output up to the first line with `text`, from the last position on."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             ready, _, _ = select.select([self._keys], [], [], max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Each operation on its own: where it is started, what it is called, what its request must and must not have."""
+"""Each operation alone: its path, its name, and the required and forbidden members of its request."""
 
 import json
 import uuid
@@ -17,7 +17,7 @@ WAYS = [(mode, name, path) for mode, paths in (("local", LOCAL), ("cloud", CLOUD
 
 @dataclass(frozen=True)
 class Row:
-    """What the wire should show of an operation; `original` is what must be approved before it, None for nothing."""
+    """The wire format of an operation; `original` must be approved before it, None for nothing."""
 
     event_type: str
     original: str | None
@@ -41,7 +41,7 @@ def test_every_operation_is_tested() -> None:
 
 
 async def original(till: Till, operation: str) -> str | None:
-    """Run what the operation refers to; return its reference."""
+    """Run the operation's original; return its reference."""
     name = ROWS[operation].original
     if name is None:
         return None

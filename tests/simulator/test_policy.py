@@ -1,6 +1,6 @@
 """The delivery policy as the spec has it (6.2 and 8): exact delays and limits on a virtual clock, over real TLS.
 
-The tables of the spec stand here once more, on their own: nothing is taken from the code that is tested.
+The specification's tables are written here again; nothing is taken from the tested code.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def refuse_always(_: dict[str, Any]) -> int:
 
 @pytest.mark.slow
 async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds(post: Delivering) -> None:
-    """Ten attempts at exact moments, and never another one; the jitter is spread over its whole range."""
+    """Ten attempts at exact moments, and no more; the jitter covers its whole range."""
     book = Book(post.clock, post.receiver, refuse_always)
     events = [post.submit(f"transaction-{number}") for number in range(20)]
     await post.clock.advance(24 * 3600)
@@ -111,7 +111,7 @@ async def test_an_event_that_was_never_tried_waits_for_the_network_as_long_as_it
 
 
 async def test_which_answers_are_retried(post: Delivering) -> None:
-    """Each status that the spec names to an event of its own, and others; what it does not name is not retried."""
+    """Each status in the specification to an event of its own, and others. A status outside it is not retried."""
     post.receiver.location = post.receiver.url + "/elsewhere"  # it is not followed
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
     statuses = sorted({*RETRIED, *PERMANENT, *range(200, 230), 299, 300, 301, 302, 307, 308, 402, 405, 410, 413, 418})
@@ -168,7 +168,7 @@ async def test_what_goes_alone_waits_for_no_other_and_holds_no_other_up(post: De
 async def test_the_queue_outlives_the_terminal_with_counts_window_and_order(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
-    """Switched off again and again: ten attempts in all, and the delays go on where they were."""
+    """Switched off again and again: ten attempts in all, and the delays continue from their place."""
     book = Book(clock, receiver, lambda event: 503 if event["event_id"] == first else 200)
     attempts: list[int] = []
     first, others = "", []
@@ -232,7 +232,7 @@ async def hang_up_after_the_request(reader: asyncio.StreamReader, writer: asynci
     await read_request(reader)
 
 
-#: How a connection fails: the receiver's behaviour, whether within TLS, the word of the ledger.
+#: How a connection fails: the receiver's behaviour, whether within TLS, the word in the ledger.
 FAILURES: dict[str, tuple[Behaviour, bool, str]] = {
     "reset in the handshake": (reset, False, "connection_reset"),
     "silent in the handshake": (say_nothing, False, "timeout"),

@@ -1,4 +1,4 @@
-"""Printing over raw HTTPS: what is taken and what is refused, every scenario, and the one webhook (spec 2.3, 6.4)."""
+"""Printing over raw HTTPS: accepted and refused requests, every scenario, and the one webhook (spec 2.3, 6.4)."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""The persistent queue: what waits, in which order and how it goes, is the same after a restart."""
+"""The persistent queue: its events, their order and their delivery are the same after a restart."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_how_an_item_goes_is_known_after_a_restart(path: Path) -> None:
     (alone, tried) = queue.items()
     assert (alone.alone, alone.due, alone.distrusted, alone.again) == (True, 1000.25, True, True)
     assert (tried.attempts, tried.first_attempt_at, tried.body) == (2, 1000.5, '{"iva":10.10}')
-    assert drain(queue, "a") == ["a-1"]  # what goes alone is in no order
+    assert drain(queue, "a") == ["a-1"]  # an event sent alone has no order
     queue.close()
 
 

@@ -1,4 +1,4 @@
-"""Settings that cannot be, and that the simulator stands alone."""
+"""Invalid settings, and the simulator's independence from posd."""
 
 from collections.abc import Callable
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""The start request: what is taken, what is refused, and that money stays exact (spec 2.2, 2.4, 4.1)."""
+"""The start request: accepted and refused requests, and exact amounts (spec 2.2, 2.4, 4.1)."""
 
 import asyncio
 import json
@@ -87,7 +87,7 @@ AMOUNTS = [
 async def test_money_is_exact_from_the_request_to_the_event(
     till: Till, receiver: Receiver, amount: str, total: str
 ) -> None:
-    """Every digit is compared as text: no decoder stands between the wire and the assertion."""
+    """Every digit is compared as text: no decoder is between the wire and the assertion."""
     body = f'{{"client_transaction_id":"{UUID}","amount":{amount},"events_webhook_url":"{receiver.url}"}}'
     answer = await till.post(body.encode())
     assert f'"amount":{amount}' in answer.text

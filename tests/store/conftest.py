@@ -1,4 +1,4 @@
-"""A store on a real file, and a state directory that a disaster comes to."""
+"""A store on a real file, and a state directory for disasters."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A state directory, a backup elsewhere, and what can happen to the database between the two."""
+"""A state directory, a backup elsewhere, and what can happen to the database between them."""
 
 import sqlite3
 from contextlib import closing

@@ -75,7 +75,7 @@ class Filled:
         return identity
 
     def again(self, number: int, count: int, **changes: object) -> None:
-        """Record a payment so many times more, as it is but for its id and these columns."""
+        """Record a payment this many times more, equal except for its id and these columns."""
         columns = ", ".join(rows.COLUMNS)
         changed = {"client_transaction_id": "?"} | {key: repr(value) for key, value in changes.items()}
         chosen = ", ".join(changed.get(column, column) for column in rows.COLUMNS)
@@ -85,7 +85,7 @@ class Filled:
         )
 
     def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
-        """Record what came of the start."""
+        """Record the result of the start."""
         after = record(
             WriteTransaction(self.db),
             self.get(identity),
@@ -137,7 +137,7 @@ def terminal(number: int) -> str:
 
 @contextmanager
 def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
-    """Open a database to fill it, without waiting for the disk; at the end it is closed whole, without a WAL."""
+    """Open a database to fill it, without syncs; at the end close it completely, without a WAL."""
     db = open_database(path)
     db.execute("PRAGMA synchronous = OFF").close()
     try:

@@ -14,7 +14,7 @@ from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")
 
-#: What becomes of a job after it was recorded -> its entries. `{}` in a webhook stands for its id.
+#: A job's course after its record -> its entries. `{}` in a webhook stands for its id.
 STORIES: dict[str, tuple[Entry | str, ...]] = {
     "completed": (Created(TAKEN), "COMPLETED"),
     "failed by poll": (
@@ -61,7 +61,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
 
 
 def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
-    """Let these happen to a job; a word is a webhook with that status."""
+    """Record these entries for a job; a word is a webhook with that status."""
     job = job_of(filled, identity)
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
@@ -76,7 +76,7 @@ def print_out(filled: Filled, identity: str, story: str = "completed", number: i
 
 
 def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob:
-    """Let a webhook come for a job that is not known."""
+    """Deliver a webhook for an unknown job."""
     body = webhook(identity, status)
     job = rebuild(read_webhook(body), identity, filled.now())
     rows.begin(WriteTransaction(filled.db), job, "orphan")
@@ -84,7 +84,7 @@ def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob
 
 
 def job_of(filled: Filled, identity: str) -> PrintJob:
-    """Return a job as it is stored."""
+    """Return a job as stored."""
     found = rows.get(filled.db, identity)
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""An online backup: one moment of a database in use, whole or not there, with the keys in it."""
+"""An online backup: one moment of a database in use, complete or absent, with its keys."""
 
 import errno
 import gzip
@@ -68,7 +68,10 @@ def test_it_is_one_file_private_and_sound_and_says_what_it_is(database: Path, tm
 def test_it_is_one_moment_while_payments_go_on(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two pages of the copy a whole payment is committed: none of them is in it, and none waits for it."""
+    """Between any two pages of the copy a whole payment is committed.
+
+    The copy has none of them, and none waits for it.
+    """
     monkeypatch.setattr(backup, "PAGES_AT_A_TIME", 1)
     numbers = iter(range(100, 10_000))
 
@@ -129,7 +132,7 @@ def test_told_to_stop_while_the_copy_is_checked_it_stops(
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 
 
-#: A process that makes a backup; what it says is why there is none.
+#: A process that makes a backup; its output says why there is none.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -164,7 +167,7 @@ def test_killed_it_is_whole_or_not_there_and_the_next_one_works(database: Path, 
     assert backup.read(tmp_path / "b.db").keys == KEYS
 
 
-#: A process that makes a backup beside three older ones, and prints the least that was free meanwhile, or why not.
+#: A process that makes a backup beside three older ones, and prints the least free space meanwhile, or why it failed.
 INTO = """
 import os, sys
 from datetime import UTC, datetime

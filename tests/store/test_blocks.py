@@ -1,4 +1,4 @@
-"""The events of a payment are together, in a block of numbers that is its own, or scattered, and found all the same."""
+"""A payment's events are in a block of numbers of its own, or scattered; both are found."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def add(filled: Filled, number: int, content: bytes) -> int:
 
 
 def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
-    """Return what the row of a payment names, and seq and `together` of its events."""
+    """Return the row's references of a payment, and seq and `together` of its events."""
     query = "SELECT first_event FROM transactions WHERE client_transaction_id = ?"
     (first,) = db.execute(query, (name(number),)).fetchone()
     query = "SELECT seq, together FROM events WHERE client_transaction_id = ? ORDER BY seq"

@@ -35,16 +35,16 @@ from tests.store.printed import STORIES, happen, print_intent
 from tests.support.events import body
 from tests.support.tables import every, there
 
-#: Tables that do not grow with what is stored: a row for each terminal, for each approval that no till has read, for
-#: each body that a person should look at, for each attention of a payment.
+#: Tables that do not grow with the stored payments: a row for each terminal, for each unread approval, for each body
+#: that a person should look at, for each attention of a payment.
 SMALL = {"leases", "l", "unread_approvals", "quarantine", "a", "CONSTANT", "sqlite_sequence"}
 #: What a view has found of one payment.
 FOUND = {"payment_events"}
-#: Reads the newest rows until one is too old, or so many of them.
+#: Reads the newest rows until one is too old, or up to a limit.
 FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
-#: Reads the oldest rows until one is recent: what is old is removed, so that there are few.
+#: Reads the oldest rows until one is recent. Old rows are removed, so there are few.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
-#: Sorts what belongs to one payment, or what is open or needs a person.
+#: Sorts the rows of one payment, or those that are open or need a person.
 SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
@@ -201,7 +201,7 @@ class Watched(sqlite3.Connection):
 
 
 def fill(path: Path, ended: int) -> Path:
-    """Make a database: what is open and what has attention is as much, however many have ended."""
+    """Make a database. The open payments and attentions are as many, however many payments have ended."""
     with filling(path) as filled:
         filled.db.execute("BEGIN")
         for number in range(1, ended):

@@ -1,4 +1,4 @@
-"""Word of a folder: what comes, goes or is moved in it is told; where nothing can be told, nothing is."""
+"""The watch of a folder: new, removed and moved files are reported; if it cannot watch, it reports nothing."""
 
 import asyncio
 from collections.abc import Callable

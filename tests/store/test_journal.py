@@ -1,4 +1,4 @@
-"""The journal: an entry and its effect in one commit, in one order with the events, and nothing that says nothing."""
+"""The journal: an entry and its effect are in one commit, in one order with the events, and no entry is empty."""
 
 from datetime import timedelta
 from functools import partial

@@ -1,4 +1,6 @@
-"""Lists of payments and their totals, by any filters: as a walk over all of them says - on a real SQLite file."""
+"""Lists of payments and their totals, by any filters, compared with a walk over all payments - on a real
+SQLite file.
+"""
 
 import json
 import sqlite3
@@ -38,7 +40,7 @@ METADATA = [{}, {"till": 1}, {"till": "1", "day": "mon"}, {"till": 1.0, "day": "
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A payment: the places of what it has in the lists above."""
+    """A payment, as places in the lists above."""
 
     second: int
     terminal: int

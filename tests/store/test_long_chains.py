@@ -24,7 +24,7 @@ from tests.support.tables import every, there
 
 REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
 GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}
-#: Far beyond what is looked at, and ten times that.
+#: Far more than is read, and ten times that.
 MANY, TEN_TIMES = 400, 4000
 #: The loop is held for no longer, in seconds of the processor.
 LONGEST = 0.05
@@ -57,7 +57,7 @@ def charges_elsewhere(filled: Filled, count: int) -> None:
     filled.again(2, count)
 
 
-#: What is there without end -> whether another operation of the payment is refused for it.
+#: What may be there without limit -> whether another operation of the payment is refused for it.
 SHAPES: dict[Callable[[Filled, int], None], bool] = {
     refused_voids: True,
     refused_voids_of_one: True,
@@ -92,7 +92,7 @@ def asked(**fields: Any) -> Transaction:
 
 
 def place(db: Any, transaction: Transaction | None = None) -> str | None:
-    """Place a void; return the code of the problem, None where it may be started."""
+    """Place a void; return the code of the problem, None if it may be started."""
     try:
         chains.place(WriteTransaction(db), transaction or asked(), UTC, AmountRules())
     except Problem as problem:
@@ -144,7 +144,7 @@ def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_
 
 @pytest.mark.parametrize("count", [50, 500])
 def test_what_an_original_came_to_is_right_however_much_derives_from_it(tmp_path: Path, count: int) -> None:
-    """Refunds are not read for it, and tips after an operation do not change what it was done to."""
+    """Refunds are not read for it, and tips after an operation do not change its original."""
 
     def tips(filled: Filled, refunds: int) -> None:
         derived = {"original": name(1), "derives_from": name(1)}
@@ -181,7 +181,7 @@ NEWEST: dict[str, Callable[[Any], Any]] = {
 
 @every("word", NEWEST)
 def test_what_is_asked_of_a_terminal_looks_at_its_newest_payments_alone(tmp_path: Path, word: str) -> None:
-    """A terminal that cancels all has none of what is looked for."""
+    """A terminal on which everything is cancelled has no match."""
 
     def canceled(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "TERMINAL_CANCELED"])

@@ -1,4 +1,4 @@
-"""Memory is given back in a pause after many changes - on a real SQLite file, by SQLite's own count."""
+"""Memory is freed in a pause after many changes - on a real SQLite file, by SQLite's own count."""
 
 import _sqlite3
 import asyncio
@@ -17,7 +17,7 @@ from posd.storage.store import MANY, MemoryTrimmer, Store
 
 #: A long reason fills pages.
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())
-#: In seconds: a pause that is short, and how long to wait for what follows it.
+#: A short pause, and the longest wait for what follows it, in seconds.
 SHORT = 0.05
 PATIENCE = 10.0
 

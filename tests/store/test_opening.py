@@ -1,4 +1,4 @@
-"""Opening the database: mode, lock, pragmas, migrations, and what is refused."""
+"""Opening the database: mode, lock, pragmas, migrations, and refusals."""
 
 import os
 import sqlite3
@@ -97,7 +97,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
 
 
-#: Opens the database as a daemon does, and says why it cannot.
+#: Opens the database as a daemon does, and prints why it cannot.
 OPENS = """
 import asyncio, sys
 from pathlib import Path
@@ -116,7 +116,7 @@ except StoreError as error:
 
 
 def opened(path: Path) -> str:
-    """Open a database in a process of its own; return why that cannot be, "" where it can."""
+    """Open a database in a process of its own; return why that is impossible, "" if it is possible."""
     return subprocess.run([sys.executable, "-c", OPENS, str(path)], capture_output=True, text=True, check=True).stdout
 
 

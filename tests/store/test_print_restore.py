@@ -123,7 +123,7 @@ def test_of_a_file_without_its_header_every_job_is_found(state: State) -> None:
 def test_no_job_is_forgotten_and_none_is_made_up_with_any_page_destroyed(state: State, step: int) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
-        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # whatever is on a free page is no damage
+        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # content of a free page is no damage
     before, content, random = jobs(state.database), state.database.read_bytes(), Random(1)
     for start in range(0, len(content), PAGE * step):
         for path in state.database.parent.iterdir():

@@ -59,7 +59,7 @@ async def test_each_terminal_and_each_search_has_its_own_two(store: Store) -> No
 
 
 def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
-    """Return a transaction that began in that minute and heard these events."""
+    """Return a transaction that began in that minute and received these events."""
     transaction = starting(
         client_transaction_id=f"{number}", terminal=terminal, created_at=f"2026-11-20T10:{number:02}:00.000Z"
     )

@@ -1,4 +1,4 @@
-"""A long read in steps: of one state of the database, and nothing else waits for it - on a real SQLite file."""
+"""A long read in steps reads one state of the database, and nothing waits for it - on a real SQLite file."""
 
 import asyncio
 import sqlite3

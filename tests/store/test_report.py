@@ -85,7 +85,7 @@ def made(found: list[dict[str, Any]], span: report.ReportSpan = SPAN) -> Payment
 
 
 def total_of(found: PaymentReport) -> dict[str | None, Decimal]:
-    """Return what its rows come to, by currency."""
+    """Return the sums of its rows, by currency."""
     totals: dict[str | None, Decimal] = defaultdict(Decimal)
     for row in found.payments:
         if row.counted is not None:
@@ -124,7 +124,7 @@ def test_what_is_certain_and_what_is_not_add_up_to_the_total(found: list[dict[st
             added[item.currency] += item.amount
     assert added == total_of(whole)
     for row in whole.payments:
-        # What is certain was said by the terminal, and nothing is open about it.
+        # A certain result came from the terminal, and nothing is open about it.
         if row.standing is Certainty.CERTAIN:
             assert (row.section, row.in_question, row.unsure) == (Section.COUNTED, False, False)
         assert (row.standing in COUNTED_CERTAINTIES) == (row.section is Section.COUNTED)

@@ -1,4 +1,6 @@
-"""Restore: the backup in place of the database, everything that the replaced file tells taken over, nothing deleted."""
+"""Restore: the backup replaces the database, everything readable in the replaced file is taken over, nothing is
+deleted.
+"""
 
 import os
 import shutil
@@ -49,7 +51,7 @@ def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[int, reproce
 
 
 def assert_sound(path: Path) -> None:
-    """The file is whole by every measure, and everything in it follows from its record."""
+    """Check that the file is sound, and that everything in it follows from its record."""
     assert verify(path, lambda *_: None).counts == {}
     with closing(connect_reader(path)) as db:
         after = journal.last_incomplete_rowid(db)
@@ -65,7 +67,7 @@ def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
 
 
 def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
-    """Return the rows by their numbers, but for how they are found: what is added to a payment may change that."""
+    """Return the rows by their numbers, without how they are found: an addition to a payment may change that."""
     names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "together"]
     return {row[0]: row[1:] for row in db.execute(f"SELECT {', '.join(names)} FROM {table}")}
 
@@ -156,7 +158,7 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
 
 
 def test_the_feed_ends_with_how_a_payment_stands_whose_row_of_the_backup_stays(state: State) -> None:
-    """Both files have gone on from one state, the backup further: what the replaced one has comes behind that."""
+    """Both files continued from one state, the backup further. The changes of the replaced file come after that."""
     with filling(state.database) as filled:
         filled.pay(0, OPEN[:1])
     early = state.database.read_bytes()
@@ -191,7 +193,7 @@ def test_what_was_said_of_an_earlier_restore_and_not_looked_at_is_not_lost(state
 
 
 def crash(state: State) -> tuple[Filled, State]:
-    """Return what a daemon leaves that is killed after a day: everything since its start is in the WAL."""
+    """Return the files of a daemon that is killed after a day: everything since its start is in the WAL."""
     filled = Filled(open_database(state.database))
     run_a_day(filled, state)
     crashed = State(state.home / "crashed")
@@ -268,10 +270,10 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_no_id_is_forgotten_with_any_page_destroyed(state: State, step: int) -> None:
-    """Each page in turn, or each tenth. What is whole comes over whole; of what is not, the id is known."""
+    """Damage each page in turn, or each tenth. Whole rows are taken over whole; of the others the id is known."""
     with filling(state.database) as filled:
         run_a_day(filled, state)
-        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # whatever is on a free page is no damage
+        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # content of a free page is no damage
     before, content, random = snapshots(state.database, filled.known), state.database.read_bytes(), Random(1)
     unharmed, starts = 0, range(0, len(content), PAGE_BYTES * step)
     for start in starts:
@@ -537,7 +539,7 @@ def test_a_damaged_key_is_kept_beside(backed_up: State) -> None:
     assert key_lines(backed_up) == [BACKUP_KEY]
 
 
-# what is refused
+# refused requests
 
 
 def refused(state: State, file: Path | None = None) -> str:

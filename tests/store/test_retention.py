@@ -1,4 +1,4 @@
-"""Retention: what is old goes whole, with its space; what is still needed stays; no id is ever free again."""
+"""Retention: old records are removed whole, with their space; needed ones stay; no id is ever free again."""
 
 import asyncio
 import sqlite3
@@ -35,7 +35,7 @@ from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
 from tests.store.printed import print_out
 
-#: Words of people that stand in the old payments, and nowhere else.
+#: Texts of people that are in the old payments, and nowhere else.
 SECRETS = ("ada@example.com", "Lovelace", "Analytical Engine")
 YEAR = timedelta(days=365)
 LATER = MORNING + 3 * YEAR
@@ -81,7 +81,7 @@ def size(path: Path) -> int:
 
 
 def in_files(path: Path) -> set[str]:
-    """Return which of the secrets stand in any page of any file beside the database."""
+    """Return which secrets are in any page of any file beside the database."""
     found = set()
     for file in path.parent.iterdir():
         content = file.read_bytes()
@@ -193,7 +193,7 @@ async def test_a_clock_that_is_not_believed_removes_nothing_by_itself_and_nothin
 async def test_what_bears_a_time_of_a_clock_that_was_behind_is_as_old_as_its_end(
     path: Path, since_then: timedelta, removed: int
 ) -> None:
-    """A new machine whose clock said a time of three years ago, until it was set: its first payments."""
+    """A new machine whose clock was three years behind until it was set: its first payments."""
     until = LATER - since_then
     with filling(path) as filled:
         began = filled.clock
@@ -271,14 +271,14 @@ def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) ->
     state = State(tmp_path)
     state.database.parent.mkdir()
     old(state.database, lambda filled: (filled.pay(1), filled.pay(2, OPEN), print_out(filled, "p")))
-    if newest_is == "old":  # the backup has all of it, one of them still open
+    if newest_is == "old":  # the backup has all of it, and one of them is still open
         state.back_up()
         old(
             state.database,
             lambda filled: [filled.event(name(2), status) for status in ("APPROVAL_REQUESTED", "APPROVAL")],
         )
         asyncio.run(prune(state.database))
-    else:  # the file that is replaced is an older one, put there by hand
+    else:  # the replaced file is an older one, put there by hand
         older = state.database.read_bytes()
         old(
             state.database,

@@ -1,4 +1,4 @@
-"""Reading a damaged database page by page: what was not destroyed is found."""
+"""Reading a damaged database page by page: everything that was not destroyed is found."""
 
 import shutil
 import sqlite3
@@ -20,7 +20,7 @@ TABLES = ("transactions", "events", "journal", "changes", "quarantine", "leases"
 
 
 def fill(filled: Filled, count: int) -> None:
-    """Put payments into it, some open, some with so much metadata that it goes on on other pages."""
+    """Add payments, some open, some with so much metadata that it needs overflow pages."""
     random = Random(7)
     for number in range(count):
         metadata = b'{"note": "%s"}' % (b"x" * random.choice((0, 100, 3000, 9000)))
@@ -34,7 +34,7 @@ def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def salvaged(path: Path) -> tuple[Salvaged, dict[str, list[tuple[object, ...]]]]:
-    """Salvage into a file beside it; return what was found, and the rows."""
+    """Salvage into a file beside it; return the counts, and the rows."""
     target = path.with_name("salvaged.db")
     target.unlink(missing_ok=True)
     return salvage(path, target, lambda _done, _total: None), rows(target)
@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_no_single_page_takes_an_id_with_it(whole: Path, tmp_path: Path, step: int) -> None:
-    """Each page in turn, or each tenth: every id stands on another page too, and every row found is as it was."""
+    """Damage each page in turn, or each tenth: every id is on another page too, and every row found is unchanged."""
     path, content, random, before = tmp_path / "posd.db", whole.read_bytes(), Random(1), rows(whole)
     for start in range(0, len(content), PAGE * step):
         path.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
@@ -70,7 +70,7 @@ def test_nothing_is_made_up_after_any_damage(whole: Path, tmp_path: Path, seed: 
     path.write_bytes(content[: random.choice((len(content), len(content) // 2))])
     found, after = salvaged(path)
     known = {name(number) for number in range(40)}
-    # A changed byte in a text is beyond detection here; the code that takes the row over reads what is in it.
+    # A changed byte in a text cannot be detected here; the code that takes the row over checks its contents.
     assert len(found.ids - known) <= 3
     assert {row[0] for row in after["transactions"]} <= found.ids
     assert len(after["events"]) <= len(before["events"])

@@ -1,4 +1,4 @@
-"""What shifts count, for any course of payments: each once, what changes later as a difference, to the cent."""
+"""Shift totals for any course of payments: each is counted once, later changes as a difference, to the cent."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ ZONE = ZoneInfo("America/Guayaquil")
 D = Decimal
 Sums = Counter[str | None]
 
-#: How a payment can stand at a moment.
+#: Possible states of a payment.
 STATES: tuple[dict[str, Any], ...] = (
     {"result": None},
     {"result": None, "phase": Phase.IN_DOUBT},
@@ -42,7 +42,7 @@ STATES: tuple[dict[str, Any], ...] = (
     {"kind": "pre-auth"},
     {"kind": "void", "amount": {}, "authorized": D("3.00"), "original": 99},
 )
-#: Steps: a payment stands so from now on, or (None) the shift is closed.
+#: Steps: a payment has this state from now on, or (None) the shift is closed.
 steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none(), max_size=25)
 
 
@@ -60,7 +60,7 @@ def opened(shop: Book) -> PaymentReport:
 
 
 def counted_now(shop: Book) -> Sums:
-    """Return what all payments come to by now."""
+    """Return the present total of all payments."""
     sums: Sums = Counter()
     for _, transaction in by_rowid(shop.db, 0, 100):
         row = read_row(shop.db, transaction, context(AT))
@@ -144,7 +144,7 @@ def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
         )
         assert (there(found.shift).removed, [row.counted for row in found.payments]) == (2, [D("11.20"), None])
         assert [(row.terminal, row.type, row.at_by) for row in found.payments] == [("SN-0007", "charge", "shift")] * 2
-        # Of one terminal it is added up anew, from what was kept of each payment.
+        # For one terminal the total is added up again from the record of each payment.
         (alone,) = printed(shop, 1, terminal="SN-0007").by_terminal
         assert (alone.currency, alone.total) == ("USD", D("11.20"))
 

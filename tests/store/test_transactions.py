@@ -1,4 +1,6 @@
-"""Rows of transactions: what goes in comes out, changes are guarded and have their history, lists are complete."""
+"""Rows of transactions: what is written is read back, changes are guarded and keep their history, lists
+are complete.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -64,7 +66,7 @@ async def test_a_change_from_another_state_than_the_row_has_is_refused(store: St
 
 
 async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_whatever_the_clock_said(store: Store) -> None:
-    """A clock that ran ahead once must not hide what was paid since."""
+    """A clock that was ahead once must not hide later payments."""
     ahead = starting(created_at="2031-01-01T00:00:00.000Z")
     last = starting(client_transaction_id=LAST)
     await store.write(inserting(ahead))

@@ -1,4 +1,4 @@
-"""A database of every schema that was ever in use is opened by this posd, and says what it said before."""
+"""This posd opens a database of every schema that was ever in use, and shows the same as before."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ def unpack(version: int, place: Path) -> Path:
 
 
 def stored(path: Path) -> dict[str, Any]:
-    """Return what the rows say that every schema has: phase, amount, metadata, outcome, and the events' bytes."""
+    """Return the parts of the rows that every schema has: phase, amount, metadata, outcome, and the events' bytes."""
     with closing(sqlite3.connect(path)) as db:
         found = {}
         query = "SELECT client_transaction_id, phase, amount, metadata, outcome FROM transactions"
@@ -69,7 +69,7 @@ def jobs(path: Path) -> dict[str, tuple[str, str | None]]:
 
 
 def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str | None]]) -> None:
-    """The newest schema, nothing wrong, and every payment and print job answers what it answered before."""
+    """Check for the newest schema and no faults, and that every payment and print job answers as before."""
     report = verify(path, lambda *_: None)
     assert (report.findings, report.schema) == ([], NEWEST)
     assert (stored(path), jobs(path)) == (before, printed)
@@ -128,7 +128,7 @@ def test_an_approval_that_no_till_has_read_is_unread_after_the_upgrade(tmp_path:
         )
 
 
-#: Opens a database, and is killed inside the step to a version: all of it is done but for its COMMIT.
+#: Opens a database, and is killed in a migration step, just before its COMMIT.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -192,7 +192,7 @@ def differing(stored: Transaction, derived: Transaction) -> Differing:
 
 
 def test_what_was_stored_in_other_letters_is_still_found(tmp_path: Path) -> None:
-    """Earlier versions took print jobs whose ids differ by case alone, and sales in any normalization."""
+    """Earlier versions accepted print jobs whose ids differ by case alone, and sales in any normalization."""
     path = unpack(13, tmp_path / "posd.db")
     with closing(sqlite3.connect(path)) as db:
         (one, two), columns = db.execute("SELECT print_job_id FROM print_jobs LIMIT 2").fetchall(), "print_job_id"

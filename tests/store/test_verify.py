@@ -1,4 +1,4 @@
-"""`verify` finds what is wrong, says what it means and what to do, and changes nothing."""
+"""`verify` finds each fault, says what it means and what to do, and changes nothing."""
 
 import os
 import sqlite3
@@ -28,7 +28,7 @@ def filled(tmp_path: Path) -> Iterator[Filled]:
 
 
 def checked(filled: Filled, tmp_path: Path, *statements: str) -> VerifyReport:
-    """Do what no code of posd does, and check the file."""
+    """Make a change that no code of posd makes, and check the file."""
     filled.db.execute("PRAGMA foreign_keys = OFF")
     filled.db.execute("PRAGMA ignore_check_constraints = ON")
     for statement in statements:
@@ -47,7 +47,7 @@ def test_a_sound_database_in_use(filled: Filled, tmp_path: Path) -> None:
 SECOND, FOURTEENTH = (f"(SELECT seq FROM events ORDER BY seq LIMIT 1 OFFSET {before})" for before in (1, 13))
 FINAL_0 = f"(SELECT final_event FROM transactions WHERE client_transaction_id = '{name(0)}')"
 
-#: What is done to it -> the kinds that are found, and what the finding names.
+#: The change -> the kinds of the findings, and the name in each.
 WRONG = {
     "an id that was removed and is there": (
         [f"INSERT INTO pruned_transactions VALUES ('{name(0)}', 'SN-0', 'charge', 'approved', '2026-11-20')"],

@@ -31,7 +31,7 @@ def known(path: Path) -> list[str]:
 
 
 async def newest(path: Path) -> None:
-    """Write what the database knows, where the last three are enough."""
+    """Write the database's payments, of which the last three are enough."""
     path.write_bytes(
         b"".join(witness.whole("first", 9, [StartedPayment(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)]))
     )
@@ -111,7 +111,7 @@ def disk(small_disks: None, tmp_path: Path) -> Iterator[SmallDisk]:
 
 @needs("unshare", "nsenter", "mount")
 async def test_a_full_disk_takes_no_line_also_after_a_kill(disk: SmallDisk) -> None:
-    """Else an older copy of the database, put in place meanwhile, would not know what was started."""
+    """Otherwise an older copy of the database that replaced it would not know what was started."""
     path = disk.files / "posd.db.witness"
     file = WitnessFile(path)
     await file.open(newest)
@@ -203,7 +203,7 @@ def fail(unit: WriteTransaction) -> None:
 
 
 async def test_no_number_of_the_feed_is_left_out(store: Store, tmp_path: Path) -> None:
-    """Neither where a function fails alone or in a batch, nor where a commit does."""
+    """Neither if a function fails, alone or in a batch, nor if a commit does."""
     for _ in range(3):
         written = (store.write(lambda unit: changes.record(unit, CHANGE)) for _ in range(3))
         failed = (store.write(fail) for _ in range(2))

@@ -1,4 +1,6 @@
-"""Words of the metadata: what a list finds by them, however they came into the database - on real SQLite files."""
+"""Words of the metadata: what a list finds by them, by whichever way they came into the database - on real SQLite
+files.
+"""
 
 import functools
 import json
@@ -118,7 +120,7 @@ def test_metadata_of_a_damaged_file_have_no_words(db: sqlite3.Connection, metada
 
 
 def test_a_page_by_metadata_ends_where_the_next_begins(db: sqlite3.Connection) -> None:
-    """Also where the value is that of numbers and of texts."""
+    """Also if the value is a number or a text that looks like one."""
     ids = [insert(db, number, b'{"batch": 5}' if number % 3 else b'{"batch": "5"}') for number in range(7)]
     insert(db, 8, b'{"batch": 6}')
     seen: list[str] = []

@@ -70,7 +70,7 @@ async def test_a_burst_is_one_commit(store: Store) -> None:
     before = await store.read(commits)
     assert await asyncio.gather(*(store.write(insert(str(number))) for number in range(100)))
     assert len(await store.read(reasons)) == 100
-    # The first function may have started a commit of its own; the others gathered behind it.
+    # The first function may have started a commit of its own; the others wait behind it.
     assert await store.read(commits) - before <= 2
 
 
@@ -150,7 +150,7 @@ async def test_functions_run_in_the_order_in_which_they_came(store: Store) -> No
 
 async def test_a_caller_that_gives_up_does_not_stop_its_function(store: Store) -> None:
     task = asyncio.create_task(store.write(insert("left")))
-    await asyncio.sleep(0)  # let it hand its function over
+    await asyncio.sleep(0)  # time to pass its function to the writer
     task.cancel()
     await store.write(insert("next"))
     assert await store.read(reasons) == ["left", "next"]
@@ -158,7 +158,7 @@ async def test_a_caller_that_gives_up_does_not_stop_its_function(store: Store) -
 
 async def test_what_rides_is_written_with_what_another_writes_and_asks_for_no_commit(store: Store) -> None:
     riding = asyncio.create_task(store.ride(insert("rides")))
-    await asyncio.sleep(0)  # let it hand its function over
+    await asyncio.sleep(0)  # time to pass its function to the writer
     assert await store.write(lambda unit: reasons(unit.db)) == []  # and nothing else
     assert sum(store.writer.commit_seconds.counts) == 0
     await store.write(insert("next"))
@@ -173,7 +173,7 @@ async def test_what_rides_fails_alone(store: Store) -> None:
         raise KeyError("mine")
 
     riding = asyncio.create_task(store.ride(half))
-    await asyncio.sleep(0)  # let it hand its function over
+    await asyncio.sleep(0)  # time to pass its function to the writer
     await store.write(insert("next"))
     with pytest.raises(KeyError):
         await riding
@@ -200,7 +200,7 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
     results = await asyncio.gather(
         store.write(insert("beside")), store.write(big), store.write(insert("after")), return_exceptions=True
     )
-    # SQLite rolled all of the commit back: each caller in it hears that nothing was written.
+    # SQLite rolled the whole commit back: each of its callers is told that nothing was written.
     assert [type(result) for result in results] == [StorageUnavailable] * 3
     assert store.write_error is not None
     await store.write(bound(1000))
@@ -231,7 +231,7 @@ async def test_more_than_may_wait_is_refused_at_once(store: Store, monkeypatch: 
 async def test_after_the_end_nothing_is_taken(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     last = asyncio.create_task(store.write(insert("last")))
-    await asyncio.sleep(0)  # let it hand its function over
+    await asyncio.sleep(0)  # time to pass its function to the writer
     await store.close()
     assert await last == "last", "what was handed over before the end is written"
     with pytest.raises(StorageUnavailable):
@@ -242,7 +242,7 @@ async def test_the_end_waits_for_everything_that_was_handed_over(tmp_path: Path)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # more than one COMMIT takes
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
-    await asyncio.sleep(0)  # let them hand their functions over
+    await asyncio.sleep(0)  # time to pass their functions to the writer
     await store.close()
     async with asyncio.timeout(30):
         assert await asyncio.gather(*tasks) == names
@@ -352,7 +352,7 @@ async def test_a_commit_of_nothing_says_nothing_of_the_disk(tmp_path: Path) -> N
 
 
 async def test_nothing_is_written_to_the_disk_before_the_commit(tmp_path: Path) -> None:
-    """The functions run on the loop: what they change stays in memory, however much it is."""
+    """The functions run on the loop: their changes stay in memory, however many they are."""
     path = tmp_path / "posd.db"
     store = await Store.open(path, tmp_path / "lock")
     wal = path.with_name("posd.db-wal")
@@ -403,13 +403,13 @@ def log_bytes(directory: Path) -> int:
 
 
 def in_the_file(directory: Path) -> list[str]:
-    """Return what the database file alone has, without its log."""
+    """Return the contents of the database file alone, without its log."""
     with closing(sqlite3.connect(f"file:{directory / 'posd.db'}?immutable=1", uri=True)) as file_alone:
         return reasons(file_alone)
 
 
 async def test_the_log_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
-    """What waits meanwhile is committed after it, and what was in the log is in the file."""
+    """Functions that wait meanwhile are committed after it, and the log's contents are in the file."""
     await store.write(insert("before"))
     assert log_bytes(tmp_path) > 0
     later = [asyncio.create_task(store.write(insert(str(number)))) for number in range(20)]
@@ -464,7 +464,7 @@ async def tried(store: Store) -> None:
 
 
 def pause(monkeypatch: pytest.MonkeyPatch, seconds: float, functions: int) -> None:
-    """Have a checkpoint due after so many functions, and a pause so long."""
+    """Make a checkpoint due after this many functions, with a pause of this length."""
     monkeypatch.setattr(writer, "DUE_AFTER", functions)
     for name in ("LEAST_PAUSE_SECONDS", "FIRST_PAUSE_SECONDS", "MAX_PAUSE_SECONDS"):
         monkeypatch.setattr(writer, name, seconds)
@@ -481,7 +481,7 @@ async def test_the_log_is_written_back_in_a_pause(monkeypatch: pytest.MonkeyPatc
     await tried(store)
     assert in_the_file(tmp_path) == ["a", "b", "c"]
     await store.write(insert("d"))
-    assert in_the_file(tmp_path) == ["a", "b", "c"]  # from now on it is counted anew
+    assert in_the_file(tmp_path) == ["a", "b", "c"]  # the count begins again here
     await store.close()
 
 
@@ -497,7 +497,7 @@ async def test_without_a_pause_it_is_written_back_after_twice_as_many(
         await store.write(changed(name))
     await tried(store)
     assert in_the_file(tmp_path) == [*"abcdef"]
-    # Who waits for a commit hears of it before the checkpoint that it makes due.
+    # A caller learns of its commit before the checkpoint that the commit makes due.
     assert heard == [[]] * 6
     await store.close()
 

@@ -2,8 +2,8 @@
 
     python -m tests.store.released [FILE]
 
-To be run before a migration is added, with the code that is to be left behind: payments and print jobs in every phase
-and with every end, some that a person has to look at, and callbacks that were refused.
+To be run before a migration is added, with the older code: payments and print jobs in every phase and with every end,
+some that a person must look at, and refused callbacks.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CONFIG = '[merchant]\nid = "M-1"\n'
 REFUSED = answering(422, {"message": "refused"})
 COURSE = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL")
 
-#: number -> (type, how the start is answered: None takes it, states that come, further fields of the request)
+#: number -> (type, the answer to the start: None accepts it, the states that follow, further fields of the request)
 PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]]] = {
     1: ("charge", None, COURSE, {"metadata": {"reference": "ticket 1", "till": 3}, "sale": "sale 1"}),
     2: ("charge", None, (*COURSE[:3], "DECLINED"), {}),
@@ -40,7 +40,7 @@ PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]
     10: ("charge", None, COURSE[:1], {}),
     11: ("charge", None, (*COURSE, "DECLINED"), {}),
 }
-#: Payments after which their terminal is not free: each has one of its own.
+#: Payments that keep their terminal: each has one of its own.
 STAY_OPEN = (7, 8, 9, 10)
 #: Its callback is refused: it is no event.
 REFUSED_CALLBACK = 10

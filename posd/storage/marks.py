@@ -42,8 +42,10 @@ class OldFile(StrEnum):
     MISSING = "missing"
 
 
-#: Description of `latest`. The clock may have been ahead when a missing payment was started.
-LATEST = "the latest time of a start that is known, null without any: it is past `at` if the clock was ahead"
+#: Description of `latest`.
+LATEST = "the latest time of a start that is known, null without any: if it is past `at`, one of the two is wrong"
+#: End of a period of missing records while nothing tells it.
+NOT_KNOWN_YET = "9999-01-01T00:00:00.000Z"
 
 
 class MissingRecords(msgspec.Struct, frozen=True):
@@ -88,9 +90,7 @@ class Restored(msgspec.Struct, frozen=True):
     @property
     def missing(self) -> MissingRecords | None:
         """Period of possibly missing payments, or None."""
-        if not self.doubtful:
-            return None
-        return MissingRecords(self.newest_at or self.made_at, max(self.at, self.latest or ""))
+        return MissingRecords(self.newest_at or self.made_at, self.at) if self.doubtful else None
 
     @property
     def words(self) -> str:
@@ -156,7 +156,7 @@ class GoneBack(msgspec.Struct, frozen=True):
     @property
     def missing(self) -> MissingRecords:
         """Period of possibly missing payments."""
-        return MissingRecords(self.newest_at, max(self.at, self.latest or ""))
+        return MissingRecords(self.newest_at, self.at)
 
     @property
     def words(self) -> str:
@@ -210,13 +210,30 @@ def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
 
 def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None:
     """Return the period of the restores since `since` that may have lost records, confirmed or not, or None."""
-    restores = [msgspec.json.decode(detail, type=Restored).missing for detail in details(db, RESTORED)]
-    gone_back = [msgspec.json.decode(detail, type=GoneBack).missing for detail in details(db, GONE_BACK)]
-    found = [item for item in (*restores, *gone_back) if item is not None and item.until >= since]
+    query = "SELECT kind, rowid, detail FROM marks WHERE kind IN (?, ?) ORDER BY rowid"
+    found: list[MissingRecords] = []
+    for kind, rowid, detail in db.execute(query, (RESTORED, GONE_BACK)).fetchall():
+        named: type[Restored | GoneBack] = Restored if kind == RESTORED else GoneBack
+        mark = msgspec.json.decode(detail, type=named)
+        if mark.missing is not None and (until := _end_of_missing(db, rowid, mark)) >= since:
+            found.append(MissingRecords(mark.missing.since, until))
     if not found:
         return None
     known = [item.since for item in found if item.since is not None]
     return MissingRecords(min(known) if len(known) == len(found) else None, max(item.until for item in found))
+
+
+def _end_of_missing(db: sqlite3.Connection, rowid: int, mark: Restored | GoneBack) -> str:
+    """Return the end of the missing records of the mark in this row.
+
+    If its clock was behind the latest known start, one of the two times is wrong. Then the operator's confirmation ends
+    them, and nothing before it.
+    """
+    if mark.latest is None or mark.latest <= mark.at:
+        return mark.at
+    query = "SELECT at FROM marks WHERE kind = ? AND rowid > ? ORDER BY rowid LIMIT 1"
+    seen = db.execute(query, (SEEN, rowid)).fetchone()
+    return max(mark.latest, seen[0]) if seen else NOT_KNOWN_YET
 
 
 def _unseen(db: sqlite3.Connection, kind: str) -> list[str]:

@@ -661,10 +661,17 @@ def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(
 
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
-def test_an_id_of_a_clock_that_was_ahead_may_be_missing_too(state: State, at: str) -> None:
-    missing = state.restore(None, listed(77, at, "SN-77"), without=True).mark.missing
-    assert missing is not None
-    assert missing.until == max(iso(NOON), at)
+def test_no_time_tells_what_is_missing_where_the_clock_was_behind_a_known_start(state: State, at: str) -> None:
+    """Until the operator has confirmed the restore, by a clock that may be right again."""
+    state.restore(None, listed(77, at, "SN-77"), without=True)
+    with closing(open_database(state.database)) as db:
+        missing = marks.missing_records(db, "")
+        assert missing is not None
+        assert missing.until == (marks.NOT_KNOWN_YET if at > iso(NOON) else iso(NOON))
+        marks.add(db, "2032-01-01T00:00:00.000Z", marks.SEEN, None)
+        missing = marks.missing_records(db, "")
+        assert missing is not None
+        assert missing.until == ("2032-01-01T00:00:00.000Z" if at > iso(NOON) else iso(NOON))
 
 
 def test_a_list_alone_makes_the_database_of_a_new_machine(state: State) -> None:

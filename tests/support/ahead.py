@@ -1,6 +1,6 @@
 """`python -m tests.support.ahead FILE PYTHON -m MODULE …`: run a module whose monotonic clock a test moves ahead.
 
-SIGUSR1 moves the clock of its loops to the system's and as many seconds as the file says.
+SIGUSR1 sets the clock of its loops to the system's clock plus the seconds in the file.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ def entering(file: Path) -> tuple[str, ...]:
 
 
 def move(daemon: Daemon, seconds: float) -> None:
-    """Move the clock of a daemon that runs so ahead by so many seconds more."""
+    """Move the clock of a daemon that runs ahead forward by this many more seconds."""
     file = Path(daemon.entering[-1])
     file.write_text(str(float(file.read_text()) + seconds))
     assert daemon.process is not None

@@ -56,7 +56,7 @@ def _empty() -> bytes:
 
 
 class Book:
-    """A database, and what is put into it."""
+    """A database, with methods to fill it."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
@@ -85,7 +85,9 @@ class Book:
         terminal: str = "SN-0001",
         **fields: Any,
     ) -> str:
-        """Put a payment as it stands now, in place of what it was; return its id. `event` replaces its final event."""
+        """Store a payment with its present state, in place of its earlier one; return its id. `event` replaces its
+        final event.
+        """
         found = identity(number)
         decided = at + timedelta(milliseconds=int(seconds * 1000))
         amount = {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00")} if amount is None else amount
@@ -156,7 +158,7 @@ class Book:
             self.db.execute("UPDATE transactions SET final_event = ? WHERE client_transaction_id = ?", (seq, found))
 
     def remove(self, found: str) -> None:
-        """Take a payment away, as retention does."""
+        """Remove a payment, as retention does."""
         for table in ("events", "leases", "transactions"):
             self.db.execute(f"DELETE FROM {table} WHERE client_transaction_id = ?", (found,))
 
@@ -171,7 +173,7 @@ def book() -> Iterator[Book]:
 
 
 def whole(steps: Generator[None, None, T]) -> T:
-    """Take all steps; return what the last one returns."""
+    """Run all steps; return what the last one returns."""
     while True:
         try:
             next(steps)
@@ -199,7 +201,7 @@ def reported(
 
 
 def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3, seed: int = 1) -> None:
-    """Put the payments of a day: most at noon and in the evening, some tips, voids and reservations."""
+    """Add the payments of a day: most at noon and in the evening, some tips, voids and reservations."""
     draw = Random(seed)
     approved: list[tuple[int, datetime, Decimal, str]] = []
     for number in range(count):
@@ -237,7 +239,7 @@ def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3, seed
 
 
 def fill_trouble(book: Book, morning: datetime) -> None:
-    """Put what a bad day brings beside: open, in doubt, contradicted, of another amount, by a person, corrected."""
+    """Add the payments of a bad day: open, in doubt, contradicted, of another amount, by a person, corrected."""
     at = [morning.astimezone(UTC) + timedelta(hours=10, minutes=17 * number) for number in range(6)]
     book.put(900001, at[0], result=None)
     book.put(900002, at[1], result=None, phase=Phase.IN_DOUBT, terminal="SN-0002", attention=("in_doubt",))

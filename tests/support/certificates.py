@@ -62,7 +62,7 @@ def issued(
 
 
 def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Leaf:
-    """Return a certificate that vouches for itself and is no CA."""
+    """Return a self-signed certificate that is not a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
     certificate = (
@@ -90,7 +90,7 @@ def public_key_sha256(der: bytes) -> str:
 
 @dataclass
 class Recorder:
-    """A TLS server that answers nothing: `received` has what came over each connection that was established."""
+    """A TLS server that answers nothing: `received` has the bytes of each established connection."""
 
     received: list[bytes] = field(default_factory=list)
     port: int = 0

@@ -1,5 +1,6 @@
-"""Chains of operations on scripted terminals: each reference, on the wire and in what the terminal states, is the
-test's own to see and to say."""
+"""Chains of operations on scripted terminals. The test sees and chooses each reference, on the wire and in the
+terminal's answers.
+"""
 
 import asyncio
 import json
@@ -13,7 +14,7 @@ from tests.support.streams import Reply
 from tests.support.terminal import Request, http
 from tests.support.webhooks import disk
 
-#: Operation -> where it is started on the local network; in the cloud the serial stands before `async` (spec 4.1).
+#: Operation -> its path on the local network; in the cloud the serial is before `async` (spec 4.1).
 PATHS = {
     "charge": "/terminal/v1/async/charge",
     "pre-auth": "/terminal/v1/async/authorization",
@@ -24,7 +25,7 @@ PATHS = {
     "refund": "/terminal/v1/async/refund",
 }
 KINDS = tuple(PATHS)
-#: Operation -> what it can be done to (local API, `unknown_original`).
+#: Operation -> its possible originals (local API, `unknown_original`).
 FITS = {
     "re-auth": ("pre-auth",),
     "capture": ("pre-auth",),
@@ -49,19 +50,19 @@ BEFORE = {
     "TERMINAL_REJECTED": ("TERMINAL_ACKNOWLEDGED",),
     "TERMINAL_CANCELED": ("TERMINAL_ACKNOWLEDGED",),
 }
-#: What a terminal makes of an amount: nothing of it may ever come back in a request.
+#: The terminal's version of an amount: none of it may ever come back in a request.
 PROCESSED = {
     "currency": "USD",
     "subtotal_iva0": 987654.32,
     "tip": 77.77,
     "extra_taxes": {"airport_tax": 66.66, "iac": 55.55, "ice": 44.44, "travel_agency": 33.33},
 }
-#: A moment at which the terminal says that something happened.
+#: A time in the terminal's answers.
 AT = "2026-11-20T10:42:03.120Z"
 
 
 async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
-    """The script of a terminal that takes any operation, and echoes the whole request (spec 2.2)."""
+    """The script of a terminal that accepts any operation, and echoes the whole request (spec 2.2)."""
     kind = next(name for name, path in PATHS.items() if path.rpartition("/")[2] == request.path.rpartition("/")[2])
     echo = {
         "event_id": str(uuid4()),
@@ -75,7 +76,7 @@ async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
 
 @dataclass
 class Operation(Payment):
-    """One operation of a test. `reference` is the one that its approval gave, as the terminal wrote it."""
+    """One operation of a test. `reference` is the one in its approval, as the terminal wrote it."""
 
     kind: str = "charge"
     reference: str = ""
@@ -88,7 +89,7 @@ class Operation(Payment):
         return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request | changes)
 
     async def begin(self, **changes: Any) -> "Operation":
-        """Start it; its terminal takes it."""
+        """Start it; its terminal accepts it."""
         self.shop.terminal.start = taking
         reply = await self.put(**changes)
         assert reply.status == 201, reply.body
@@ -109,7 +110,7 @@ class Operation(Payment):
 
     @property
     def sent(self) -> Any:
-        """The one request that the terminal saw of it."""
+        """The one request of it that the terminal received."""
         (request,) = self.requests
         return request.json
 
@@ -150,7 +151,7 @@ def operation(shop: Shop, kind: str, on: Payment | None = None) -> Operation:
 
 
 async def approved(shop: Shop, kind: str, original: Operation | None = None, **changes: Any) -> Operation:
-    """Return an operation that was approved; what needs an original has one, or is done to what posd knows nothing of.
+    """Return an approved operation. If it needs an original, it has one, or one that posd does not know.
 
     It is done on the original's terminal; keyword arguments replace fields of the request.
     """
@@ -160,7 +161,7 @@ async def approved(shop: Shop, kind: str, original: Operation | None = None, **c
 
 
 def stored(item: Payment) -> dict[str, Any]:
-    """Return the references of an operation as they stand in the database."""
+    """Return the references of an operation in the database."""
     names = ("transaction_reference", "given_reference", "derives_from", "same_day_until")
     with disk(item.shop.daemon) as db:
         query = f"SELECT {', '.join(names)} FROM transactions WHERE client_transaction_id = ?"

@@ -1,4 +1,4 @@
-"""What a server of a test has accepted: it ends with the server, in any state."""
+"""Accepted connections of a test's server: they end with the server, in any state."""
 
 import asyncio
 import ssl
@@ -9,10 +9,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Connections:
-    """Hands each connection to `serve`, and knows those that are open. It is the callback of `asyncio.start_server`.
+    """Passes each connection to `serve`, and records the open ones. It is the callback of `asyncio.start_server`.
 
-    A TLS connection that was closed stays until the other side has said goodbye; where the loop ends before, its socket
-    is left to the collector, which some other test hears of.
+    A closed TLS connection stays until the other side has closed too. If the loop ends before, its socket is left to
+    the garbage collector, and an unrelated test gets the warning.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -31,7 +31,7 @@ class Connections:
             self._open.discard(writer)
 
     async def close(self, *servers: asyncio.Server) -> None:
-        """Close the servers, break off what is open or was accepted just now, and wait until it is gone."""
+        """Close the servers, break off open and just accepted connections, and wait until they are gone."""
         await shut(*servers)
         await _let_in()
         left = tuple(self._open)
@@ -42,21 +42,21 @@ class Connections:
 
 
 async def shut(*servers: asyncio.Server) -> None:
-    """Close servers; what they have accepted stays, also what was accepted just now.
+    """Close servers; accepted connections stay, also those accepted just now.
 
-    asyncio drops what it has accepted in the same turn of the loop for a server that is closed, and leaves the socket
-    to the collector, which some other test hears of.
+    If a server is closed, asyncio drops the connections accepted in the same turn of the loop. It leaves their sockets
+    to the garbage collector, and an unrelated test gets the warning.
     """
     for server in servers:
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-    await asyncio.sleep(0)  # what was accepted has its transport
+    await asyncio.sleep(0)  # every accepted connection has its transport
     for server in servers:
         server.close()
 
 
 async def _let_in() -> None:
-    """Wait until what was accepted has come to `serve`: for TLS, until the handshake is over.
+    """Wait until every accepted connection has come to `serve`: for TLS, until the handshake is over.
 
     asyncio has nothing that does so.
     """

@@ -53,7 +53,7 @@ class Counter:
     ) -> None:
         """`also` names the serials of further terminals.
 
-        `extra` is more of the daemon's configuration; a serial without a simulated terminal can stand in it.
+        `extra` is added to the daemon's configuration; it may have a serial without a simulated terminal.
         """
         self.home = home
         self.serials = [*(f"SN-{number:04}" for number in range(1, terminals + 1)), *also]
@@ -115,17 +115,17 @@ class Counter:
         self._end("posd", signal.SIGKILL)
 
     def tidy(self) -> None:
-        """Start the daemon where it is stopped, and end the payments that are open."""
+        """Start the daemon if it is stopped, and end the open payments."""
         if "posd" not in self._processes:
             self.start_daemon()
         for payment in self.get("/transactions", {"open": "true"})["transactions"]:
             with suppress(Problem), Api(self.socket) as api:
                 api.post(f"/transactions/{payment['client_transaction_id']}/abort")
-            self._hand("approve", payment["terminal"])  # for one that cannot be aborted any more
+            self._hand("approve", payment["terminal"])  # for a payment that cannot be aborted any more
             self.ended(payment["client_transaction_id"])
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return an answer of the local API, None where there is none."""
+        """Return an answer of the local API, None if there is none."""
         try:
             with Api(self.socket) as api:
                 return api.get(path, query).body
@@ -133,7 +133,7 @@ class Counter:
             return None
 
     def charge(self, amount: float = 11.2, serial: str = "", *, scenario: str = "", **request: Any) -> str:
-        """Start a payment, under `identity` where one is given; return its id. It goes as that scenario."""
+        """Start a payment with a scenario, under `identity` if given; return its id."""
         identity = request.pop("identity", None) or str(uuid4())
         metadata = {"scenario": scenario} if scenario else {}
         exact = {"subtotal_iva0": Decimal(str(amount))}
@@ -143,7 +143,7 @@ class Counter:
         return identity
 
     def hand(self, deed: str, serial: str = "") -> None:
-        """Do what hands do at a terminal: present-card, approve, unplug."""
+        """Act at a terminal: present-card, approve, unplug."""
         answer = self._hand(deed, serial or self.serials[0])
         assert answer.status_code == 200, answer.text
 
@@ -165,7 +165,7 @@ class Counter:
         return [json.loads(line) for line in lines]
 
     def until(self, look: Callable[[], T | None], otherwise: str) -> T:
-        """Look until there is something; fail with these words where there never is."""
+        """Look until there is a result; fail with these words if there never is."""
         deadline = time.monotonic() + PATIENCE
         while not (found := look()):
             assert time.monotonic() < deadline, f"{otherwise}: {self.tail()}"

@@ -39,7 +39,7 @@ class Daemon:
     directory: Path
     config: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: A command that runs it, such as one that enters a network namespace and becomes what follows.
+    #: A command that runs it, such as one that enters a network namespace and then executes its arguments.
     entering: tuple[str, ...] = ()
     #: Descriptors that it inherits.
     passing: tuple[int, ...] = ()
@@ -76,7 +76,7 @@ class Daemon:
     async def start(self, *, wait: bool = True) -> None:
         """Start the process; with `wait`, until it says that it started (or raise with its log)."""
         assert self.process is None
-        if ANY_PORT in self.config:  # one of its own, for as long as it is killed and started
+        if ANY_PORT in self.config:  # a port of its own, for as long as it is killed and started
             self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
         self.config_file.write_text(self.config)
         self.lines.clear()
@@ -128,7 +128,7 @@ class Daemon:
 
     @contextmanager
     def unread(self) -> Iterator[None]:
-        """Read nothing of its log for the block, after some lines of which it is full."""
+        """Stop reading its log for the block, after enough lines to fill it."""
         assert self.process is not None
         assert self.process.stdout is not None
         transport = self.process.stdout._transport  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ class Daemon:
         await self.start()
 
     async def cannot_start(self) -> tuple[int, str]:
-        """Start it, wait for its end; return the exit code and all that it said."""
+        """Start it, wait for its end; return the exit code and its whole output."""
         await self.start(wait=False)
         assert self.process is not None
         async with asyncio.timeout(START_SECONDS):
@@ -190,7 +190,7 @@ class Daemon:
     ) -> Reply:
         """Call the local API (`path` below `base`); a body that is not bytes is sent as JSON.
 
-        Raise AssertionError where the answer is not as the description of the API has it.
+        Raise AssertionError if the answer differs from the description of the API.
         """
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = ({"content-type": "application/json"} if content is not None else {}) | (headers or {})
@@ -212,7 +212,7 @@ class Daemon:
         return (await self.call("GET", f"/transactions/{identity}")).json
 
     async def outcome(self, identity: str, timeout: float = 60) -> Any:
-        """Wait for the outcome; None where the time-out passed."""
+        """Wait for the outcome; None if the time-out passed."""
         reply = await self.call("GET", f"/transactions/{identity}/outcome?timeout={timeout}")
         return reply.json if reply.status == 200 else None
 

@@ -1,6 +1,6 @@
-"""The description of the API, as a test looks at it: strictly, so that what is not described is a fault.
+"""The description of the API, read strictly: anything undescribed is a fault.
 
-Each answer that a test gets by `Daemon.call` is held against it.
+Each answer that a test gets by `Daemon.call` is compared with it.
 """
 
 import json
@@ -15,14 +15,14 @@ from posd.api.openapi import document
 
 Schema = dict[str, Any]
 
-#: Where the description says that there may be more words one day.
+#: Members to which the description says words may be added later.
 OPEN_WORDS = "x-extensible-enum"
 #: What a reference within the description begins with here.
 BASE = "urn:posd"
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema that takes nothing but what it names, no further fields, no further words; it refers to BASE."""
+    """Return a schema without further fields and further words; it refers to BASE."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -54,7 +54,7 @@ class Described:
             yield from methods.values()
 
     def operation(self, method: str, path: str) -> Schema | None:
-        """Return what is described of a request."""
+        """Return the description of a request."""
         for pattern, methods in self._paths:
             if pattern.fullmatch(path.partition("?")[0]):
                 found: Schema | None = methods.get(method.lower())
@@ -62,15 +62,15 @@ class Described:
         return None
 
     def errors(self, schema: Schema, value: Any) -> list[str]:
-        """Return what is wrong with a value, looked at strictly."""
+        """Return the faults of a value, read strictly."""
         validator = Draft202012Validator(strict(schema), registry=self._registry, validate_formats=True)
         return [f"{error.instance_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
 
     def hold(self, method: str, path: str, status: int, media: str, body: bytes) -> None:
-        """Hold an answer against the description. Raise AssertionError.
+        """Compare an answer with the description. Raise AssertionError.
 
-        Of amounts as texts it says itself that they are not as described; that there is no such call is no answer of
-        one.
+        The description itself says that amounts as texts differ from it. The answer for an unknown call belongs to no
+        call.
         """
         operation = self.operation(method, path)
         if operation is None or "amounts=text" in path or (status == 404 and b'"there is nothing at ' in body):

@@ -1,4 +1,4 @@
-"""A disk that does not take what is written to it."""
+"""A disk on which writes fail."""
 
 import resource
 import sys
@@ -9,11 +9,14 @@ from pathlib import Path
 
 @contextmanager
 def broken_disk(database: Path) -> Iterator[None]:
-    """Let no file of this process grow beyond the database's WAL for the block: SQLite gets an I/O error at COMMIT."""
+    """Limit the size of this process's files to the database's WAL for the block:
+
+    SQLite gets an I/O error at COMMIT.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = database.with_name(f"{database.name}-wal").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    # What is imported meanwhile would be left half written, and fail whoever imports it next.
+    # A module imported meanwhile would leave a half-written cache file, and its next import would fail.
     writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

@@ -1,4 +1,4 @@
-"""A strict reader of Prometheus' text format 0.0.4: what it takes, every scraper takes."""
+"""A strict reader of Prometheus' text format 0.0.4: every scraper accepts what it accepts."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass
 class Family:
-    """One metric: what its two comments say, and its samples: (name, labels) -> value."""
+    """One metric: its two comments and its samples: (name, labels) -> value."""
 
     kind: str
     help: str
@@ -25,7 +25,7 @@ class Family:
 
 
 def read(text: str) -> dict[str, Family]:
-    """Read an exposition. Raise AssertionError where anything of it is not as it has to be."""
+    """Read an exposition. Raise AssertionError if any part of it is wrong."""
     assert text.endswith("\n"), "the last line does not end"
     families: dict[str, Family] = {}
     lines = iter(text[:-1].split("\n"))

@@ -1,14 +1,14 @@
 """A wall clock of a process's own, which a test moves while the process runs (Debian: libfaketime).
 
-The clocks that count since the boot stay what they are.
+The clocks that count from the boot do not change.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-#: Where Debian has the library for programs with threads, for the processor of this machine. The one without lets
-#: threads that ask for the time at once stand still for seconds.
+#: Debian's path of the library for programs with threads, for this machine's processor. With the other library, threads
+#: that read the time together stop for seconds.
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), Path("libfaketimeMT.so.1"))
 
 
@@ -31,8 +31,8 @@ class FakeTime:
     def environment(self) -> dict[str, str]:
         """The variables of a process that lives by it.
 
-        The library believes that glibc waits by the wall clock where it waits by the monotonic one, and threads would
-        wait for each other for up to seconds: that is switched off.
+        The library wrongly assumes that glibc waits by the wall clock, so threads would wait for each other for up to
+        seconds. This turns that off.
         """
         return {
             "LD_PRELOAD": str(LIBRARY),
@@ -44,6 +44,6 @@ class FakeTime:
 
 
 def remove_shared_memory(pid: int) -> None:
-    """Remove what a process with a clock of its own leaves in the memory of the machine when it is killed."""
+    """Remove the shared memory of a killed process with a clock of its own."""
     for name in ("faketime_shm_", "sem.faketime_sem_"):
         Path(f"/dev/shm/{name}{pid}").unlink(missing_ok=True)

@@ -12,7 +12,7 @@ _fsync = os.fsync
 
 @contextmanager
 def folders_not_synced(number: int = errno.EINVAL) -> Iterator[None]:
-    """Let the system refuse to sync a folder, with this error, for the block."""
+    """Make the system refuse to sync a folder, with this error, for the block."""
 
     def fsync(descriptor: int) -> None:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):

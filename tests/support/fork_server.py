@@ -1,12 +1,12 @@
 """`python -m tests.support.fork_server KIND DESCRIPTOR`: a process that has imported posd and forks from there.
 
-A start of posd takes half a second of a processor, nearly all of it for imports, and the tests start some thousand of
-them. A fork takes a hundredth of that. What comes of it is a process like any other: with a pid, descriptors, an
-environment and a memory of its own, that can be killed at any instant, and that ends as an interpreter ends.
+A start of posd takes half a second of processor time, nearly all of it for imports, and the tests start posd some
+thousand times. A fork takes a hundredth of that. The result is a process like any other: it has a pid, descriptors, an
+environment and a memory of its own, can be killed at any instant, and ends as an interpreter ends.
 
 `tests.support.forks` is the other end. One message over a socket is one start: JSON, and the descriptors of its
-standard streams and of its status socket. Over the status socket go the pid, then the exit status. This process
-ends, and kills what it has started, once the other end is closed everywhere.
+standard streams and of its status socket. The pid and then the exit status are sent over the status socket. This
+process ends, and kills the processes that it has started, once the other end is closed everywhere.
 """
 
 import gc
@@ -24,14 +24,14 @@ import time
 from contextlib import suppress
 from typing import Any
 
-#: A pid, then how it ended: as `subprocess` says it, below 0 for a signal.
+#: A pid, then the exit status as `subprocess` gives it, below 0 for a signal.
 NUMBER = struct.Struct("=i")
 #: Longest request, in bytes: the command line and the environment.
 MAX_REQUEST_BYTES = 262_144
 #: What comes along with a request: stdin, stdout, stderr and the status socket.
 DESCRIPTORS = 4
 
-#: Which kinds there are, and what each has imported. `posd run` does without some, see `posd.cli.run`.
+#: The kinds of servers, and the imports of each. `posd run` omits some, see `posd.cli.run`.
 IMPORTS = {
     "run": (
         "posd.cli.entry",
@@ -39,7 +39,7 @@ IMPORTS = {
         "posd.config",
         "posd.logs.output",
         "posd.daemon.main",
-        # and what the daemon leaves for its first use
+        # and the modules that the daemon imports at first use
         "posd.terminals.client",
         "concurrent.futures.thread",
         "encodings.ascii",
@@ -111,7 +111,7 @@ def _reap(wake: socket.socket, living: dict[int, socket.socket]) -> None:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Be the process that was asked for: `python -m MODULE ARGUMENT…`, or `python FILE ARGUMENT…`."""
+    """Become the requested process: `python -m MODULE ARGUMENT…`, or `python FILE ARGUMENT…`."""
     if request["session"]:
         os.setsid()
     os.environ.clear()

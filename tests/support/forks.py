@@ -1,9 +1,9 @@
-"""Starting `python -m posd`, or a till in Python, by a fork of a process that has imported most of it.
+"""Start `python -m posd`, or a till in Python, by a fork of a process that has already imported most modules.
 
 See `tests.support.fork_server`.
 
-`Forked` is used like `subprocess.Popen`, `start` returns what is used like `asyncio.subprocess.Process`. A start that
-differs in what the interpreter reads at its own start is left to `subprocess`: callers ask `can_fork`.
+`Forked` is used like `subprocess.Popen`; the result of `start` is used like `asyncio.subprocess.Process`. A start with
+other interpreter settings is left to `subprocess`: callers ask `can_fork`.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raise `subprocess.TimeoutExpired` where it does not come."""
+        """Wait for its end; raise `subprocess.TimeoutExpired` if it does not come."""
         if self.returncode is None:
             self.status.settimeout(timeout)
             try:
@@ -117,7 +117,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def ended(self, told: bytes) -> None:
-        """Take its exit code, as the server told it."""
+        """Read its exit code from the server."""
         if self.returncode is None:
             self.returncode = NUMBER.unpack(told)[0] if told else -signal.SIGKILL
             self.status.close()
@@ -191,7 +191,7 @@ async def start(
     stderr: int | IO[bytes] = subprocess.PIPE,
     session: bool = False,
 ) -> "Process | asyncio.subprocess.Process":
-    """Start `python -m posd ARGUMENT…`, or another module or file, by a fork where that makes no difference."""
+    """Start `python -m posd ARGUMENT…`, or another module or file, by a fork if that makes no difference."""
     if not can_fork(env):
         return await asyncio.create_subprocess_exec(
             *command(program, arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env, start_new_session=session
@@ -232,7 +232,7 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
 
 
 def living() -> list[Forked]:
-    """Return the forked processes whose end is not known yet."""
+    """Return the forked processes that have not ended yet."""
     return list(_living)
 
 

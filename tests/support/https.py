@@ -13,7 +13,7 @@ async def connect(port: int, ca: Path) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 def _context(ca: Path) -> ssl.SSLContext:
-    """Return a context that trusts what stands in a file now; to make one takes as long as a handshake."""
+    """Return a context that trusts the present contents of a file. To make one takes as long as a handshake."""
     return _trusting(ca.read_text())
 
 

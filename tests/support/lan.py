@@ -71,14 +71,14 @@ class Lan:
         return answer
 
     async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
-        """Wait until no connection is left, nor any task beside those."""
+        """Wait until no connection is left, and no task beside those given."""
         async with asyncio.timeout(PATIENCE):
             while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)  # the listener has no event for the end of a connection
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """Return what comes until the other side closes or resets; it must do so in time."""
+    """Return the bytes until the other side closes or resets; it must do so in time."""
     received = bytearray()
     with suppress(ConnectionError, ssl.SSLError):
         async with asyncio.timeout(PATIENCE):

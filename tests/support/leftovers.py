@@ -1,8 +1,9 @@
-"""What a test leaves behind: processes, threads, descriptors and files. It is found, ended, and said whose it was.
+"""Remains of a test: processes, threads, descriptors and files. They are found, ended, and reported with the test's
+name.
 
-Each process inherits TESTS_OWNER: the run, and the test or the shared fixture that started it. Processes are looked for
-after each test that has started one; threads, descriptors and files after each file of tests, and these are named with
-the test after which they were seen first.
+Each process inherits TESTS_OWNER: the run, and the test or the shared fixture that started it. Processes are searched
+after each test that has started one. Threads, descriptors and files are searched after each test file, and reported
+with the test after which they were seen first.
 """
 
 import gc
@@ -30,13 +31,13 @@ STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spa
 
 _DESCRIPTORS = "/proc/self/fd"
 
-#: Whose the processes are that are started here. It is not the environment alone that says so: a task that a shared
-#: fixture has begun goes on while a test runs, and starts processes of the fixture.
+#: The owner of processes that are started now. The environment alone is not enough: a task of a shared fixture
+#: continues during a test, and starts processes of the fixture.
 _owner: ContextVar[str] = ContextVar("owner", default="")
 
 
 def owner() -> str:
-    """Return what a process that is started here gets as TESTS_OWNER."""
+    """Return TESTS_OWNER for a process that is started here."""
     return _owner.get()
 
 
@@ -52,7 +53,7 @@ def owned_by(named: str) -> Iterator[None]:
 
 @contextmanager
 def owning(place: str) -> Iterator[None]:
-    """What is started in this block belongs to this: the id of a test, or where a fixture is shared."""
+    """Set the owner of processes that this block starts: the id of a test, or the scope of a fixture."""
     before = os.environ.get(OWNER)
     os.environ[OWNER] = f"{os.environ[RUN]} {place}"
     try:
@@ -66,12 +67,12 @@ def owning(place: str) -> Iterator[None]:
 
 
 def owning_file() -> AbstractContextManager[None]:
-    """What a test starts in this block belongs to those that share the fixtures of its file."""
+    """Assign the processes that a test starts in this block to the users of its file's fixtures."""
     return owning(os.environ[OWNER].removeprefix(f"{os.environ[RUN]} ").partition("::")[0])
 
 
 def end_processes(place: str) -> list[str]:
-    """Kill what a test, or those that share a fixture, has left running; return a line for each."""
+    """Kill the processes that a test, or the users of a fixture, have left running; return a line for each."""
     owned = f"{os.environ[RUN]} {place}"
     found = []
     for forked in forks.living():
@@ -88,7 +89,7 @@ def end_all_processes() -> list[str]:
 
 
 def _kill(mark: str) -> Iterator[str]:
-    """Kill the processes in whose environment this stands."""
+    """Kill the processes with this text in their environment."""
     for entry in _processes():
         with suppress(OSError):  # it has ended, or belongs to another user
             _, found, rest = (b"\0" + (entry / "environ").read_bytes()).partition(f"\0{mark}".encode())
@@ -108,7 +109,7 @@ def _wait_for(pid: int) -> None:
 
 
 def _children() -> Iterator[str]:
-    """Name the processes that this one has started, but for the servers of `tests.support.forks`."""
+    """Name the processes that this one has started, except the servers of `tests.support.forks`."""
     for entry in _processes():
         with suppress(OSError):
             parent = int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
@@ -149,7 +150,7 @@ class Held:
         self._before = _held()
 
     def look(self, test: str) -> None:
-        """Note what is new after this test, to name it if it stays; nothing is where all have the numbers of before."""
+        """Record new remains after this test, to name it if they stay. If all counts are unchanged, nothing is new."""
         before, self._numbers = self._numbers, _numbers()
         if before == self._numbers:
             return
@@ -158,7 +159,7 @@ class Held:
 
     @contextmanager
     def allowing(self) -> Iterator[None]:
-        """What comes in this block may stay: it belongs to the whole run."""
+        """Allow new remains of this block: they belong to the whole run."""
         before = _held()
         yield
         self._before |= _held() - before
@@ -167,9 +168,9 @@ class Held:
         """Return a line for each that is still there, and forget it."""
         new = _held() - self._before
         if new:
-            gc.collect()  # what is only not collected yet is told by its own ResourceWarning
+            gc.collect()  # an object that is not collected yet is reported by its own ResourceWarning
             for thread in threading.enumerate():
-                if _name(thread) in new:  # that of a closed database says that it is closed before it returns
+                if _name(thread) in new:  # the thread of a closing database reports the close before it returns
                     thread.join(ENDING_SECONDS)
             new = _held() - self._before
         lines = [f"{item}; seen first after {self._first_seen.get(item, 'the last test')}" for item in sorted(new)]
@@ -184,7 +185,7 @@ def _name(thread: threading.Thread) -> str:
 
 
 def _numbers() -> list[object]:
-    """Return what tells soon that threads, files or descriptors have come: to name these takes milliseconds."""
+    """Return counts that show new threads, files or descriptors quickly: to name these takes milliseconds."""
     return [{thread.ident for thread in threading.enumerate()}, *map(os.listdir, (tempfile.gettempdir(), _DESCRIPTORS))]
 
 

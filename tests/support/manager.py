@@ -1,4 +1,4 @@
-"""What a service manager is to a daemon: a socket that hears what it notifies, and sockets that are passed to it."""
+"""A service manager for a daemon: a socket that receives its notifications, and sockets that are passed to it."""
 
 import asyncio
 import socket
@@ -30,13 +30,13 @@ class Manager:
         return dict(line.split("=", 1) for line in text.splitlines())
 
     async def heard_of(self, name: str) -> dict[str, str]:
-        """Wait for the next notification that says something of that name."""
+        """Wait for the next notification with that name."""
         while name not in (said := await self.heard()):
             pass
         return said
 
     def waiting(self) -> list[str]:
-        """Return, and forget, what was notified until now."""
+        """Return and clear the notifications so far."""
         found = []
         while True:
             try:

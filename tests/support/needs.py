@@ -1,4 +1,4 @@
-"""What a test needs of the machine: where it is missing, the test is skipped before its first fixture."""
+"""Requirements of a test on the machine. If one is missing, the test is skipped before its first fixture."""
 
 import os
 import shutil
@@ -53,19 +53,19 @@ SEARCH_PATH = os.pathsep.join(
 
 
 def find(tool: str) -> str | None:
-    """Return where a tool is, also where only administrators look for it."""
+    """Return the path of a tool, also in directories for administrators."""
     return shutil.which(tool, path=SEARCH_PATH)
 
 
 def lacking(*tools: str, root: bool = False) -> str:
-    """Say what is missing here, with the Debian packages that bring it; empty where nothing is."""
+    """Return what is missing here, with the Debian packages that bring it; empty if nothing is."""
     missing = ["root"] if root and os.geteuid() != 0 else []
     missing += [f"{tool} (Debian: {PACKAGES[tool]})" for tool in tools if find(tool) is None]
     return f"needs {', '.join(missing)}" if missing else ""
 
 
 def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
-    """Return a mark that skips a test where one of these tools is missing, or where it is not root."""
+    """Return a mark that skips a test if one of these tools is missing, or if it does not run as root."""
     for tool in tools:
         if tool not in PACKAGES:
             raise ValueError(f"tests/support/needs.py does not name the Debian package of {tool}")
@@ -74,13 +74,13 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
 
 
 def needs_paths(brought_by: Mapping[Path, str]) -> pytest.MarkDecorator:
-    """Return a mark that skips a test where one of these paths is missing; each with what brings it."""
+    """Return a mark that skips a test if one of these paths is missing; each is given with its package."""
     missing = [f"{path.name} ({how})" for path, how in brought_by.items() if not path.exists()]
     return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}" if missing else "nothing is missing")
 
 
 def needs_ipv6() -> pytest.MarkDecorator:
-    """Return a mark that skips a test where this machine has no IPv6."""
+    """Return a mark that skips a test if this machine has no IPv6."""
     missing = False
     try:
         with socket.socket(socket.AF_INET6) as probe:

@@ -1,4 +1,4 @@
-"""A load with every kind of outcome, on a shop: what the metrics of a daemon say after it is known."""
+"""Payments with every kind of outcome on a shop, so the daemon's metrics after them are known."""
 
 from uuid import uuid4
 
@@ -18,10 +18,10 @@ FINALS = {
 
 
 async def every_outcome(shop: Shop) -> dict[str, Payment]:
-    """End a payment in each way and leave one in doubt and one active; print one that works and one that does not.
+    """End a payment in each way and leave one in doubt and one active; print one job that works and one that fails.
 
-    On the way: a search that finds, an abort, a start that is refused, an event that comes twice, one that is
-    quarantined, and a stranger. Return the payments by their result, `in_doubt` and `active` among them.
+    Meanwhile: a successful search, an abort, a refused start, a repeated event, a quarantined event, and a stranger's
+    event. Return the payments by their result, `in_doubt` and `active` among them.
     """
     done: dict[str, Payment] = {}
     for status, result in FINALS.items():
@@ -32,7 +32,7 @@ async def every_outcome(shop: Shop) -> dict[str, Payment]:
         final = body(payment.identity, status, "APPROVAL_REQUESTED" if status == "APPROVAL" else None, payment.serial)
         assert await payment.deliver(final) == 200
         if status == "APPROVAL":
-            assert await payment.deliver(final) == 200  # its terminal had not heard the answer
+            assert await payment.deliver(final) == 200  # its terminal had not received the answer
     done["not_started"] = refused = shop.payment()
     shop.terminal.start = answering(400, b'{"error":"no"}')
     assert (await refused.put()).json["phase"] == "final"

@@ -1,8 +1,8 @@
-"""Ports that are given up and taken again: none of those that the kernel gives to a program that binds port 0.
+"""Ports that are closed and opened again: none of those that the kernel gives to a program that binds port 0.
 
-What is killed and started again listens where it did before. Had it got its port from the kernel, any other test of
-this machine could get the same one between the two, and the second start would fail once in a while. So each process
-claims a block of ports, also against another run of the tests beside it: it binds the first port of the block.
+A killed process that is started again listens on the same port. If the kernel had chosen that port, another test could
+get it between the two, and the second start would fail at times. So each process claims a block of ports, also against
+other runs of the tests: it binds the first port of the block.
 """
 
 import atexit
@@ -20,7 +20,7 @@ BLOCKS = 40
 
 
 def reserve(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nothing listens on and that no other test is given for a long time."""
+    """Return a TCP port that nothing listens on and that no other test gets for a long time."""
     _, ports = _claimed()
     while True:
         port = next(ports)
@@ -49,6 +49,6 @@ def _claimed() -> tuple[socket.socket, Iterator[int]]:
         except OSError:
             claim.close()
         else:
-            atexit.register(claim.close)  # else the end of the process would be told of a socket that is not closed
+            atexit.register(claim.close)  # otherwise the end of the process would report an open socket
             return claim, itertools.cycle(range(first + 1, first + BLOCK))
     raise AssertionError(f"{BLOCKS} processes on this machine have ports for tests already")

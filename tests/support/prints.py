@@ -1,4 +1,4 @@
-"""Print jobs on a scripted terminal, by one daemon for a whole file of tests: jobs do not stand in each other's way."""
+"""Print jobs on a scripted terminal, by one daemon for a whole test file. The jobs do not affect each other."""
 
 import asyncio
 import json
@@ -19,9 +19,9 @@ from tests.support.webhooks import Answer, deliver, disk, key_file
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 
-#: Nothing is asked for in the middle of a test.
+#: posd asks about no job during a test.
 SILENT = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 3600\n"
-#: All that is open is asked for at once.
+#: posd asks about every open job at once.
 EAGER = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.5\nstuck_seconds = 3600\n"
 
 
@@ -38,23 +38,23 @@ class Job:
         return await self.daemon.call("PUT", f"/print-jobs/{self.identity}", {"document": RECEIPT} | changes)
 
     async def started(self, **changes: Any) -> "Job":
-        """Print it; its terminal takes it."""
+        """Print it; its terminal accepts it."""
         reply = await self.put(**changes)
         assert (reply.status, reply.json["phase"]) == (201, "active"), reply.body
         return self
 
     @property
     def requests(self) -> list[Request]:
-        """The creation requests that the terminal saw of it."""
+        """The creation requests of it that the terminal received."""
         return [item for item in self.terminal.prints if item.json["printJobId"] == self.identity]
 
     @property
     def polls(self) -> list[Request]:
-        """The polls for it that the terminal saw."""
+        """The polls for it that the terminal received."""
         return [item for item in self.terminal.polls if item.path.endswith(f"={self.identity}")]
 
     async def polled(self, count: int = 1) -> None:
-        """Wait until the terminal has seen so many polls for it."""
+        """Wait until the terminal has received this many polls for it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.polls) < count:
                 self.terminal.polled.clear()
@@ -92,7 +92,7 @@ class Job:
         return reply.json
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
-        """Follow the feed until that holds of it; return it as it then stands."""
+        """Follow the feed until the job meets a condition; return the job as it then is."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for _ in self.daemon.changes():
                 document = await self.get()
@@ -106,7 +106,7 @@ class Job:
         return list(reply.json["history"])
 
     async def resolve(self, result: str = "COMPLETED", **changes: Any) -> Reply:
-        """Say how it ended, as a person."""
+        """Record its end, as a person."""
         body = {"result": result, "operator": "Ana", "note": "the paper came out"} | changes
         path = f"/print-jobs/{self.identity}/resolve"
         return await self.daemon.call("POST", path, body, socket=self.daemon.admin_socket)
@@ -137,13 +137,13 @@ class Printer:
     terminal: ScriptedTerminal
 
     def job(self, start: Script | None = None, poll: Script | None = None) -> Job:
-        """Return a new job; what its terminal does with it, and with questions for it, unless it is left to itself."""
+        """Return a new job; its terminal follows these scripts for it and for questions about it."""
         self.terminal.print_start, self.terminal.print_poll = start, poll
         self.terminal.instead = None
         return Job(self.daemon, self.terminal, f"job-{uuid4()}")
 
     async def nothing_to_correct(self) -> None:
-        """All that the jobs of this daemon have become follows again from what was recorded of them."""
+        """Check that the state of each job of this daemon follows from its record."""
         report = (await self.daemon.call("POST", "/reprocess", socket=self.daemon.admin_socket)).json["printing"]
         assert (report["differing"], report["differences"]) == (0, []), report
         assert report["print_jobs"] > 0
@@ -183,7 +183,8 @@ def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking
 
 @dataclass
 class Counting:
-    """A script that does what another one does, after a call to the daemon: meanwhile other requests of posd come.
+    """A script that first calls the daemon, during which posd makes other requests, and then does what another script
+    does.
 
     `most` is how many requests were there at once.
     """

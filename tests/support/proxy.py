@@ -16,7 +16,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Lan:
-    """Whether anything gets through. `cut` and `refuse` are for an outage: what becomes of connections, old and new."""
+    """Whether data passes. `cut` and `refuse` are for an outage: they decide about existing and new connections."""
 
     def __init__(self) -> None:
         self.refusing = False
@@ -36,7 +36,7 @@ class Lan:
             connection.cut()
 
     def up(self, *, lost: bool = False) -> None:
-        """Unblock the traffic. Frozen connections go on, or their data was `lost` on the way."""
+        """Unblock the traffic. Frozen connections continue, or their data was `lost` on the way."""
         for connection in list(self.connections) if lost else ():
             connection.cut()
         self.refusing = False
@@ -95,7 +95,7 @@ class Proxy:
         try:
             await self._serve(connection, reader, writer)
         except (OSError, asyncio.CancelledError):
-            connection.cut()  # an end is gone, or `stop`: a server would tell of a task that ends as cancelled
+            connection.cut()  # an end is gone, or `stop`: a server would report a task that ends as cancelled
         finally:
             connection.close()
             for lan in self._lans:

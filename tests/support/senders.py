@@ -1,7 +1,7 @@
 """Other processes on this machine: connections that count for them, and as other users.
 
-The kernel notes who connects (SO_PEERCRED) at that moment. So a process connects and hands the sockets over: the test
-then uses connections of a hundred tills as if they were its own.
+The kernel records the connecting process (SO_PEERCRED) at that moment. So a process connects and passes the sockets on.
+The test then uses the connections of a hundred tills as its own.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.support.streams import Connection
 
 #: Descriptors in one message (SCM_MAX_FD is 253).
 _PIECE = 200
-#: What the process does: connect so many times, hand all over, and live until its input ends.
+#: The process: connect this many times, pass the sockets on, and live until its input ends.
 _PROGRAM = """
 import os, socket, sys
 path, count, channel, uid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -40,7 +40,7 @@ sys.stdin.read()
 
 @contextmanager
 def process(path: Path, count: int, uid: int = -1) -> Iterator[list[socket.socket]]:
-    """Return so many connections of another process, which ends with the block; `uid`: of another user, as root."""
+    """Return this many connections of another process, which ends with the block; `uid`: of another user, as root."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     arguments = (sys.executable, "-S", "-c", _PROGRAM, str(path), str(count), str(theirs.fileno()), str(uid))
     found: list[socket.socket] = []
@@ -67,7 +67,7 @@ def _sockets(channel: socket.socket) -> list[socket.socket]:
 
 @contextmanager
 def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> Iterator[list[socket.socket]]:
-    """Return so many connections of other processes, of which none has more than `each`."""
+    """Return this many connections of other processes, none with more than `each`."""
     with ExitStack() as stack:
         yield [
             item

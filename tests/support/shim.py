@@ -1,4 +1,4 @@
-"""The shim under a process (tests/power/shim.c): build it, load it into a daemon, read what it recorded."""
+"""The shim under a process (tests/power/shim.c): build it, load it into a daemon, read its record."""
 
 import struct
 import subprocess
@@ -28,7 +28,7 @@ class Kind(IntEnum):
 class Operation:
     """One thing that was done, successfully, to the directory or a file in it.
 
-    `offset` is where a write went, or the length that a truncation left. `end` is how long the log was after it.
+    `offset` is the place of a write, or the length after a truncation. `end` is the length of the log after it.
     """
 
     kind: Kind
@@ -66,11 +66,11 @@ class Shim:
         }
 
     def position(self) -> int:
-        """Return how long the log is now: all that has been done is before it."""
+        """Return the length of the log now: every operation so far is before it."""
         return self.log.stat().st_size
 
     def operations(self) -> Iterator[Operation]:
-        """Yield what was recorded, in order."""
+        """Yield the recorded operations, in order."""
         log, at = self.log.read_bytes(), 0
         while at < len(log):
             kind, process, number, flags, offset, name_bytes, data_bytes = _HEADER.unpack_from(log, at)
@@ -91,7 +91,7 @@ class Shim:
 
 
 def build(home: Path, directory: Path) -> Shim:
-    """Compile the shim for a directory of files; its log stands in `home`. It needs `cc`."""
+    """Compile the shim for a directory of files; its log is in `home`. It needs `cc`."""
     library = home / "shim.so"
     command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-shared", "-fPIC"]
     subprocess.run([*command, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"], check=True)

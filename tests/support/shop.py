@@ -1,4 +1,4 @@
-"""One daemon for a whole file of tests, with many terminals: a payment in doubt blocks only the one that it is on."""
+"""One daemon for a whole test file, with many terminals: a payment in doubt blocks only its own."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ OFFLINE = "SN-OFFLINE"
 #: In the fleet too, and no payment is started on it: for each payment it is another one.
 ANOTHER = "SN-000"
 
-#: Payments of other tests lie about open: posd must not ask for them in the middle of this one.
+#: Payments of other tests are open: posd must not ask about them during this one.
 QUIET = "[reconcile]\nfirst_event_grace_seconds = 3600\nstall_seconds = 3600\nstall_after_request_seconds = 3600\n"
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
@@ -37,7 +37,7 @@ AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 
 @dataclass
 class Payment:
-    """One payment of a test: its id, its terminal, and what came back."""
+    """One payment of a test: its id, its terminal, and the answer."""
 
     shop: "Shop"
     identity: str
@@ -50,7 +50,7 @@ class Payment:
 
     @property
     def requests(self) -> list[Request]:
-        """The start requests that the terminal saw for it."""
+        """The start requests for it that the terminal received."""
         return [item for item in self.shop.terminal.requests if self.identity.encode() in item.body]
 
     async def event(self, status: str, previous: str | None = None, **changes: Any) -> int:
@@ -62,7 +62,7 @@ class Payment:
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
 
     async def end(self, status: str = "TERMINAL_CANCELED") -> None:
-        """End it by a final event that tells of no state before it."""
+        """End it by a final event that gives no earlier state."""
         assert await self.event(status) == 200
 
     async def get(self) -> Any:
@@ -75,7 +75,7 @@ class Payment:
         return await self.shop.daemon.call("POST", f"/transactions/{self.identity}/{call}", content, socket=socket)
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
-        """Follow the feed until that holds of it; return it as it then stands."""
+        """Follow the feed until the payment meets a condition; return the payment as it then is."""
         return await self.shop.daemon.wait_for(self.identity, what)
 
     async def history(self) -> list[dict[str, Any]]:
@@ -85,11 +85,11 @@ class Payment:
 
     @property
     def searches(self) -> list[Request]:
-        """The searches for it that the terminal saw."""
+        """The searches for it that the terminal received."""
         return [item for item in self.shop.terminal.searches if self.identity.encode() in item.body]
 
     async def searched(self, count: int = 1) -> None:
-        """Wait until the terminal has seen so many searches for it."""
+        """Wait until the terminal has received this many searches for it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.searches) < count:
                 self.shop.terminal.searched.clear()
@@ -118,19 +118,21 @@ class Shop:
         return payment
 
     async def in_doubt(self, **request: Any) -> Payment:
-        """Return a payment whose terminal read the request and hung up: it is not known whether it runs."""
+        """Return a payment whose terminal read the request and closed the connection: it is not known
+        whether it runs.
+        """
         payment = self.payment()
         self.terminal.start = hanging_up
         assert (await payment.put(**request)).json["phase"] == "in_doubt"
         return payment
 
 
-#: Attentions of which posd asks the terminal once by itself.
+#: Attentions about which posd asks the terminal once by itself.
 ASKED = {"gap", "illegal_transition", "quarantined_event"}
 
 
 async def quiet(posd: Daemon) -> None:
-    """Wait until posd has asked for all that earlier tests left to be asked for, and writes nothing by itself."""
+    """Wait until posd has asked about every payment of earlier tests, and writes nothing by itself."""
     async with asyncio.timeout(30):
         async for _ in posd.changes():
             listed = (await posd.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
@@ -143,7 +145,7 @@ async def quiet(posd: Daemon) -> None:
 
 
 async def nothing_to_correct(posd: Daemon) -> None:
-    """All that the payments of this daemon have become follows again from what was recorded of them."""
+    """Check that the state of each payment of this daemon follows from its record."""
     report = (await posd.call("POST", "/reprocess", socket=posd.admin_socket)).json
     assert (report["differing"], report["differences"]) == (0, []), report
 
@@ -168,13 +170,13 @@ def answering(status: int, content: bytes | dict[str, Any] = b"") -> Script:
 
 
 async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    """The script of a terminal that reads the request and closes without a word."""
+    """The script of a terminal that reads the request and closes without an answer."""
 
 
 def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
     """Return the script of a search that knows these transactions (events, see `tests.support.events`) and no others.
 
-    It is also asked for other payments of the shop: for an id that it does not know, it does what it does `otherwise`.
+    It is also asked about other payments of the shop: for an unknown id it does what `otherwise` does.
     """
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +191,7 @@ def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
 
 @dataclass
 class Held:
-    """A script that holds the reply back: `arrived` is set when the request is there, `release` lets it go on."""
+    """A script that delays the reply: `arrived` is set when the request is there, `release` lets it continue."""
 
     then: Script
     arrived: asyncio.Event

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 @dataclass(frozen=True)
 class Signed:
-    """A call as it goes out, and what an encrypted answer to it is read with."""
+    """A call as sent, and the key of its encrypted answer."""
 
     headers: dict[str, str]
     content: bytes
@@ -38,7 +38,7 @@ class Signed:
 
 @dataclass(frozen=True)
 class Signer:
-    """Signs for one terminal. The body of a call is an object, or None where it has none."""
+    """Signs for one terminal. The body of a call is an object, or None if it has none."""
 
     auth: str
     code: str

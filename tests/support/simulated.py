@@ -1,4 +1,4 @@
-"""A daemon whose terminals are simulated ones, and chains that are played on them with every reference looked at."""
+"""A daemon with simulated terminals, and chains that are run on them with every reference checked."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -106,15 +106,15 @@ async def play(
 ) -> Played:
     """Play a chain and hold each reference against the wire, the terminal's own book, the database and the API.
 
-    `by` is how the till names the originals: `original`, `transaction_reference` (the one that is to be sent, as the
-    outcome shows it), or `TRANSACTION_REFERENCE`, the same in upper case.
+    `by` is the till's way to name the originals: `original`, `transaction_reference` (the one to send, from the
+    outcome), or `TRANSACTION_REFERENCE`, the same in upper case.
     """
     played = Played()
     for step in steps:
         identity = played.identities[step.name] = str(uuid4())
         request: dict[str, Any] = {"type": step.kind, "terminal": serial or None}
         if step.kind not in ("void", "refund"):
-            # A capture is for at most what is reserved: each step is for less than the one before.
+            # A capture is for at most the reserved amount: each step is for less than the one before.
             request["amount"] = {"subtotal_iva0": 10.01 - len(played.identities)}
         if step.original:
             request |= named(played, step, by)
@@ -133,7 +133,7 @@ async def play(
 
 
 def named(played: Played, step: Step, by: str) -> dict[str, str]:
-    """Return how the till names what a step is done to."""
+    """Return the till's name for the original of a step."""
     if by == "original":
         return {"original": played.identities[step.original]}
     reference = played.references[step.sends]
@@ -153,7 +153,7 @@ def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> 
 
 
 async def assert_record(daemon: Daemon, simulator: Simulator, played: Played, step: Step, by: str) -> None:
-    """What was sent and what was given are kept apart, in the database and in the API."""
+    """The database and the API keep sent and received references apart."""
     identity, original = played.identities[step.name], played.identities.get(step.original)
     sends, gave = played.references.get(step.sends), played.references[step.name]
     with disk(daemon) as db:

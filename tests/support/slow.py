@@ -1,4 +1,4 @@
-"""Cases of a test of which the quick suite tries some, and the slow one all."""
+"""Cases of a test: the quick suite tries some of them, the slow one all."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSe
 
 
 def examples(quick: int, whole: int) -> int:
-    """Return how many examples hypothesis generates of a property, where the profile's number is not right."""
+    """Return how many examples hypothesis generates of a property, if the profile's number is not right."""
     return whole if settings.get_current_profile_name() == "whole" else quick
 
 

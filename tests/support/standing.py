@@ -1,4 +1,4 @@
-"""Peers that stand still: what is written to them is never read."""
+"""Peers that do not read: bytes written to them stay unread."""
 
 import fcntl
 import json
@@ -37,7 +37,7 @@ class FullOutput:
             os.close(self.write)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Read what was written, until all others that write have ended."""
+        """Read the written bytes, until all other writers have ended."""
         os.close(self.write)
         self.write = -1
         found = b""

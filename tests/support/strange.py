@@ -1,7 +1,7 @@
-"""Texts as a stranger may write them, and whether what posd wrote of them is still text.
+"""Texts as a stranger may write them, and checks that posd's output of them is still text.
 
-Each holds a word that stands behind what would begin a new line, a cell, a formula, a tag or an assignment. Where it
-begins one, a line was forged.
+Each has a word behind a possible beginning of a new line, a cell, a formula, a tag or an assignment. If the output
+begins with that word, a line was forged.
 """
 
 import csv
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 
-#: The word; a reader of what was written must never find it at the beginning of something.
+#: The word. A reader of the output must never find it at the beginning of something.
 FORGED = "FORGED"
 
-#: What it is -> the text. Each can be a JSON string and an argument; what cannot is made where it is tried.
+#: Kind -> the text. Each can be a JSON string and an argument; other texts are made in the test that tries them.
 STRANGE: Mapping[str, str] = {
     "line feed": f"x\n{FORGED}",
     "carriage return": f"x\r{FORGED}",
@@ -65,12 +65,12 @@ STRANGE: Mapping[str, str] = {
 #: All of them in one.
 ALL = " | ".join(STRANGE.values())
 
-#: What posd writes itself: colours, and a line that is drawn anew.
+#: posd's own control sequences: colours, and a line that is drawn again.
 OWN_SEQUENCE = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)")
 
 
 def assert_lines(written: str, *, tabs: bool = False) -> None:
-    """Assert that it is lines of printable characters, none of which a stranger has begun.
+    """Assert that the output is lines of printable characters, none of which a stranger has begun.
 
     `tabs`: cells are separated by them, and none of these was begun by a stranger either.
     """
@@ -85,7 +85,7 @@ def assert_lines(written: str, *, tabs: bool = False) -> None:
 
 
 def assert_screen(written: str) -> None:
-    """Assert that of what was written to a terminal only line ends and colours are no text."""
+    """Assert that only line ends and colours are control characters in the output to a terminal."""
     bad = [char for char in OWN_SEQUENCE.sub("", written) if not char.isprintable() and char not in "\r\n"]
     assert not bad, f"{bad!r} in {written!r}"
 
@@ -118,7 +118,7 @@ class _Tags(HTMLParser):
 
 
 def assert_html(written: str) -> None:
-    """Assert that a page has no script, no image and no handler, and that all that it says is printable."""
+    """Assert that a page has no script, no image and no handler, and that its whole text is printable."""
     assert_lines(written)
     tags = _Tags()
     tags.feed(written)

@@ -1,4 +1,4 @@
-"""The local API at the level of connections: one for each call, hung up at will, and event streams."""
+"""The local API at the level of connections: one for each call, closed at will, and event streams."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 #: Longest that anything of this may take, in seconds.
 PATIENCE_SECONDS = 30.0
-#: What stays as it is in a path and its query.
+#: Characters that need no escape in a path and its query.
 IN_PATH = "!$&'()*+,;=:/?@%[]~"
 
 
@@ -44,7 +44,7 @@ class Connection:
         return answer.status, answer.json
 
     async def answer(self, seconds: float = PATIENCE_SECONDS) -> Reply:
-        """Wait for the whole answer. Raise OSError where none comes."""
+        """Wait for the whole answer. Raise OSError if none comes."""
         try:
             async with asyncio.timeout(seconds):
                 line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
@@ -57,14 +57,14 @@ class Connection:
         return Reply(int(line.split(" ", 2)[1]), headers, body)
 
     def hang_up(self) -> None:
-        """Close without a word."""
+        """Close without a message."""
         self.writer.transport.abort()
 
 
 async def ask(
     socket: Path, path: str, headers: str = "", *, base: str = "/v1", method: str = "GET", content: bytes | None = None
 ) -> Connection:
-    """Send a request for what is below `base` on a new connection, and do not wait for the answer."""
+    """Send a request for a path below `base` on a new connection, and do not wait for the answer."""
     reader, writer = await asyncio.open_unix_connection(str(socket))
     length = "" if content is None else f"content-length: {len(content)}\r\n"
     head = f"{method} {base}{quote(path, IN_PATH)} HTTP/1.1\r\nhost: posd\r\n{headers}{length}\r\n"
@@ -89,7 +89,7 @@ class Message:
 async def stream(
     socket: Path, path: str, last_event_id: int | str | None = None, headers: str = ""
 ) -> AsyncIterator[AsyncIterator[Message]]:
-    """Open an event stream, with further header lines; the messages end where the daemon ends the stream."""
+    """Open an event stream, with further header lines; the messages end when the daemon ends the stream."""
     resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
     connection = await ask(socket, path, f"accept: text/event-stream\r\n{resume}{headers}")
     try:
@@ -125,14 +125,14 @@ async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
 
 
 async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
-    """Yield what the messages tell beside how the payment stands."""
+    """Yield the contents of the messages beside the payment's state."""
     async for message in source:
         if message.event != "state":
             yield message
 
 
 async def collect(source: AsyncIterator[Message], until: Callable[[Message], bool]) -> list[Message]:
-    """Read messages up to and with the one that fits."""
+    """Read messages up to and including the matching one."""
     read = []
     async for message in source:
         read.append(message)

@@ -1,7 +1,7 @@
-"""A table as one test: every row is tried, and all failures are told together, each by the name of its row.
+"""A table as one test: every row is tried, and all failures are reported together, each by the name of its row.
 
-For rows that take next to nothing and share what fixtures give. A row that starts something, or leaves something behind
-in a fixture, is a case of its own: `pytest.mark.parametrize`, which `every` is written like.
+For rows that are cheap and share their fixtures. A row that starts something, or leaves something behind in a fixture,
+is a case of its own: `pytest.mark.parametrize`, whose arguments `every` takes too.
 """
 
 import functools
@@ -16,10 +16,10 @@ import pytest
 Value = TypeVar("Value")
 
 Test = Callable[..., Any]
-#: What a row is called, and what it hands to the test.
+#: A row's name, and its arguments.
 Row = tuple[str, dict[str, Any]]
 
-#: What a failing row raises. Anything else (a skip, Ctrl-C) is of the whole test.
+#: Exceptions of a failing row. Any other (a skip, Ctrl-C) ends the whole test.
 FAILURES = (Exception, pytest.fail.Exception)
 #: How many failures are shown with all their lines, and how many of the rest are named.
 SHOWN, NAMED = 5, 40
@@ -55,7 +55,7 @@ def there(value: Value | None) -> Value:
 
 
 def try_each(table: Iterable[Row], check: Test) -> None:
-    """Call the check with each row of a table that a test makes itself, and tell together what failed."""
+    """Call the check with each row of a table that a test makes itself, and report all failures together."""
     failed: list[tuple[str, BaseException]] = []
     rows = list(table)
     assert rows, "a table without a row proves nothing"
@@ -118,7 +118,7 @@ def _rows(columns: list[str], values: list[Any], ids: Iterable[str] | Callable[[
 
 
 def named(value: object) -> str:
-    """Name a value as it is written in a table, and not at any length."""
+    """Name a value as written in a table, with a limited length."""
     if isinstance(value, str | Enum):
         text = str(value) or "empty"
     else:

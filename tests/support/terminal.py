@@ -1,4 +1,4 @@
-"""A scripted terminal: a raw TLS server that does to each request exactly what the test says, and counts them."""
+"""A scripted terminal: a raw TLS server that counts requests and answers each exactly as the test says."""
 
 import asyncio
 import hashlib
@@ -81,8 +81,8 @@ async def taking_print(request: Request, writer: asyncio.StreamWriter) -> None:
 
 @dataclass
 class ScriptedTerminal:
-    """What came, and what is to be done with what comes. `start`, `abort` and `search` are the scripts of the paths,
-    `print_start` and `print_poll` those of printing.
+    """The received requests, and the scripts that answer them. `start`, `abort` and `search` are the scripts of the
+    paths, `print_start` and `print_poll` those of printing.
 
     Searches, print jobs and polls have lists of their own. Without a script a search and a poll are answered 404, by
     which nothing is known, an abort and a print job are taken.
@@ -136,7 +136,7 @@ ca_file = "{self.ca_file}"
         return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
 
     def forget_scripts(self) -> None:
-        """Do with each request what is done without a script."""
+        """Answer each request as if there were no script."""
         self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
 
     async def unplug(self, number: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What is opened on a loop, for tests that block: the loop runs in a thread of its own."""
+"""Objects that need a loop, for tests that block: the loop runs in a thread of its own."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

@@ -1,7 +1,8 @@
 """A small disk of one's own: a tmpfs in a mount namespace, which a fresh interpreter can be put into.
 
-Nothing is mounted for the rest of the machine, and nothing stays behind: the mount ends with the last process in the
-namespace. As root it is a mount namespace, else one inside a user namespace, where the kernel lets every user mount.
+Nothing is mounted for the rest of the machine, and nothing remains: the mount ends with the last process in the
+namespace. As root it is a mount namespace, otherwise one inside a user namespace, where the kernel allows every user to
+mount.
 """
 
 import os
@@ -19,13 +20,13 @@ import pytest
 
 from tests.support.needs import lacking
 
-#: Mounts, says so, and lives until its input is closed.
+#: Mounts, prints that it is ready, and lives until its input is closed.
 _HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec cat'
 
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """A mounted tmpfs: `files` is where this process sees it, `python` an interpreter that has it where it belongs."""
+    """A mounted tmpfs: `files` is its path for this process, `python` an interpreter that sees it at its own path."""
 
     files: Path
     python: Path
@@ -35,7 +36,7 @@ class SmallDisk:
         return self.files / "ballast"
 
     def fill(self, spare: int = 0) -> None:
-        """Write to it until nothing goes any more, then give back some bytes."""
+        """Write to it until it is full, then free some bytes."""
         descriptor = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             while True:
@@ -53,11 +54,11 @@ class SmallDisk:
 
 
 class CannotMount(Exception):
-    """A small disk cannot be mounted here; the message says why."""
+    """A small disk cannot be mounted here; the message gives the reason."""
 
 
 def skip_without_small_disks() -> None:
-    """Skip the test where a small disk cannot be mounted: for a fixture that comes before all others."""
+    """Skip the test if a small disk cannot be mounted: for a fixture that comes before all others."""
     if reason := lacking("unshare", "nsenter", "mount"):
         pytest.skip(reason)
     try:

@@ -1,4 +1,4 @@
-"""What a test of the webhook listener needs: whole answers, callback addresses, and what is on the disk."""
+"""Parts for tests of the webhook listener: whole answers, callback addresses, and the rows on disk."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class Answer:
 
 
 def parse(raw: bytes) -> list[Answer]:
-    """Return the answers that stand in what a connection gave, in order; raise where one is not whole."""
+    """Return the answers in a connection's bytes, in order; raise if one is incomplete."""
     answers = []
     while raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
@@ -81,7 +81,9 @@ def disk(posd: Daemon) -> Iterator[sqlite3.Connection]:
 
 
 def everything(posd: Daemon) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row of every table, but not when posd asked last: it asks for what other tests left open."""
+    """Return every row of every table, without the times of posd's last questions: it asks about open payments of other
+    tests.
+    """
     with disk(posd) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         return {table: db.execute(f"SELECT {_columns(db, table)} FROM {table}").fetchall() for table in tables}
@@ -111,5 +113,5 @@ def attention(document: Any) -> set[str]:
 
 
 def faults(posd: Daemon) -> list[dict[str, Any]]:
-    """Return the lines of the log that tell of a fault of posd's own, or of a library's."""
+    """Return the log lines about faults of posd itself, or of a library."""
     return [line for line in posd.lines if line.get("level") in ("error", "critical") or "exception" in line]

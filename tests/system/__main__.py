@@ -1,4 +1,4 @@
-"""`python -m tests.system`: what needs root or a second system, with its own report."""
+"""`python -m tests.system`: tests that need root or a second system, with a report of their own."""
 
 import argparse
 import importlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.system.report import Report, Skipped
 
-#: part -> what it looks at.
+#: part -> its subject.
 PARTS = {
     "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
     "deb": "the package: built, also from source, installed on a bare Debian, upgraded, refused, removed, purged",
@@ -52,7 +52,7 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     report = Report()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: what is mounted and booted is taken down
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: everything mounted and booted is shut down
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
         for name in given.parts or PARTS:
             for report.suite in given.suite or SUITES if name in ON_DEBIAN else ("",):

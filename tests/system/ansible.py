@@ -72,7 +72,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
-    """Put there what a run needs: booted the machine has no network."""
+    """Install what a run needs, because the booted machine has no network."""
     machine.make()
     machine.put(package, "/root/")
     machine.run("apt-get", "update", "-q")

@@ -80,7 +80,7 @@ def _built(report: Report, scratch: Path) -> Path | None:
 
 
 def _source(report: Report, scratch: Path) -> None:
-    """Build the source package on a clean Debian with what it asks for, twice."""
+    """Build the source package twice on a clean Debian with its build dependencies."""
     machine = Machine(scratch / f"source-{report.suite}", f"posd-source-{os.getpid()}", report.suite)
     build = "dpkg-source -x ../posd_*.dsc posd && cd posd && dpkg-buildpackage --build=binary --no-sign"
     try:

@@ -1,4 +1,4 @@
-"""Pages of docs/guides/operations.md: what can be typed in one, and the machines on which it is typed."""
+"""Pages of docs/guides/operations.md: the commands on each, and the machines on which they are typed."""
 
 import os
 import re
@@ -14,22 +14,22 @@ from tests.system.report import Check
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-#: What is typed, among all that stands in backticks.
+#: The commands among all texts in backticks.
 TYPED = ("posd ", "sudo ", "systemctl ", "journalctl ")
 #: The guide's reader: in the group posd-admin, and may use sudo.
 READER = "ana"
 SUDOERS = f"{READER} ALL=(ALL) NOPASSWD: ALL\n"
-#: An editor that does what a file says.
+#: An editor that applies the script in a file.
 EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
 #: What a bare Debian lacks.
 NEEDED = ("python3", "ca-certificates", "sudo")
 #: The variables of the reader's terminal.
 TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=24")
-#: How a terminal is told to go to a place, and to draw; what turns while a command works.
+#: Cursor and drawing sequences of a terminal, and the spinner of a working command.
 PLACE = re.compile(r"\x1b\[[0-9;]*H")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
 TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
-#: posd doctor also names what a container has not, as a time service.
+#: posd doctor also reports what a container lacks, such as a time service.
 MAY_FIND = "posd doctor"
 
 
@@ -57,7 +57,7 @@ class Shops:
         assert shop.result(shop.charge(self.here)) == "approved"
 
     def machine(self, package: Path) -> Machine:
-        """Lay out a machine with the package's file in /root, and what the package depends on."""
+        """Prepare a machine with the package's file in /root, and the package's dependencies."""
         name = f"{len(self._made)}"
         machine = Machine(self.scratch / name, f"posd-guide{name}-{os.getpid()}", self.suite)
         self._made.append(machine)
@@ -89,7 +89,7 @@ class Shops:
             self._made.remove(machine)
 
     def type(self, machine: Machine, check: Check, commands: str, edit: str = "") -> None:
-        """Type the commands of a block; `edit` is what the editor does, in the words of sed."""
+        """Type the commands of a block; `edit` is the editor's script for sed."""
         machine.write("/root/edit.sed", edit)
         for line in commands.replace("\\\n", " ").splitlines():
             words = line.replace("posd_VERSION_amd64.deb", self.package)
@@ -100,7 +100,7 @@ class Shops:
 
 
 def text(heading: str) -> str:
-    """Return what stands under a heading. AssertionError where there is none."""
+    """Return the text under a heading. AssertionError if there is none."""
     found = re.search(rf"^##? {re.escape(heading)}\n(.*?)(?=^##? |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
     assert found, f"docs/guides/operations.md has no page {heading!r}"
     return found[1]
@@ -122,9 +122,9 @@ def commands(heading: str) -> list[str]:
 
 @dataclass
 class Page:
-    """A page while it is followed: each command of it has to be typed, or named as one that is not.
+    """A page while a test follows it: each command of it must be typed, or named as one that is not.
 
-    `given` is what stands for its placeholders, as ID and SERIAL.
+    `given` has the values of its placeholders, such as ID and SERIAL.
     """
 
     heading: str
@@ -139,7 +139,7 @@ class Page:
         self._all = tuple(self.left)
 
     def type(self, command: str, *codes: int, answer: str = "", **given: str) -> str:
-        """Type a command that stands on the page, on a terminal of 80 columns.
+        """Type a command of the page, on a terminal of 80 columns.
 
         Return it in one line, without the frames. It has to end with one of `codes`, without any with 0. `answer` is
         typed into its questions.
@@ -156,7 +156,7 @@ class Page:
         return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown).split())
 
     def end(self, untyped: dict[str, str] | None = None) -> None:
-        """Hold that all was typed, but what `untyped` names: command -> why it is not."""
+        """Check that every command was typed, except those in `untyped`: command -> why it is not."""
         why = untyped or {}
         assert not set(why) - set(self.left), f"these are on no page or were typed: {sorted(set(why) - set(self.left))}"
         assert not (missed := [words for words in self.left if words not in why]), f"not typed: {missed}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.system.report import Skipped
 
 CACHE = Path(os.environ.get("POSD_SYSTEM_CACHE") or "/var/cache/posd-system-tests")
-#: What a minimal installation has that the smallest variant lacks. No Python: the package has to ask for it.
+#: Packages of a minimal installation that the smallest variant lacks. No Python: the package must depend on it.
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2"
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -25,19 +25,19 @@ ENVIRONMENT = {
     "SYSTEMD_COLORS": "0",
     "COLUMNS": "160",
 }
-#: Far above what anything takes on a slow machine, in seconds: what hangs should fail.
+#: Far more than anything takes on a slow machine, in seconds. What hangs should fail.
 STUCK_SECONDS = 300.0
 
 Done = subprocess.CompletedProcess[str]
 
 
 def host(*command: str, seconds: float = STUCK_SECONDS) -> Done:
-    """Run a command on this machine; a failure is an AssertionError with what it said."""
+    """Run a command on this machine; a failure is an AssertionError with its output."""
     return _run(command, check=True, seconds=seconds)
 
 
 def need(command: str, package: str) -> None:
-    """Install a Debian package on this machine where the command is missing. Raise Skipped."""
+    """Install a Debian package on this machine if the command is missing. Raise Skipped."""
     if shutil.which(command):
         return
     try:
@@ -48,7 +48,7 @@ def need(command: str, package: str) -> None:
 
 
 def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) -> float:
-    """Look until it holds; return after how many seconds. AssertionError where it does not."""
+    """Check until a condition is true; return after how many seconds. AssertionError if it never is."""
     began = time.monotonic()
     while not what():
         assert time.monotonic() - began < seconds, f"{means}: not within {seconds:g} s"
@@ -81,7 +81,7 @@ def _mirror() -> str:
 
 @dataclass
 class Machine:
-    """A Debian on an overlay: run commands in it as it lies there, or boot it and run them beside its systemd."""
+    """A Debian on an overlay: run commands in its files, or boot it and run them beside its systemd."""
 
     scratch: Path
     name: str
@@ -123,7 +123,7 @@ class Machine:
         assert self._nspawn is None
         network = ["--private-network"]
         options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", *network]
-        # Without a systemd here no scope can be asked for; the container then gets a control group from us.
+        # Without a systemd on the host no scope can be requested, so the container gets a control group from here.
         here = Path("/run/systemd/system").exists()
         command = ["systemd-nspawn", "-D", str(self.root), *options, *([] if here else ["--keep-unit"]), "--boot"]
         began = time.monotonic()
@@ -158,7 +158,7 @@ class Machine:
         return ["sh", "-c", f'{entering}; exec "$@"', "sh"]
 
     def power_off(self) -> None:
-        """Shut it down in order; by force where it does not, with an AssertionError."""
+        """Shut it down in order; if it does not end, by force, with an AssertionError."""
         assert self._nspawn is not None
         self.run("systemctl", "poweroff", check=False)
         try:
@@ -186,7 +186,7 @@ class Machine:
     def run(
         self, *command: str, check: bool = True, user: str = "", text: str | None = None, seconds: float = STUCK_SECONDS
     ) -> Done:
-        """Run a command in it. A failure is an AssertionError with what the command said, unless `check` is false."""
+        """Run a command in it. A failure is an AssertionError with the command's output, unless `check` is false."""
         words = [*(["runuser", "-u", user, "--"] if user else []), *command]
         if self._leader:
             return _run([*self.inside(), *words], check, seconds, text)
@@ -197,11 +197,11 @@ class Machine:
         return _run(nspawn if options.count("--keep-unit") == 0 else [*self._in_group(), *nspawn], check, seconds, text)
 
     def out(self, *command: str, user: str = "", seconds: float = STUCK_SECONDS) -> str:
-        """Run a command in it; return what it wrote."""
+        """Run a command in it; return its output."""
         return self.run(*command, user=user, seconds=seconds).stdout.strip()
 
     def inside(self, **variables: str) -> list[str]:
-        """Return what stands before a command that is run beside its systemd."""
+        """Return the prefix of a command that runs beside its systemd."""
         given = [f"{name}={value}" for name, value in (ENVIRONMENT | variables).items()]
         return ["nsenter", "-t", str(self._leader), "-a", "env", "-i", *given]
 

@@ -1,7 +1,7 @@
-"""docs/guides/operations.md: the pages on which records of payments may be lost, their commands as they stand.
+"""docs/guides/operations.md: the pages about possible loss of payment records, with their commands unchanged.
 
-For each page the machine is brought into the state that the page is about. A person of the group posd-admin, who may
-use sudo, types the page's commands on a terminal. What the page says is seen is looked for in what they show.
+For each page the machine is brought into the page's situation. A person of the group posd-admin, who may use sudo,
+types the page's commands on a terminal. The output that the page promises is searched in what they print.
 """
 
 import uuid
@@ -35,7 +35,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def says(page: Page, words: str, shown: str) -> None:
-    """Hold that the page says these words, and that they were shown."""
+    """Check that the page has these words, and that they were printed."""
     assert words in " ".join(text(page.heading).split()), f"the page {page.heading!r} does not say {words!r}"
     assert words in " ".join(shown.split()), f"not shown: {words!r}\n{shown}"
 

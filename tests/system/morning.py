@@ -1,4 +1,4 @@
-"""A morning: the power comes back after a week, and much is wrong. A person mends it by `posd status` and what it says.
+"""A morning: the power comes back after a week with many faults. A person repairs them by `posd status` and its advice.
 
 The scene: the clock is a year behind, this machine has another address, posd's certificate has run out, the disk is
 full, one payment was waiting for its card and one was in doubt when the power went, and one terminal was swapped.
@@ -32,14 +32,14 @@ STRAY = f"{STATE}/old-export.tar"
 WEEK, BEHIND = 7 * 86_400, 365 * 86_400
 #: Terminals: serial, the address, how it is spoken to, its port.
 TILL_1, TILL_2 = ("SN-0001", "10.99.0.11", "https", 6869), ("SN-0002", "10.99.0.12", "http", 6868)
-#: What stands in the place of the second after the week.
+#: The value in place of the second after the week.
 SWAPPED = ("SN-0099", "10.99.0.12", "http", 6868)
-#: The amounts that choose the scenario: it waits for a card; its reply is lost, with all events, and a search finds it.
+#: Amounts that choose the scenario. It waits for a card; its reply is lost with all events, and a search finds it.
 WAITS, LOST = "9000.10", "9000.28"
 LIBRARY = "/usr/local/lib/libfaketimeMT.so.1"
 #: The clock of the machine, and the right one, which the terminals have.
 CLOCK, RIGHT = "/etc/clock/machine", "/etc/clock/right"
-#: What has the clock of the machine: the services that the package brings, and what a person types.
+#: Programs that read the machine's clock: the services of the package, and the commands of a person.
 UNITS = ("posd", "posd-backup", "posd-tls-init")
 COMMANDS = ("posd", "date")
 TIMEDATECTL = f"""#!/bin/sh
@@ -47,7 +47,7 @@ TIMEDATECTL = f"""#!/bin/sh
 [ "$(id -u)" = 0 ] || {{ echo "Failed to set time: Access denied" >&2; exit 1; }}
 printf '%+d\\n' $(( $(/usr/bin/date -d "$2" +%s) - $(/usr/bin/date +%s) )) > {CLOCK}
 """
-#: An editor that does what a file says.
+#: An editor that applies the script in a file.
 EDITOR = '#!/bin/sh\nfor file; do :; done\nexec sed -i -E -f /root/edit.sed "$file"\n'
 
 
@@ -69,7 +69,7 @@ class Scene:
     name: str
     suite: str
     session: list[str] = field(default_factory=list)
-    #: The payments: what they are -> id.
+    #: The payments: kind -> id.
     ids: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Scene:
         self.machine.close()
 
     def install(self, package: Path) -> None:
-        """Install posd on a machine whose clock can be set, its state on a disk of its own; boot it."""
+        """Install posd on a machine whose clock can be set, with its state on a disk of its own; boot it."""
         machine = self.machine
         machine.make()
         machine.put(package, "/root/")
@@ -158,7 +158,7 @@ class Scene:
         machine.run("systemctl", "start", "posd-backup")
 
     def lose_power(self) -> None:
-        """One payment waits for its card, the other is charged and nobody has told posd, and then the power goes."""
+        """One payment waits for its card, the other is charged and nobody has told posd; then the power is lost."""
         for what, (serial, *_), amount in (("waits", TILL_2, WAITS), ("doubt", TILL_1, LOST)):
             started = shop.charge(self.machine, amount, "--terminal", serial, "--no-wait")
             assert started["phase"] == {"waits": "active", "doubt": "in_doubt"}[what], started
@@ -167,7 +167,7 @@ class Scene:
         self.machine.cut_power()
 
     def pass_week(self) -> None:
-        """A week passes: the clock's battery is empty, the certificate has run out, and somebody fills the disk."""
+        """A week passes: the clock's battery is empty, the certificate has expired, and the disk is filled."""
         self._expired()
         self.machine.write(RIGHT, f"+{WEEK}\n")
         self.machine.write(CLOCK, f"{WEEK - BEHIND:+d}\n")
@@ -181,7 +181,7 @@ class Scene:
         self._network(AFTER)
         for terminal in (TILL_1, SWAPPED):
             self._terminal(*terminal)
-        # It is some minutes until a person sits down: posd has asked for what was open by then.
+        # A person sits down some minutes later; by then posd has asked about all open payments.
         until(self._looked, "posd has settled what it can, and has heard of the other terminal", 120)
 
     def _looked(self) -> bool:
@@ -191,7 +191,7 @@ class Scene:
         return bool(found["counters"]["in_doubt"] == 0 and found["health"]["checks"]["identity"]["status"] != "ok")
 
     def _expired(self) -> None:
-        """Make the certificate anew, by the same CA and for the same key, with an end that lies within the week."""
+        """Make the certificate again, by the same CA and for the same key, with an end within the week."""
         folder = self._disk / "tls"
         old, *rest = x509.load_pem_x509_certificates((folder / "server.crt").read_bytes())
         authority = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
@@ -243,15 +243,15 @@ class Scene:
         until(lambda: bool(self.machine.out(*listens)), f"terminal {serial} listens", 60)
 
     def ledger(self, serial: str, what: str = "") -> list[dict[str, Any]]:
-        """Return what the terminal says has happened, of one payment or of all."""
+        """Return the terminal's record of one payment or of all."""
         file = self.machine.root / f"root/{serial}.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [line for line in lines if not what or line.get("client_transaction_id") == self.ids[what]]
 
     def type(self, words: str, *codes: int, answer: str = "") -> str:
-        """Type a command as the person does, on a terminal of 80 columns; return what it shows.
+        """Type a command as the person does, on a terminal of 80 columns; return its output.
 
-        `answer` is typed into its questions. It has to end with one of `codes`, without any with what it likes.
+        `answer` is typed into its questions. It must end with one of `codes`; without them any code is allowed.
         """
         code, shown = typed(self.machine, words, PERSON, answer)
         self.session.append(f"{PERSON}$ {words}\n{shown}\n[exit code {code}]")
@@ -290,11 +290,11 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def _mend(scene: Scene) -> None:
-    """Type what `posd status` says, and look at it again; the world is asked where it says so."""
+    """Type the advice of `posd status`, and read the status again; where it says so, check outside posd."""
     waits = scene.ids["waits"][:8]
     said = _folded(scene.type("posd status", 1))
     assert said.startswith("posd: PAYMENTS CANNOT BE MADE: storage, clock, "), said
-    # The disk: it shows what is large, and that is a file of nobody.
+    # The disk: posd shows the large files, and one of them belongs to nobody.
     scene.type(_named(said, f"sudo du -xah --threshold=100M {STATE}"), 0)
     assert STRAY in scene.session[-1]
     scene.type(f"sudo rm {STRAY}", 0)
@@ -304,7 +304,7 @@ def _mend(scene: Scene) -> None:
     scene.type(f'sudo timedatectl set-time "{now}"', 0)
     said = _folded(scene.type("posd status", 1))
     assert "the last write failed" not in said
-    # The terminal: the device at the second till bears the serial of another one.
+    # The terminal: the device at the second till has the serial of another one.
     new, old = SWAPPED[0], TILL_2[0]
     found = re.search(rf"sudo editor \+\d+ {re.escape(shop.CONFIG)}", said)
     assert found, said
@@ -326,7 +326,7 @@ def _mend(scene: Scene) -> None:
 
 
 def _settled(scene: Scene) -> None:
-    """What posd does by itself within a minute is done: the certificate is renewed, the configuration taken up."""
+    """posd's own work within a minute is done: the certificate is renewed, the configuration loaded."""
 
     def well() -> bool:
         found = json.loads(scene.machine.run("posd", "status", "--json", check=False).stdout)
@@ -337,12 +337,12 @@ def _settled(scene: Scene) -> None:
 
 
 def _folded(screen: str) -> str:
-    """Return a screen in one line: what is broken at its edge is whole."""
+    """Return a screen as one line: text broken at its edge is joined."""
     return " ".join(re.sub(r"\n +(> )?", " ", screen).split())
 
 
 def _named(said: str, command: str) -> str:
-    """Return a command that the screen names. AssertionError where it does not."""
+    """Return a command that the screen names. AssertionError if it does not."""
     assert command in said, f"{command!r} is not in:\n{said}"
     return command
 

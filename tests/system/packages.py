@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.system.machine import host
 
-#: Names a package that is there already: it is tested in place of this checkout's.
+#: Path of an existing package: it is tested in place of this checkout's.
 GIVEN = "POSD_SYSTEM_PACKAGE"
 CHECKOUT = Path(__file__).parents[2]
 
 
 def given(scratch: Path) -> Path:
-    """Return the package to test: built once, however many parts ask for it."""
+    """Return the package to test: built once for all parts."""
     target = scratch / "packages"
     if (there := os.environ.get(GIVEN)) and not target.exists():
         target.mkdir()
@@ -42,8 +42,8 @@ def source(scratch: Path) -> list[Path]:
 def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) -> Path:
     """Make the package of a later version out of a built one, as a release a day later would be; return it.
 
-    Only what a version changes is changed, so that this takes seconds: its number, in Python and in the control files;
-    and its schema where it `migrates`.
+    Only what a version changes is changed, so this takes seconds: its number, in Python and in the control files; and
+    its schema if it `migrates`.
     """
     tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
     host("dpkg-deb", "-R", str(package), str(tree))

@@ -1,8 +1,8 @@
 """docs/guides/operations.md: the pages about payments and the shift, followed on a real machine.
 
-Each page is a check. A simulated terminal or the machine is brought into the state that the page is about; then each
-command of the page is typed as it stands, by a user of the group posd-admin, and what it shows and what it ends with is
-held against the page and against the terminals' ledgers. The report has all that was typed and shown.
+Each page is a check. A simulated terminal or the machine is brought into the page's situation. Then a user of the group
+posd-admin types each command of the page unchanged; its output and its result are compared with the page and with the
+terminals' ledgers. The report has every command and its output.
 """
 
 import datetime
@@ -20,7 +20,7 @@ from tests.system.machine import Machine, until
 from tests.system.report import Report
 
 PART = "payments"
-#: Each page about payments, and what is left to the last, for it takes minutes, runs on a terminal of its own.
+#: Each page about payments. Those that take minutes run last, each on a terminal of its own.
 SERIALS = tuple(f"SN-000{number}" for number in range(1, 9))
 ONE, TWO, THREE, FOUR, BANK, CARD, PAPER, OTHER = SERIALS
 CONTROL = "127.0.0.1:6900"
@@ -34,7 +34,7 @@ called.add_header("content-type", "application/json")
 urllib.request.urlopen(called)
 """
 NOTE = "the acquirer was called"
-#: What is asked before a decision: why, and whether it is meant.
+#: The questions before a decision: the reason, and a confirmation.
 DECIDED = f"{NOTE}\ny\n"
 
 
@@ -64,7 +64,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def lay_out(machine: Machine) -> dict[str, str]:
-    """Put the terminals in, and begin what takes five minutes; return the ids of that."""
+    """Connect the terminals, and start what takes five minutes; return its ids."""
     machine.run("systemctl", "stop", "terminal", check=False)
     sections = "".join(
         f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://{shop.ADDRESS}:{6868 + place}"\n'
@@ -95,7 +95,7 @@ def switch_on(machine: Machine) -> None:
 
 
 def tidy(machine: Machine, going_on: set[str]) -> None:
-    """Settle what a page left open, so that the next one is told by itself."""
+    """Settle what a page left open, so that the next one is reported alone."""
     for line in machine.out("posd", "list", "--open", "--all", "--json").splitlines():
         for document in json.loads(line)["transactions"]:
             if (identity := document["client_transaction_id"]) not in going_on:
@@ -106,12 +106,12 @@ def tidy(machine: Machine, going_on: set[str]) -> None:
 
 
 def hand(machine: Machine, serial: str, what: str, **body: Any) -> None:
-    """Do something at a terminal, as a person."""
+    """Act at a terminal, as a person."""
     machine.run("python3", "-c", HAND, f"{serial}/{what}", json.dumps(body))
 
 
 def begin(machine: Machine, amount: str, serial: str, scenario: str, *options: str) -> str:
-    """Start a payment as a till does, which goes as the scenario says; return its id once posd has recorded it."""
+    """Start a payment as a till does, with this scenario; return its id once posd has recorded it."""
     identity = str(uuid.uuid4())
     words = ("--terminal", serial, "--metadata", f"scenario={scenario}", "--id", identity, *options)
     machine.run("systemd-run", "--quiet", "--collect", "--uid=till", "posd", "charge", amount, *words)
@@ -120,7 +120,7 @@ def begin(machine: Machine, amount: str, serial: str, scenario: str, *options: s
 
 
 def known(machine: Machine, identity: str) -> dict[str, Any]:
-    """Return what posd says of a payment; {} where it does not know it."""
+    """Return posd's record of a payment; {} if it does not know it."""
     done = machine.run("posd", "show", identity, "--json", check=False)
     return dict(json.loads(done.stdout)) if not done.returncode else {}
 
@@ -138,19 +138,19 @@ def becomes(machine: Machine, identity: str, **expected: str) -> None:
 
 
 def ended(machine: Machine, identity: str, result: str) -> None:
-    """Hold how a payment has ended."""
+    """Check how a payment has ended."""
     assert (shop.result(known(machine, identity))) == result
 
 
 def charged(machine: Machine, serial: str, identity: str) -> int:
-    """Return how often the acquirer took a payment, by the terminal's ledger."""
+    """Return how often the acquirer charged a payment, by the terminal's ledger."""
     lines = (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines if '"kind":"final"' in line]
     return sum(bool(entry["charged"]) for entry in entries if entry["client_transaction_id"] == identity)
 
 
 def reference(machine: Machine, serial: str, identity: str) -> str:
-    """Return the acquirer's reference of a payment, as a person who calls there is told."""
+    """Return the acquirer's reference of a payment, which a person gets there by telephone."""
     entries = map(json.loads, (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines())
     ends = [entry for entry in entries if entry["kind"] == "final" and entry["client_transaction_id"] == identity]
     return str(next(entry["transaction_reference"] for entry in ends if entry["charged"]))
@@ -164,7 +164,7 @@ def reversals(machine: Machine, serial: str) -> int:
 
 
 def shows(shown: str, *texts: str) -> None:
-    """Hold that these stand there, in this order, however the lines are broken."""
+    """Check that these texts are there, in this order, wherever the lines break."""
     place = 0
     for each in texts:
         found = shown.find(each, place)
@@ -173,7 +173,7 @@ def shows(shown: str, *texts: str) -> None:
 
 
 def starting(page: Page) -> None:
-    """The terminal's software hangs: it takes the connection, and does not answer."""
+    """The terminal's software hangs: it accepts the connection, and does not answer."""
     machine = page.machine
     machine.run("systemctl", "kill", "--signal=STOP", "terminals")
     slow = begin(machine, "2.00", ONE, "approve-contactless")
@@ -313,7 +313,7 @@ def at_the_bank(page: Page) -> None:
 
 
 def receipt_says_approved(page: Page) -> None:
-    """The terminal cannot tell posd: a search finds it, or finds nothing; and one contradicts itself."""
+    """The terminal cannot report to posd: a search finds it, or finds nothing; and one contradicts itself."""
     machine = page.machine
     found = begin(machine, "6.00", ONE, "webhook-never-accepted")
     until(lambda: charged(machine, ONE, found) == 1, "the receipt says approved", 60)

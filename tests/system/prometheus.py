@@ -1,6 +1,6 @@
-"""What Prometheus itself says of the metrics, the alert rules and the dashboard: promtool, of Debian's prometheus.
+"""Prometheus' own check of the metrics, the alert rules and the dashboard: promtool, of Debian's prometheus.
 
-Each check is given a directory to work in, returns what it looked at, and raises AssertionError with promtool's words.
+Each check gets a working directory, returns its subject, and raises AssertionError with promtool's words.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def test_rules(directory: Path) -> str:
 
 
 def check_dashboard(directory: Path) -> str:
-    """Every question that a dashboard asks of Prometheus is one that it can read."""
+    """Check that Prometheus can parse every query of the dashboard."""
     lines = ["groups:", "  - name: dashboard", "    rules:"]
     asked = questions()
     for number, question in enumerate(asked):
@@ -79,11 +79,11 @@ def questions(paths: Sequence[Path] = DASHBOARDS) -> list[str]:
 
 
 def promtool(*words: str, given: str = "") -> str:
-    """Run promtool; return what it says. Raise AssertionError where it finds anything wrong."""
+    """Run promtool; return its output. Raise AssertionError if it finds any fault."""
     run = subprocess.run(["promtool", *words], input=given, capture_output=True, text=True, timeout=SECONDS)
     said = run.stdout + run.stderr
     assert run.returncode == 0, said
-    assert given == "" or not said, said  # of metrics it says nothing where all is well
+    assert given == "" or not said, said  # for correct metrics it prints nothing
     return " ".join(said.split())
 
 

@@ -1,4 +1,4 @@
-"""What was looked at, how it ended, and how that is told."""
+"""The checks, their results, and the report of them."""
 
 import json
 import time
@@ -12,12 +12,12 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class Skipped(Exception):
-    """Something cannot be looked at on this machine; the message says why."""
+    """Something cannot be checked on this machine; the message gives the reason."""
 
 
 @dataclass
 class Check:
-    """One promise that was looked at. `notes` is what was seen, for people."""
+    """One checked promise. `notes` is what was seen, for people."""
 
     part: str
     name: str
@@ -26,21 +26,21 @@ class Check:
     notes: list[str] = field(default_factory=list)
 
     def note(self, words: str) -> None:
-        """Keep what was seen."""
+        """Record what was seen."""
         self.notes.extend(words.strip("\n").rstrip().splitlines())
 
 
 @dataclass
 class Report:
-    """All checks, told as they end."""
+    """All checks, reported as they end."""
 
     checks: list[Check] = field(default_factory=list)
-    #: The release of Debian that is looked at; "" where none is.
+    #: The checked release of Debian; "" if there is none.
     suite: str = ""
 
     @contextmanager
     def check(self, part: str, name: str) -> Iterator[Check]:
-        """Look at one promise in the block; a failure is kept, and the next one is looked at."""
+        """Check one promise in the block; a failure is recorded, and the next check runs."""
         check, began = Check(f"{part} on {self.suite}" if self.suite else part, name), time.monotonic()
         try:
             yield check
@@ -64,7 +64,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Say how many ended how."""
+        """Print how many ended with each result."""
         return f"{self.count(PASSED)} passed, {self.count(FAILED)} failed, {self.count(SKIPPED)} skipped"
 
     def write(self, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The units in a real systemd: what a shop's machine does on good days and on bad ones."""
+"""The units in a real systemd: a shop's machine on good days and on bad ones."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def boots(machine: Machine, check: Check) -> None:
-    """It boots, posd says READY and what it does."""
+    """It boots; posd says READY and its state."""
     check.note(f"booted in {machine.boot():.1f} s; {machine.out('systemctl', 'is-system-running')}")
     _active(machine)
     check.note(str(machine.show("posd.service", "Type", "StatusText", "ActiveEnterTimestampMonotonic")))
@@ -56,7 +56,7 @@ def boots(machine: Machine, check: Check) -> None:
 
 
 def opened(machine: Machine, check: Check) -> None:
-    """An address that comes later gets into the certificate, which posd makes anew by itself."""
+    """posd makes its certificate again by itself for an address that comes later."""
     shop.configure(machine)
     check.note(f"after {shop.open_shop(machine):.1f} s")
     machine.run("systemctl", "restart", "posd")
@@ -69,7 +69,7 @@ def charged(machine: Machine, check: Check) -> None:
     assert shop.result(document) == "approved"
 
 
-#: Makes the stream, and says what the last message of the lane is.
+#: Creates the stream, and prints the last message of the lane.
 STREAM = """
 import asyncio, sys
 sys.path.insert(0, "/opt/posd/lib/site-packages")
@@ -127,7 +127,7 @@ def reloaded(machine: Machine, check: Check) -> None:
 
 
 def barked(machine: Machine, check: Check) -> None:
-    """The watchdog kills a daemon that hangs, systemd starts it anew, and the open payment ends rightly."""
+    """The watchdog kills a daemon that hangs, systemd restarts it, and the open payment ends correctly."""
     if machine.show("posd.service", "WatchdogTimestampMonotonic")["WatchdogTimestampMonotonic"] == "0":
         raise AssertionError("posd has never fed the watchdog")
     machine.write("/etc/systemd/system/posd.service.d/watchdog.conf", WATCHDOG)
@@ -163,7 +163,7 @@ def restarted(machine: Machine, check: Check) -> None:
 
 
 def killed(machine: Machine, check: Check) -> None:
-    """kill -9 under the same till: systemd starts posd anew, no call is refused, no payment is lost."""
+    """kill -9 under the same till: systemd restarts posd, no call is refused, no payment is lost."""
     with shop.paying(machine) as told:
         for _ in range(5):
             before = machine.show("posd.service", "NRestarts")["NRestarts"]
@@ -172,13 +172,13 @@ def killed(machine: Machine, check: Check) -> None:
             _active(machine)
     check.note(str(told))
     assert told["refused"] == 0
-    # A start that was cut before it was sent cannot be told from one that was: it stays in doubt, for a person to look.
+    # A start that was cut before it was sent looks like one that was sent: it stays in doubt for a person.
     assert set(told["outcomes"]) <= {"approved", "in doubt"}
     _settled(machine, check)
 
 
 def put_back(machine: Machine, check: Check) -> None:
-    """What root has copied back keeps posd from starting; the command that it is told mends that."""
+    """A copy restored by root keeps posd from starting; the command in its message repairs that."""
     machine.run("systemctl", "stop", "posd")
     copied = "cd /var/lib/posd && cp -r tls /root/ && rm -r tls && cp -r /root/tls . && rm -r /root/tls"
     machine.run("sh", "-c", copied)
@@ -195,7 +195,7 @@ def put_back(machine: Machine, check: Check) -> None:
 
 
 def removed(machine: Machine, check: Check) -> None:
-    """The file of the till's socket is removed: posd says so, and what it says mends that."""
+    """The file of the till's socket is removed: posd reports it, and its advice repairs it."""
     machine.run("rm", "/run/posd/till.sock")
     shown = machine.run("posd", "status", check=False).stdout
     check.note(shown)
@@ -225,7 +225,7 @@ def failing(machine: Machine, check: Check) -> None:
 
 
 def mistaken(machine: Machine, check: Check) -> None:
-    """With a mistake in the configuration the last one that worked is in force; without that posd is given up."""
+    """With a mistake in the configuration posd uses the last good one; without that it does not start."""
     with shop.configuration(machine):
         machine.write(shop.CONFIG, "[no_such_section]\n")
         machine.cut_power()
@@ -286,7 +286,7 @@ def backed_up(machine: Machine, check: Check) -> None:
         check.note(machine.out("posd", "verify", file, user="posd"))
 
 
-#: A user of another machine who takes backups by ssh, the key for it, and what docs/guides/install.md says of it.
+#: A user of another machine who takes backups by ssh, the key for it, and the text of docs/guides/install.md.
 SERVER = """set -e
 useradd --create-home --shell /bin/sh backup-server
 install -d -m 700 /etc/posd/credentials
@@ -299,7 +299,7 @@ ssh-keyscan 127.0.0.1 > /etc/posd/copy.hosts
 
 
 def copied(machine: Machine, check: Check) -> None:
-    """A backup is sent to another machine by ssh; one that breaks off leaves the one before as it was."""
+    """A backup is sent to another machine by ssh; one that breaks off leaves the previous one unchanged."""
     machine.run("sh", "-c", SERVER)
     machine.run("systemctl", "start", "posd-copy")
     (sent,) = machine.out("find", "/home/backup-server", "-name", "*.gz*").splitlines()
@@ -364,7 +364,9 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
 
 
 def _settled(machine: Machine, check: Check) -> None:
-    """Resolve what the kill left in doubt, as a person does who has looked at the ledger, and compare with that."""
+    """Settle the payments that the kill left in doubt, as a person with the ledger does, and compare with
+    the ledger.
+    """
     for document in shop.payments(machine):
         if document["phase"] != "final":
             words = ("--yes", "--note", "killed; the terminal's ledger has no approval of it")
@@ -381,7 +383,7 @@ def _states(machine: Machine) -> tuple[str, ...]:
 
 
 def _refused(machine: Machine) -> None:
-    """A till hears at once that there is no posd."""
+    """A till learns at once that posd does not run."""
     done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
     assert done.returncode == 3, done
 

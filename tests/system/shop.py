@@ -18,13 +18,13 @@ TERMINAL = f'[[terminals]]\nserial = "SN-0001"\nbase_url = "http://{ADDRESS}:686
 
 
 def configure(machine: Machine) -> None:
-    """Write the shop's terminal into the configuration, below what the package wrote there."""
+    """Write the shop's terminal into the configuration, below the package's own text."""
     machine.write(CONFIG, (machine.root / CONFIG.lstrip("/")).read_text() + TERMINAL)
 
 
 @contextmanager
 def configuration(machine: Machine) -> Iterator[str]:
-    """Let the block change the configuration; afterwards it is as before, and posd runs with it."""
+    """Allow the block to change the configuration; afterwards it is as before, and posd runs with it."""
     text = machine.out("cat", CONFIG) + "\n"
     try:
         yield text
@@ -36,7 +36,7 @@ def configuration(machine: Machine) -> Iterator[str]:
 def open_shop(machine: Machine) -> float:
     """Bring the network up and start the terminal; return the seconds until posd's certificate knew the address.
 
-    The address comes while posd runs, as from DHCP: posd makes its certificate anew for it.
+    The address comes while posd runs, as from DHCP: posd makes its certificate again for it.
     """
     network(machine)
     machine.run("systemctl", "reload", "posd")
@@ -57,7 +57,7 @@ def network(machine: Machine) -> None:
 
 
 def terminal(machine: Machine, serial: str, address: str) -> None:
-    """Start a simulated terminal, in place of the one that runs."""
+    """Start a simulated terminal, in place of the running one."""
     machine.run("systemctl", "stop", "terminal", check=False)
     options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--speed", "50"]
     trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
@@ -76,7 +76,7 @@ def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, 
 
 
 def approvals(machine: Machine) -> tuple[int, int]:
-    """Return how many payments the terminal says were approved, and how many posd says."""
+    """Return the number of approved payments by the terminal and by posd."""
     entries = [json.loads(line) for line in machine.out("cat", "/root/ledger.jsonl").splitlines()]
     counted = sum(entry["kind"] == "final" and bool(entry["charged"]) for entry in entries)
     return counted, sum(result(document) == "approved" for document in payments(machine))
@@ -89,14 +89,14 @@ def payments(machine: Machine) -> list[dict[str, Any]]:
 
 
 def result(document: dict[str, Any]) -> str:
-    """Return how a transaction ended; its phase where it has not."""
+    """Return the result of a transaction; its phase if it has not ended."""
     outcome = document.get("outcome")
     return str(outcome["result"] if isinstance(outcome, dict) else outcome or document["phase"])
 
 
 @contextmanager
 def paying(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Let a till pay without a pause for the block; afterwards the dictionary says what happened."""
+    """Run a till that pays without a pause for the block; afterwards the dictionary has its counts."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)

@@ -1,8 +1,8 @@
 """A till that runs inside the machine, with the system's Python and nothing of posd: `python3 till.py`.
 
-It pays again and again and asks for the version beside that, each call on a connection of its own, until it is told
-to end (SIGTERM); then it writes what happened, as JSON. A call whose connection broke is repeated under the same id,
-as a till does; a connection that was refused, and one that broke, is counted.
+It pays again and again and asks for the version meanwhile, each call on a connection of its own, until it is ended
+(SIGTERM); then it writes its counts as JSON. A call whose connection broke is repeated under the same id, as a till
+does. Refused and broken connections are counted.
 """
 
 import http.client
@@ -76,7 +76,7 @@ def main() -> None:
         while status != 200:
             status, answer = call("GET", f"{path}/outcome?timeout=5")
             if told.is_set() and answer.get("phase") == "in_doubt":
-                break  # posd cannot know: a person looks at it, and the till need not wait
+                break  # posd cannot know: a person settles it, and the till need not wait
         result = str(answer.get("result", "in doubt"))
         outcomes[result] = outcomes.get(result, 0) + 1
     asking.join()

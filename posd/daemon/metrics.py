@@ -26,7 +26,7 @@ from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.config.schema import MetricsConfig
 from posd.daemon.parts import Daemon
-from posd.daemon.status import HealthChecks
+from posd.daemon.status import HealthChecks, read_disk
 from posd.httpd import bodies
 from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.server import HttpListener
@@ -110,8 +110,7 @@ class Metrics(msgspec.Struct, eq=False):
         if self._figures is not None:
             yield from self._stored(self._figures)
         yield from _files(self.daemon.config.database.path)
-        if backup_at is not None:
-            yield "posd_backup_last_success_timestamp_seconds", [((), backup_at)]
+        yield "posd_backup_last_success_timestamp_seconds", _known(backup_at)
         yield from process_values("posd", self._started_at, output.writer.dropped)
 
     def _payments(self) -> Iterator[Samples]:
@@ -200,14 +199,17 @@ def _each(words: Iterable[str], counts: Mapping[str, int]) -> list[Sample]:
 
 
 def _files(database: Path) -> Iterator[Samples]:
+    disk, log_size = read_disk(database), None
     with suppress(OSError):
-        yield "posd_database_bytes", [((), database.stat().st_size)]
-    with suppress(OSError):
-        yield "posd_database_wal_bytes", [((), database.with_name(database.name + "-wal").stat().st_size)]
-    with suppress(OSError):
-        disk = os.statvfs(database.parent)
-        yield "posd_disk_free_bytes", [((), disk.f_bavail * disk.f_frsize)]
-        yield "posd_disk_size_bytes", [((), disk.f_blocks * disk.f_frsize)]
+        log_size = database.with_name(database.name + "-wal").stat().st_size
+    yield "posd_database_bytes", _known(disk.database_bytes)
+    yield "posd_database_wal_bytes", _known(log_size)
+    yield "posd_disk_free_bytes", _known(disk.free_bytes)
+    yield "posd_disk_size_bytes", _known(disk.size_bytes)
+
+
+def _known(value: float | None) -> list[Sample]:
+    return [] if value is None else [((), value)]
 
 
 # Further outputs of the metrics: a listener on this machine's loopback address, a text file.

@@ -119,7 +119,7 @@ class HealthChecks(msgspec.Struct, eq=False):
                 certificate=checks.certificate,
                 restore=checks.restore,
                 relay=None,
-                disk=_disk(parts.config.database.path),
+                disk=read_disk(parts.config.database.path),
                 backup_at=None if newest is None else iso(datetime.fromtimestamp(newest[0], UTC)),
                 counters=None if figures is None else _counters(figures),
                 terminals=[
@@ -344,7 +344,8 @@ def _counters(figures: DatabaseGauges) -> Counters:
     )
 
 
-def _disk(database: Path) -> Disk:
+def read_disk(database: Path) -> Disk:
+    """Return the room on the disk of the database, and the size of its file; None for what the system does not say."""
     free = size = used = None
     with suppress(OSError):
         found = os.statvfs(database.parent)

@@ -59,7 +59,7 @@ class MergedRows(msgspec.Struct, frozen=True):
     read: Callable[[Row], object]
     kind: str | None = None
     found_in: str | None = None
-    make_room: Callable[[sqlite3.Connection, str], None] = lambda _db, _owner: None
+    make_room: Callable[[sqlite3.Connection, str], None] | None = None
 
     @property
     def source(self) -> str:
@@ -326,8 +326,9 @@ Numbers = Mapping[int | None, int]
 def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tuple[Numbers, set[str]]:
     """Add the readable rows of these ids that `old` has and `db` lacks; return numbers, and the ids with new rows."""
     _want(db, ids)
-    for (owner,) in db.execute("SELECT id FROM temp.wanted").fetchall():
-        rows.make_room(db, owner)
+    if rows.make_room is not None:
+        for (owner,) in db.execute("SELECT id FROM temp.wanted").fetchall():
+            rows.make_room(db, owner)
     here: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row in _select(db, "main", rows):
         here[tuple(row[name] for name in rows.same)].append(row["seq"])

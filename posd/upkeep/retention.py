@@ -317,5 +317,4 @@ def _cut(unit: WriteTransaction) -> int:
 
 
 def _free_pages(db: sqlite3.Connection) -> int:
-    count: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    return count
+    return int(db.execute("PRAGMA freelist_count").fetchone()[0])

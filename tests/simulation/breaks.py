@@ -1,8 +1,8 @@
-"""Deliberate faults of the product: each is a mistake that a programmer could make, and the simulation has to find it.
+"""Deliberate faults of the product. Each is a mistake that a programmer could make, and the simulation must find it.
 
-A break is a change of the product's source, made for the length of a run in this process alone: the text of a function
-is changed and compiled anew, so that the table (breaks.toml) shows the mistake itself. A change whose text is not in
-the product any more raises: the table follows the product.
+A break changes the product's source in this process only, for one run: a function's text is changed and compiled again,
+so the table (breaks.toml) shows the mistake itself. A change whose text is no longer in the product raises an error, so
+the table follows the product.
 """
 
 import builtins
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one function: what stands in its source, and what stands there instead."""
+    """A change of one function: a part of its source, and the replacement."""
 
     function: Any
     old: str
@@ -30,7 +30,9 @@ class Change:
 
 @contextmanager
 def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
-    """Have a function changed for a while; who has imported it has that too. Raise ValueError where it cannot be."""
+    """Replace a function for the block, also in the modules that have imported it. Raise ValueError if that is
+    impossible.
+    """
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:
         if source.count(change.old) != 1:
@@ -69,7 +71,7 @@ def _plain(function: Any) -> FunctionType:
 
 @dataclass(frozen=True)
 class Break:
-    """One mistake: its name, the part of the product that has it, what that part then does, and the changes."""
+    """One mistake: its name, its part of the product, its effect, and the changes."""
 
     name: str
     part: str
@@ -89,7 +91,7 @@ BREAKS: Final[Mapping[str, Break]] = dict(_read())
 
 @contextmanager
 def applied(name: str) -> Iterator[None]:
-    """Have a mistake in the product of this process for a while. Raise KeyError, ValueError."""
+    """Apply a mistake to the product of this process for the block. Raise KeyError, ValueError."""
     with ExitStack() as stack:
         by_function: dict[FunctionType, list[Change]] = {}
         for change in BREAKS[name].changes:

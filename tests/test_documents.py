@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md", "tests/*.md") for path in ROOT.glob(pattern))
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
-#: Words of the README: it says what posd is, and where to read on.
+#: Most words of the README: it says what posd is, and where to read on.
 MAX_README_WORDS = 1200
-#: Words of each page that is enough for a first day, and of all that is written by hand.
+#: Most words of each page that is enough for a first day, and of all hand-written pages.
 MAX_FIRST_DAY_WORDS = 600
 MAX_WORDS = 45_000
 #: Pages that a command writes, and parts of others: tables of a measurement, or of the code.
@@ -27,7 +27,7 @@ PATH = re.compile(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|md|toml|sql|service|socket|ti
 
 
 def anchors(document: Path) -> set[str]:
-    """Return what a link into a document can name, as a forge makes it of the headings."""
+    """Return the possible targets of a link into a document, as a forge makes them from the headings."""
     text = document.read_text("utf-8")
     return set(NAMED.findall(text)) | {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)

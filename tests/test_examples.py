@@ -1,6 +1,6 @@
-"""The examples of the documents run as they stand, in the place that docs/start/first-payment.md makes.
+"""The examples of the documents run unchanged, in the directory that docs/start/first-payment.md makes.
 
-`tests.system` does what needs a whole system (docs/guides/install.md), tests/recipes the recipes, tests/cli/manual
+`tests.system` runs those that need a whole system (docs/guides/install.md), tests/recipes the recipes, tests/cli/manual
 the manual and operations.md, tests/e2e streams.md. Every other command line is at least parsed.
 """
 
@@ -55,7 +55,7 @@ class Place:
     ports: dict[str, int]
 
     def script(self, text: str) -> str:
-        """Return what is typed, for this place."""
+        """Return the command, adapted to this directory."""
         for port, own in self.ports.items():
             text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{own}")
         text = text.replace("/run/posd/till.sock", "/tmp/posd/run/till.sock")
@@ -81,7 +81,7 @@ class Place:
             )
 
     def run(self, text: str) -> str:
-        """Run it to its end; return what it says."""
+        """Run it to its end; return its output."""
         done = subprocess.run(
             ["bash", "-ec", self.script(text)],
             cwd=ROOT,
@@ -165,7 +165,7 @@ def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> Non
 
 
 def documents(said: str) -> Iterator[Any]:
-    """Yield the JSON documents that stand one behind the other."""
+    """Yield the JSON documents that follow each other."""
     place, decoder = 0, json.JSONDecoder()
     while place < len(said):
         document, place = decoder.raw_decode(said, place)

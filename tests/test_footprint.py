@@ -1,4 +1,4 @@
-"""What the daemon does not load: it is a small machine."""
+"""Modules that the daemon does not load, because it runs on small machines."""
 
 import subprocess
 import sys
@@ -16,9 +16,9 @@ NEVER = {
     *("httpx2", "httpcore2", "truststore", "idna"),
     *("unicodedata", "stringprep", "bz2", "lzma", "zipfile"),
 }
-#: The same of packages of which other parts are needed.
+#: The same for packages of which other parts are needed.
 NEVER_MODULES = {"encodings.idna", "importlib.resources"}
-#: What calls to terminals need: it is loaded when the daemon is ready.
+#: Modules for calls to terminals. They are loaded when the daemon is ready.
 CALLS = "posd.terminals.client"
 
 #: How `posd run` begins.

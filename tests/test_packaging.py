@@ -17,7 +17,7 @@ from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
 BUILD = runpy.run_path(str(ROOT / "packaging" / "build-deb"))
-#: By systemd-analyze security: what a service could still do, of 10.
+#: By systemd-analyze security: the exposure of a service, of 10.
 EXPOSURE = 1.5
 
 
@@ -91,7 +91,7 @@ def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:
 
 
 def test_the_socket_follows_the_service() -> None:
-    """A stop closes it, a restart and a crash keep it: what would also close it at these is not there."""
+    """A stop closes it, a restart and a crash keep it: no setting that would also close it then may be there."""
     socket, service = ((ROOT / "systemd" / name).read_text() for name in ("posd.socket", "posd.service"))
     assert "\nStopWhenUnneeded=yes\n" in socket
     assert "[Install]" not in socket, "enabled by itself it is always needed"
@@ -131,7 +131,7 @@ def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -
 
 def test_the_command_for_head_office_s_server_is_in_the_package_where_its_document_says() -> None:
     target = BUILD["OF_FLEET"]["packaging/nats/lanes"]
-    assert Path(target).parent == Path(BUILD["HOME"], "bin")  # what is there can be run
+    assert Path(target).parent == Path(BUILD["HOME"], "bin")  # each named program can be run
     assert f"`/{target}`" in (ROOT / "docs" / "guides" / "fleet.md").read_text()
 
 

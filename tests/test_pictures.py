@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures that show a command: drawn by a command, current, and whole without a network."""
+"""The pictures of docs/pictures that show a command: drawn by a command, current, and complete without a network."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a library, an interpreter or a build may change, and decides something here, is stated: one row each."""
+"""Settings that a library, an interpreter or a build may change, and that matter here, are explicit: one row each."""
 
 import asyncio
 import json
@@ -145,7 +145,7 @@ LIMITS_OF_JSON: Mapping[str, bool] = {
 
 @pytest.fixture(scope="module", params=["640", "0"])
 def read_under(request: pytest.FixtureRequest) -> Mapping[str, bool]:
-    """Which texts are read where the environment sets another limit of digits."""
+    """Accepted numbers if the environment sets another limit of digits."""
     program = """
 import json, sys
 from posd.base import json_types

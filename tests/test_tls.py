@@ -1,4 +1,4 @@
-"""Certificates: what strict clients accept, what they refuse, what the files are like, and real handshakes."""
+"""Certificates: what strict clients accept and refuse, the files' form, and real handshakes."""
 
 import contextlib
 import hashlib
@@ -54,7 +54,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 
         def serve() -> None:
             connection, _ = listener.accept()
-            # Where the client refuses, its own error is what the test is about.
+            # If the client refuses, the test is about its own error.
             with connection, contextlib.suppress(OSError):
                 server.wrap_socket(connection, server_side=True).close()
 

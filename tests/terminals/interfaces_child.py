@@ -1,4 +1,4 @@
-"""Watches the interfaces of the namespace that it runs in, and tells each change as a line of JSON.
+"""Watch the interfaces of the current namespace, and print each change as a line of JSON.
 
 Lines on its input are commands of iproute2 to run there: the argument `polled` takes the kernel's reports away.
 """

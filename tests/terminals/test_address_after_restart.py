@@ -38,7 +38,7 @@ class Counter:
         await network.async_register_service(info, cooperating_responders=True)
 
     async def call(self) -> tuple[Any, Payment]:
-        """Start a payment; return what the till is told."""
+        """Start a payment; return the till's answer."""
         payment = Payment(Shop(self.posd, self.terminal, repeat(SERIAL), repeat(SERIAL)), str(uuid4()), SERIAL)
         return (await payment.put()).json, payment
 

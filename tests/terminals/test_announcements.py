@@ -1,4 +1,4 @@
-"""What is an announcement of a terminal, and what is none (design 8)."""
+"""What is an announcement of a terminal, and what is not (design 8)."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_the_serial_comes_from_a_key_or_else_from_the_name(properties: dict[str,
     assert announcement(properties=properties).serial == serial
 
 
-#: What is wrong -> what is said otherwise.
+#: Fault -> the rest of the announcement.
 MALFORMED: dict[str, dict[str, Any]] = {
     "no port": {"port": None},
     "port 0": {"port": 0},

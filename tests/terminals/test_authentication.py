@@ -1,4 +1,4 @@
-"""Authentication of calls: what goes over the wire, and a scheme that fails (design 7)."""
+"""Authentication of calls: the bytes on the wire, and a scheme that fails (design 7)."""
 
 import asyncio
 import hashlib

@@ -94,7 +94,7 @@ def test_a_name_that_moves_on_is_believed_where_it_is_now() -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS)
     assert made.announce(announced("a", B))
-    assert believed(made) == B  # before posd has looked there
+    assert believed(made) == B  # before posd has checked that address
     judge(made, B, ANSWERS)
     assert believed(made) == B
 
@@ -141,10 +141,10 @@ def test_an_address_that_goes_is_forgotten_with_the_next_announcement() -> None:
     assert made.announce(announced("a", SIX, B))
     assert [candidate.base_url for candidate in made.candidates] == [SIX, B]
     assert made.best is not None
-    assert made.best[1].verdict is ANSWERS  # what was known of it stays known
+    assert made.best[1].verdict is ANSWERS  # its known facts stay known
 
 
-#: The verdicts of the claims a and b -> who is believed against whom, and whether both are trusted.
+#: The verdicts of the claims a and b -> which is believed, and whether both are trusted.
 RIVALS = {
     (ANSWERS, ANSWERS): (B, (A,), True),
     (ANSWERS, REFUSED): (A, (B,), False),
@@ -209,7 +209,7 @@ def test_of_claims_without_end_few_are_kept_and_the_right_one_is(order: tuple[in
 
 
 def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[CandidateVerdict, float]]]:
-    """Yield every state of looks: each address answered, was silent, or was not looked at lately."""
+    """Yield every state of checks: each address answered, was silent, or was not checked recently."""
     states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
     for chosen in product(states, repeat=len(urls)):
         yield dict(zip(urls, chosen, strict=True))

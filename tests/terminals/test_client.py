@@ -1,4 +1,6 @@
-"""One call to a terminal: a connection of its own, nothing kept from the last one, exact word of what was sent."""
+"""One call to a terminal: a connection of its own, nothing kept from the last one, and an exact report of what was
+sent.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

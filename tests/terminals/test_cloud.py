@@ -1,4 +1,4 @@
-"""Terminals in the cloud beside some on this network: where they are called, with what, and where they call back."""
+"""Terminals in the cloud beside local ones: their addresses, their authentication, and their callbacks."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -83,7 +83,7 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
         assert fleet.of(CLOUD).base_url == terminals[CLOUD].base_url
     assert list(fleet.documents({}, everything=True)) == before
     assert returned == []
-    # What the service itself tells counts as ever.
+    # The service's own messages count as before.
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
     for reachable in (False, True):
         fleet.of(CLOUD).reached(reachable)
@@ -119,7 +119,7 @@ async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_
 )
 async def test_the_service_calls_back_below_the_public_url(public_url: str) -> None:
     urls = CallbackUrls((KEY,), "advertised.example", 8443, public_url)
-    # No way to that service has to be found for it.
+    # No route to that service is needed for it.
     url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://nowhere.invalid", "cloud")
     assert url == f"{public_url.rstrip('/')}{PATH}"
     assert "//" not in url.removeprefix("https://")

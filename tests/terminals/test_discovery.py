@@ -31,7 +31,7 @@ def fleet_of(terminal: ScriptedTerminal, *serials: str) -> str:
     return "".join(f'[[terminals]]\nserial = "{serial}"\nca_file = "{terminal.ca_file}"\n' for serial in serials)
 
 
-#: Announcements of strangers are told at this level only.
+#: Announcements of unknown devices are logged at this level only.
 DEBUG = '[logging]\nlevel = "debug"\n'
 
 
@@ -161,7 +161,10 @@ async def test_nothing_is_left_when_the_daemon_stops_while_it_resolves(home: Pat
 async def test_a_discovered_terminal_is_trusted_by_the_systems_cas_only_where_it_is_written(
     home: Path, network: AsyncZeroconf
 ) -> None:
-    """A certificate of a public CA is no proof: anybody has one. An address that a person wrote goes on as before."""
+    """A certificate of a public CA is no proof, because anyone can get one.
+
+    An address that a person wrote stays valid.
+    """
     plain, written, named = (f"SN-{MARK}-{name}" for name in ("plain", "written", "named"))
     async with scripted_terminal(home, ports=3) as terminal:
         fleet = (

@@ -1,4 +1,4 @@
-"""Terminals that come, go, move, lie and flap, over real mDNS, with a real daemon and real TLS (design 8)."""
+"""Terminals that appear, disappear, move, lie and flap, over real mDNS, with a real daemon and real TLS (design 8)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Two devices with a certificate each that bears the serial of the first; that one listens on two ports."""
+    """Two devices, each with a certificate with the first one's serial; the first listens on two ports."""
     serial = f"SN-{token_hex(3)}"
 
     def bearing(authority: trustme.CA) -> trustme.LeafCert:
@@ -63,7 +63,7 @@ async def announce(network: AsyncZeroconf, info: ServiceInfo) -> None:
 
 
 async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows the terminal so; it looks at it whenever it is asked."""
+    """Wait until the daemon shows the terminal in this state. The daemon checks it at each request."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             known = {
@@ -71,7 +71,7 @@ async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
             }
             if expected.items() <= known[serial].items():
                 return known[serial]
-            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test asks again
 
 
 async def charge(posd: Daemon, serial: str) -> Any:
@@ -216,7 +216,7 @@ async def test_what_is_malformed_is_ignored_and_hurts_nothing(
         ]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while sum(line["event"] == "discovery.ignored" for line in posd.lines) < 4:
-                for answer in bad:  # again and again: what is multicast can be lost
+                for answer in bad:  # repeated, because multicast packets can be lost
                     for packet in malformed(*answer):
                         send(network, packet)
                         send(network, packet[: len(packet) // 2])
@@ -277,7 +277,7 @@ async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
         good.append(DNSAddress(server, _TYPE_A, _CLASS_IN, 120, bytes((127, 0, 0, 1))))
         while fleet.of("SN-1").base_url is None:
             for packet in malformed(*(noise_of_one_name() for _ in range(10))) + malformed(*good):
-                send(network, packet)  # again and again: what is multicast can be lost
+                send(network, packet)  # repeated, because multicast packets can be lost
             await asyncio.sleep(0.01)
     browsing.cancel()
     await asyncio.wait({browsing})

@@ -1,4 +1,4 @@
-"""Names of mDNS: compared without case, and those that the library refuses harm nobody else (RFC 6762, 16)."""
+"""Names of mDNS: compared without case; a name that the library refuses affects no other (RFC 6762, 16)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,11 +46,11 @@ class Browsing:
                 sender.transport.sendto(packet, ("224.0.0.251", 5353))
 
     def known(self, serial: str) -> list[Announcement]:
-        """Return what is announced of a serial."""
+        """Return the announced addresses of a serial."""
         return [item for item in self.fleet.strangers.values() if item.serial == serial]
 
     async def until_known(self, serial: str, *records: Any, gone: bool = False) -> None:
-        """Send records until a serial is known, or gone: what is multicast can be lost."""
+        """Send records until a serial is known, or gone: multicast packets can be lost."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while bool(self.known(serial)) is gone:
                 self.send(*records)

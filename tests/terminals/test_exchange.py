@@ -1,4 +1,4 @@
-"""One request and its answer: whatever comes over the connection, posd knows what was sent, and keeps little."""
+"""One request and its answer: whatever arrives, posd knows what was sent, and keeps little in memory."""
 
 import asyncio
 import gc
@@ -54,7 +54,7 @@ def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeou
 
 
 def answering(*pieces: bytes) -> Raw:
-    """Read a request, and answer in pieces, each of which goes on its way by itself."""
+    """Read a request, and answer in pieces, each in a packet of its own."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n{}")
@@ -65,7 +65,7 @@ def answering(*pieces: bytes) -> Raw:
     return answer
 
 
-#: Answers as they may come, and what each says.
+#: Possible answers, and the content of each.
 ANSWERS = {
     "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
     "until the connection ends": (OK + b"\r\n{}", HttpAnswer(200, None, b"{}")),
@@ -93,7 +93,7 @@ ANSWERS = {
 
 
 def read(*pieces: bytes) -> HttpAnswer:
-    """Return what a reader makes of pieces and of the end of the connection. Raise Broken."""
+    """Return a reader's result for pieces and the end of the connection. Raise Broken."""
     reader = AnswerReader()
     try:
         for piece in pieces:
@@ -111,7 +111,7 @@ def test_an_answer_says_the_same_in_whatever_pieces_it_comes(case: str, size: in
     assert read(*(raw[at : at + size] for at in range(0, len(raw), size))) == answer
 
 
-#: What is no answer that posd reads.
+#: Bytes that posd does not accept as an answer.
 NONE = {
     "no HTTP": b"SECRET\r\n\r\n",
     "a request": b"POST / HTTP/1.1\r\n\r\n",

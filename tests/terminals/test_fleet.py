@@ -1,4 +1,4 @@
-"""The fleet with real terminals over TLS: which address a call goes to, and what is told of the others (design 8)."""
+"""The fleet with real terminals over TLS: the address of a call, and the state of the others (design 8)."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ PATIENT = "connect_timeout_seconds = 60\n"
 
 
 def fleet_of(home: Path, ca: str, more: str = "") -> Fleet:
-    """Return a fleet of one terminal; `ca` is what it trusts."""
+    """Return a fleet of one terminal; `ca` is the CA that it trusts."""
     (home / "fleet.ca.pem").write_text(ca)
     entry = f'[[terminals]]\nserial = "{SERIAL}"\nca_file = "{home}/fleet.ca.pem"\n{PATIENT}{more}\n'
     (home / "config.toml").write_text(toml(home, entry))
@@ -44,7 +44,7 @@ def trusting(*terminals: ScriptedTerminal) -> str:
 
 
 def announced(name: str, terminal: ScriptedTerminal, *hosts: str, port: int = 0, serial: str = SERIAL) -> Announcement:
-    """Return what a terminal announces: at loopback, or at these hosts."""
+    """Return a terminal's announcement: at loopback, or at these hosts."""
     return Announcement(name, serial, hosts or ("127.0.0.1",), port or port_of(terminal), "B", "M", AT)
 
 
@@ -99,7 +99,7 @@ async def trusting_both(tmp_path: Path, right: ScriptedTerminal, other: Scripted
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """The port of a device that accepts connections and never says a word."""
+    """The port of a device that accepts connections and never sends anything."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -405,7 +405,7 @@ async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is
     assert shown(fleet) == before
     assert fleet.of(SERIAL).same_device(right.base_url, "https://elsewhere") == right.fingerprint
 
-    # Trusted otherwise now: it is where it was, and has to show anew that it is the right one.
+    # The trusted CA has changed: the address stays, but the terminal must prove itself again.
     pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
     fleet.adopt(resolve_settings(configured(tmp_path, pinned)), EDITIONS)
     assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
@@ -427,11 +427,11 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     reached = asyncio.Event()
     fleet.listen(lambda _serial: reached.set(), AddressChange.REACHED)
     looking = asyncio.create_task(liveness.run())
-    await asyncio.wait_for(reached.wait(), 60)  # announced, so it is looked at by itself
+    await asyncio.wait_for(reached.wait(), 60)  # announced, so posd checks it by itself
     assert shown(fleet)["reachable"] is True
     looking.cancel()
     await asyncio.wait({looking})
-    # Who was about to call the one that has gone still can.
+    # A call that was about to use the removed terminal still can.
     assert fleet.of(SERIAL).device is not None
     assert fleet.of(SERIAL).access_mode == "local"
     fleet.adopt(resolve_settings(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), EDITIONS)

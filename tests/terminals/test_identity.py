@@ -1,4 +1,4 @@
-"""An address is not an identity: who claims to be a terminal, over real mDNS, with a real daemon (design 13.2)."""
+"""An address is not an identity: devices that claim a serial, over real mDNS, with a real daemon (design 13.2)."""
 
 import asyncio
 import sys
@@ -52,7 +52,7 @@ def announcement(instance: str, url: str, serial: str) -> ServiceInfo:
 
 
 async def announce(network: AsyncZeroconf, posd: Daemon, instance: str, url: str, serial: str) -> ServiceInfo:
-    """Announce a serial at an address, and wait until the daemon has heard it."""
+    """Announce a serial at an address, and wait until the daemon has received it."""
     seen, info = len(posd.lines), announcement(instance, url, serial)
     await network.async_register_service(info, cooperating_responders=True)
     await posd.log_line("discovery.found", after=seen, terminal=serial, port=port_of(url))
@@ -71,13 +71,13 @@ async def active(posd: Daemon, serial: str) -> str:
 
 
 async def end(posd: Daemon, terminal: ScriptedTerminal, identity: str, serial: str) -> None:
-    """Let the terminal report that the payment was canceled."""
+    """Make the terminal report that the payment was canceled."""
     request = next(item for item in terminal.requests if identity.encode() in item.body)
     assert await deliver(request.callback, body(identity, "TERMINAL_CANCELED", None, serial), posd.ca) == 200
 
 
 async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
-    """Run a payment from its start to its end: the terminal is trusted where it is now."""
+    """Run a payment from its start to its end: the terminal is trusted at its present address."""
     await end(posd, terminal, await active(posd, serial), serial)
 
 
@@ -85,7 +85,7 @@ async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
 async def trusting(
     home: Path, network: AsyncZeroconf, terminal: ScriptedTerminal, serial: str
 ) -> AsyncIterator[tuple[Daemon, ServiceInfo]]:
-    """Run a daemon that has found this terminal and paid there once; what it announced is given too."""
+    """Run a daemon that has found this terminal and paid there once; return its announcement too."""
     async with running(home, plain(serial), discovery=DISCOVERY) as posd:
         info = await announce(network, posd, "right", terminal.base_url, serial)
         await paid(posd, terminal, serial)
@@ -97,7 +97,7 @@ async def shown(posd: Daemon, serial: str) -> Any:
 
 
 async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows that of the terminal's identity; it looks at it whenever it is asked."""
+    """Wait until the daemon shows this of the terminal's identity. The daemon checks it at each request."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             known = {
@@ -105,7 +105,7 @@ async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
             }
             if expected.items() <= (known[serial] | known[serial]["identity"]).items():
                 return known[serial]
-            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test asks again
 
 
 async def announced(posd: Daemon, serial: str) -> None:
@@ -115,7 +115,7 @@ async def announced(posd: Daemon, serial: str) -> None:
             known = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
             if serial in {item["serial"] for item in known}:
                 return
-            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test asks again
 
 
 def refused(reply: Reply) -> set[str]:
@@ -159,7 +159,7 @@ async def test_a_second_device_that_answers_under_the_serial_is_sent_nothing_unt
         assert (decided.status, decided.json["identity"]["conflict"]) == (200, False), decided.body
         await paid(posd, right, serial)
 
-        await posd.restart()  # the word of a person is kept; the other one goes on answering
+        await posd.restart()  # a person's decision stays; the other device still answers
         await until(posd, serial, base_url=right.base_url, reachable=True)
         await paid(posd, right, serial)
         assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
@@ -225,7 +225,7 @@ async def test_in_the_middle_of_a_payment_nothing_is_asked_at_a_new_address_that
         assert refused(await posd.call("POST", f"/transactions/{identity}/abort")) == {right.base_url, other.base_url}
         assert (other.requests, other.searches) == ([], [])
 
-        await posd.restart()  # nor after a restart: where it was sent is known
+        await posd.restart()  # nor after a restart: the address of the start is known
         await posd.log_line("terminal.identity_conflict", terminal=serial)
         await posd.call("POST", f"/transactions/{identity}/reconcile")
         assert (other.requests, other.searches) == ([], [])
@@ -300,7 +300,7 @@ async def test_of_two_that_are_there_before_the_first_payment_none_is_chosen(
 
 
 def bearing(serial: str) -> Any:
-    """Return what issues a certificate that bears a serial."""
+    """Return the issuer of a certificate with a serial."""
 
     def issue(authority: trustme.CA) -> trustme.LeafCert:
         return authority.issue_cert("127.0.0.1", common_name=serial)
@@ -336,7 +336,7 @@ async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_
             await posd.call("POST", f"/transactions/{identity}/reconcile")
             assert len(right.searches) >= 1
             assert (other.requests, other.searches) == ([], [])
-            # Of what had proven itself nothing is believed that cannot.
+            # Nothing is believed of a proven device that cannot prove itself now.
             await end(posd, right, identity, serial)
             await posd.restart()
             await right.unplug(1)
@@ -393,7 +393,7 @@ async def test_an_address_in_the_configuration_that_is_another_terminal_is_not_u
 async def test_another_terminal_that_is_announced_at_a_configured_address_is_sent_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """A terminal was put in the place of another: it is known before the first payment goes there."""
+    """A terminal replaced another: this is known before the first payment goes there."""
     right, _ = devices
     new = f"{serial}-new"
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"
@@ -488,7 +488,7 @@ async def test_the_command_shows_the_claims_and_takes_the_decision(
 
 
 async def posd_says(*arguments: str) -> tuple[int | None, str]:
-    """Run a command; return its exit code and all that it said."""
+    """Run a command; return its exit code and its whole output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "posd", *arguments),
         stdout=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Addresses of this machine that come and go, as the kernel tells them, and on which interfaces mDNS is spoken."""
+"""Addresses of this machine that come and go, as the kernel reports them, and the interfaces on which mDNS is used."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def test_loopback_is_always_there() -> None:
     assert loopback.running
 
 
-#: What is done to the interfaces, and what is told then: an address that is there, one that is not, what runs.
+#: The change of the interfaces, and the report after it: an address that is there, one that is not, what runs.
 STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
     ("link set lo up", "127.0.0.1", None, {"lo"}),
     ("address add 192.0.2.7/32 dev lo", "192.0.2.7", None, {"lo"}),
@@ -73,7 +73,7 @@ BARE = interface("eth1", 4)
 SIX = interface("eth2", 5, "fe80::1%eth2")
 DOWN = interface("eth3", 6, "203.0.113.1", running=False)
 
-#: The interfaces that there are, what the configuration chose, what is spoken on, what is missing.
+#: The existing interfaces, those of the configuration, those in use, those that are missing.
 SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[str, str | int]], tuple[str, ...]]] = {
     "all but loopback": ((LO, WIRE, AIR), (), [("eth0", "192.0.2.1"), ("eth0", 2), ("wlan0", "198.51.100.1")], ()),
     "no network yet": ((LO, BARE), (), [], ()),

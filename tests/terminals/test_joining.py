@@ -21,7 +21,7 @@ from tests.support.terminal import scripted_terminal
 
 
 async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(tmp_path: Path) -> None:
-    """The second call found nothing running, and its look-up, made slow here, finds what the first has begun since."""
+    """The second call found nothing running. Its look-up, delayed here, finds what the first has begun since."""
     home, identity = tmp_path, str(uuid4())
     hurdle = threading.Event()
     async with scripted_terminal(home) as terminal:

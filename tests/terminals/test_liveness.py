@@ -1,4 +1,4 @@
-"""posd looks at terminals by itself: when there is a reason to, and politely (design 8). Real connections over TLS."""
+"""posd checks terminals by itself: when there is a reason to, and rarely (design 8). Real connections over TLS."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Visits:
-    """Counts the connections to a terminal; what is sent over them is kept."""
+    """Counts the connections to a terminal; bytes sent over them are kept."""
 
     def __init__(self, terminal: ScriptedTerminal) -> None:
         self.count = self.open = self.most = 0
@@ -47,7 +47,7 @@ class Visits:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the pauses of people be those of tests."""
+    """Shorten the pauses for the tests."""
     for name in ("SPACING_SECONDS", "OPEN_SECONDS", "LOST_SECONDS", "MAX_LOST_SECONDS"):
         monkeypatch.setattr(schedule, name, getattr(schedule, name) / 200)
 
@@ -73,7 +73,7 @@ def fleet_of(
 
 @asynccontextmanager
 async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
-    """Let posd look at the fleet for the block; nothing of it is left then."""
+    """Make posd check the fleet for the block; nothing of it remains after that."""
     before = asyncio.all_tasks()
     liveness = Liveness(fleet, every, busy.__contains__, random.random)
     task = asyncio.create_task(liveness.run())
@@ -91,7 +91,7 @@ def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
 
 
 async def until_reachable(fleet: Fleet, reachable: bool) -> None:
-    """Wait until the fleet knows; every look tells its news."""
+    """Wait until the fleet knows; every check reports its result."""
     told = asyncio.Event()
     fleet.listen(lambda _serial: told.set(), *AddressChange)
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -217,7 +217,7 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
         nonlocal most
         most = max(
             most, sum(len(terminal._probes) for terminal in fleet) + 1
-        )  # and the one that tells its news has just ended
+        )  # and the one that reports its result has just ended
 
     async with looking(fleet):
         fleet.listen(count, AddressChange.REACHED, AddressChange.MISSED)

@@ -1,4 +1,4 @@
-"""When a terminal is looked at by itself (design 8): rarely, unless there is a reason."""
+"""Times at which posd checks a terminal by itself (design 8): rarely, unless there is a reason."""
 
 import math
 

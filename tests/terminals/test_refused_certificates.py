@@ -53,7 +53,7 @@ def by_itself(directory: Path, _authority: trustme.CA) -> Leaf:
 
 @dataclass(frozen=True)
 class Case:
-    """What the terminal shows, what its section of the configuration says beside serial and address, and the reason.
+    """The terminal's certificate, its section of the configuration beside serial and address, and the reason.
 
     In both texts {ca} is the file of the CA that issued it, {other} that of another one, {fingerprint} its fingerprint.
     """
@@ -175,7 +175,9 @@ async def test_the_list_of_terminals_says_the_same(shop: Shop, case: str) -> Non
 
 @pytest.mark.parametrize("case", TRUSTED, ids=str)
 async def test_what_is_trusted_got_the_request(shop: Shop, case: str) -> None:
-    """The server answers nothing, so the payment is in doubt: that is how the bytes of the others would be seen."""
+    """The server answers nothing, so the payment is in doubt: bytes of the other cases would be seen in
+    the same way.
+    """
     document = await shop.start(case)
     assert document["phase"] == "in_doubt"
     assert any(

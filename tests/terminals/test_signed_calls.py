@@ -21,7 +21,7 @@ CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-TEST"
 CHOICES = HashEncryptConfig("___", "s", 300, "last", 0)
 SAYS = b'{"status":"TERMINAL_ACKNOWLEDGED"}'
 
-#: What a terminal answers to a request, by what the request was encrypted with.
+#: A terminal's answers to a request, by the key with which the request was encrypted.
 Answer = Callable[[SigningMoment], bytes]
 
 

@@ -72,7 +72,7 @@ def by_another_key(terminal: ScriptedTerminal) -> str:
 Issue = Callable[[trustme.CA], trustme.LeafCert]
 Trust = Callable[[ScriptedTerminal], str]
 
-#: Name -> the terminal's certificate, what the configuration trusts, a word of the reason (None: it is trusted).
+#: Name -> the terminal's certificate, the configuration's trust, a word of the reason (None: it is trusted).
 CASES: dict[str, tuple[Issue, Trust, str | None]] = {
     "CA": (usual, by_ca, None),
     "wrong CA": (usual, by_another_ca, "certificate"),
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Issue, Trust, str | None]] = {
 
 @asynccontextmanager
 async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
-    """A daemon with one terminal for each case, one where nothing listens, and one that is silent."""
+    """A daemon with one terminal for each case, one without a listener, and one that is silent."""
     async with AsyncExitStack() as stack:
         terminals, entries = {}, []
         for number, (name, (issue, trust, _)) in enumerate(CASES.items()):

@@ -67,7 +67,7 @@ def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
     ids=["EC", "Ed25519", "RSA"],
 )
 def test_the_public_key_is_that_of_every_certificate_of_the_key(key: Any) -> None:
-    """So a pinned key stays right where the certificate is renewed."""
+    """So a pinned key stays right after the certificate's renewal."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
     for year in (2027, 2090):
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())

@@ -1,4 +1,4 @@
-"""Strict clients of other makes accept what posd makes and refuse what is wrong, with nothing sent.
+"""Strict clients of other makes accept posd's certificates and refuse wrong ones, with nothing sent.
 
 Java takes seconds to start: python -m tests.clients.java
 """

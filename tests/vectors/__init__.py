@@ -1,1 +1,1 @@
-"""Test vectors: what a terminal and a till send, as bytes, and what is expected of it; see README.md."""
+"""Test vectors: messages of a terminal or a till, as bytes, with the expected result; see README.md."""

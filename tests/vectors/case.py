@@ -20,7 +20,7 @@ KEYS = [bytes(range(32)).hex(), bytes(range(32, 64)).hex()]
 #: The largest body of a callback.
 MAX_BODY_BYTES = 1_048_576
 
-#: A body as it stands in a file: `{"text": …}`, `{"base64": …}`, or `{"parts": […]}` with `times`.
+#: A body in a file: `{"text": …}`, `{"base64": …}`, or `{"parts": […]}` with `times`.
 Body = dict[str, Any]
 
 
@@ -61,7 +61,7 @@ def load(path: Path) -> Case:
 
 
 def written(content: bytes) -> Body:
-    """Return bytes as they stand in a file: text where they are UTF-8, base64 where not."""
+    """Return bytes as written in a file: text if they are UTF-8, otherwise base64."""
     try:
         return {"text": content.decode("utf-8")}
     except UnicodeDecodeError:
@@ -69,7 +69,7 @@ def written(content: bytes) -> Body:
 
 
 def as_body(content: bytes | Body) -> Body:
-    """Return bytes, or a body that is one already, as they stand in a file."""
+    """Return bytes, or a body, as written in a file."""
     return written(content) if isinstance(content, bytes) else content
 
 

@@ -1,4 +1,4 @@
-"""What posd makes of a vector, in the words of its `expect`: through public functions of its pure rules alone."""
+"""posd's result for a vector, in the words of its `expect`, by public functions of its pure rules alone."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ GRACE = timedelta(seconds=10)
 
 
 def says(case: Case) -> dict[str, Any]:
-    """Return what posd answers, in the shape of `case.expect`."""
+    """Return posd's answer, in the shape of `case.expect`."""
     return KINDS[case.kind](case.given)
 
 
@@ -47,12 +47,12 @@ def _transaction_event(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reads(event: TransactionEvent) -> dict[str, Any]:
-    """Return what was read, at the places where it stands on the wire."""
+    """Return the values that were read, by their places on the wire."""
     taken: dict[str, Any] = {
         name: getattr(event, name) or None
         for name in ("event_id", "occurred_at", "status", "merchant_id", "client_transaction_id")
     }
-    if event.event_id.startswith("sha256:"):  # posd's own, where the event's cannot be read
+    if event.event_id.startswith("sha256:"):  # posd's own, if the event's cannot be read
         del taken["event_id"]
     reason, response = event.failure_reason, event.raw_response
     taken["terminal"] = {name: getattr(event, name) or None for name in ("serial_number", "brand", "model")}
@@ -146,7 +146,7 @@ def _job(phase: Phase = Phase.STARTING) -> PrintJob:
 
 
 def _taken(own: str | None) -> PrintJob:
-    """Return a job that the terminal has taken, and named so, where it has a name of its own for it."""
+    """Return a job that the terminal has accepted, with the terminal's own name for it, if any."""
     named = f'{{"printJobId": "{own or "job-1042"}"}}'.encode()
     return entries.apply(_job(), entries.Created(Replied(202, named)), NOW)
 
@@ -258,7 +258,7 @@ def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
         phase=Phase.STARTING,
         **{name: getattr(request, name) for name in ("type", "amount", "metadata", "options", "transaction_reference")},
     )
-    meaning(request.metadata)  # as where the call is repeated
+    meaning(request.metadata)  # as for a repeated call
     return {"request": {"text": requests.start_body(transaction, given["callback_url"]).decode()}}
 
 
@@ -287,8 +287,8 @@ def _search_request(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"request": {"text": request_body(given["client_transaction_id"]).decode()}}
 
 
-#: kind of vector -> what posd makes of what it gives. Addresses, and what is refused for a fleet, a merchant or a size,
-#: are asked of the listener itself: see test_listener.py.
+#: kind of vector -> posd's result. Addresses, and refusals because of a fleet, a merchant or a size, are tested with
+#: the listener itself: see test_listener.py.
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "transaction-event": _transaction_event,
     "start-reply": _start_reply,

@@ -1,4 +1,4 @@
-"""The vectors against a running daemon: the replies of its webhook listener, what it keeps, and its local API."""
+"""The vectors against a running daemon: the replies of its webhook listener, its records, and its local API."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ class World:
 
 @asynccontextmanager
 async def world(merchant: str = "") -> AsyncIterator[World]:
-    """Run a daemon with the keys and the fleet of the vectors for the block; its log must tell of no fault."""
+    """Run a daemon with the keys and the fleet of the vectors for the block; its log must contain no fault."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         (home / "credentials").mkdir()
@@ -83,7 +83,7 @@ async def started() -> AsyncIterator[World]:
 
 
 class Line:
-    """One connection to the listener, made anew where the listener closes it."""
+    """One connection to the listener, opened again if the listener closes it."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -113,7 +113,7 @@ class Line:
 async def replies(daemon: Daemon, cases: Sequence[Case], address: str = "") -> dict[str, tuple[int, int]]:
     """Deliver each vector, over several connections at once; return those replied to otherwise than expected.
 
-    All are of one payment, and posd has no room for so many large bodies of one: to a 503 they are sent again, after
+    All are of one payment, and posd has no room for so many large bodies of one. After a 503 they are sent again, after
     the others, as a terminal does (spec 6.2).
     """
     left, wrong, refused = list(reversed(cases)), {}, Counter[str]()
@@ -155,7 +155,7 @@ async def test_every_event_gets_its_reply_and_is_kept(started: World) -> None:
     with disk(started.daemon) as db:
         kept = {row[0] for row in db.execute("SELECT body FROM events")}
     taken = {case.path: content(case.given["body"]) for case in cases if case.expect["reply"] == 200}
-    ids = {read_event(body).event_id for body in kept}  # of an event that comes again written anew, the first is kept
+    ids = {read_event(body).event_id for body in kept}  # of a repeated event in another form, the first is kept
     assert [path for path, body in taken.items() if body not in kept and read_event(body).event_id not in ids] == []
     document = await started.daemon.transaction(IDENTITY)
     assert (document["phase"], document["client_transaction_id"]) == ("final", IDENTITY)

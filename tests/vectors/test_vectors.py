@@ -1,4 +1,4 @@
-"""posd's codecs and decisions, held against every vector by the public functions of its pure rules."""
+"""posd's codecs and decisions, compared with every vector by the public functions of its pure rules."""
 
 from decimal import Decimal
 from typing import Any
@@ -37,7 +37,7 @@ def does_what_it_expects(case: Case) -> None:
 
 
 def same(said: Any, expected: Any, name: str = "") -> bool:
-    """Tell whether two answers are the same; amounts by value and by their digits after the point."""
+    """Whether two answers are the same; amounts by value and by their digits after the point."""
     if isinstance(said, dict) and isinstance(expected, dict):
         return said.keys() == expected.keys() and all(same(said[key], expected[key], key) for key in expected)
     if name in ("authorized_amount", "tip") and said is not None and expected is not None:

@@ -1,4 +1,4 @@
-"""Who refuses this machine's certificate: counted per address, told now and then, never without bound."""
+"""Clients that refuse this machine's certificate: counted per address, logged now and then, never without bound."""
 
 import ssl
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What goes out of answers: h11 as the client must read what was meant."""
+"""Written answers: h11 as the client must read what was meant."""
 
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -17,7 +17,7 @@ LENGTH = b"content-length"
 
 
 def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = True) -> RequestHead:
-    """Return what was asked."""
+    """Return the request."""
     return RequestHead(method, b"/", "/", version, [], keep_alive=keep_alive, expects=False)
 
 

@@ -1,4 +1,4 @@
-"""Reading bodies: whatever the pieces, the same bytes, and never more than the limit."""
+"""Reading bodies: the same bytes for any pieces, and never more than the limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ def pieces_then(pieces: list[bytes], end: dict[str, Any] | None) -> Callable[[],
 
 
 def of(headers: dict[bytes, bytes], whole: bytes | None = None) -> Any:
-    """Return the scope of a request; `whole`: its body, where all of it has come."""
+    """Return the scope of a request; `whole`: its body, if all of it has come."""
     return {"headers": list(headers.items()), "state": {} if whole is None else {bodies.WHOLE: whole}}
 
 

@@ -1,4 +1,4 @@
-"""What is served and what is on the disk, without a daemon around it."""
+"""The served certificate and the one on disk, without a daemon around them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from posd.base.problems import RemedyStep, remedy
 from posd.tls import issue
 from tests.support.daemon import toml
 
-#: How often the files are looked at here, in seconds.
+#: Interval of checks of the files here, in seconds.
 OFTEN = 0.02
 
 
@@ -98,7 +98,7 @@ async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: P
             assert (await changes.until(1)).info == tls.describe(made.certificate)
     assert served.check()[0] == "ok"
     refused = [line for line in lines if line["event"] == "certificate.refused"]
-    assert len(refused) == 1  # however often it was looked at meanwhile
+    assert len(refused) == 1  # however often it was checked meanwhile
     assert "does not belong to the certificate" in refused[0]["error"]
 
 

@@ -1,4 +1,4 @@
-"""One connection against a real socket: what the client gets, what the app hears, and what is left of both."""
+"""One connection on a real socket: the client's answer, the app's messages, and the remains of both."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ from tests.support.webhooks import Answer, parse
 
 #: Longest that anything here may take, in seconds.
 PATIENCE = 30.0
-#: An idle connection's time, where a test waits for it, in seconds.
+#: An idle connection's time, if a test waits for it, in seconds.
 SHORT = 0.1
 
 CHUNKED = "transfer-encoding: chunked"
@@ -31,13 +31,13 @@ OK = (b"content-length", b"2")
 
 
 class House:
-    """A listener without TLS, its app, and what the app and the loop heard."""
+    """A listener without TLS, its app, and the messages of the app and the loop."""
 
     def __init__(self, *, in_turn: bool, keep_alive_seconds: float = PATIENCE) -> None:
         self.noise = RejectedTraffic()
-        #: Paths of requests whose body came whole, with the body; with None where the client went before it was.
+        #: Paths of requests whose body was complete, with the body; with None if the client left before.
         self.heard: list[tuple[str, bytes | None]] = []
-        #: Set when the app hears the next thing, and when it may answer at /wait.
+        #: Set when the app receives the next message, and when it may answer at /wait.
         self.told = asyncio.Event()
         self.go = asyncio.Event()
         self.pieces: BodyChannel | None = None
@@ -70,7 +70,7 @@ class House:
         await APPS.get(path, answer_ok)(send)
 
     async def hears(self, *expected: tuple[str, bytes | None]) -> None:
-        """Wait until the app has heard that, and nothing else."""
+        """Wait until the app has received this message, and no other."""
         async with asyncio.timeout(PATIENCE):
             while len(self.heard) < len(expected):
                 self.told.clear()
@@ -201,10 +201,10 @@ async def answer_and_keep(_receive: Any, send: Any) -> None:
 
 
 async def return_early(_receive: Any, _send: Any) -> None:
-    """Return before the request is whole."""
+    """Return before the request is complete."""
 
 
-#: What the app does at a path when the request is there; and without waiting for it.
+#: The app's action at a path when the request is there; and without waiting for it.
 APPS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "/nothing": answer_nothing,
     "/fail": fail,
@@ -239,7 +239,7 @@ def statuses(answers: list[Answer]) -> list[int]:
 
 
 async def run(house: House) -> AsyncIterator[House]:
-    """Run a house; nothing must be left of it, and nothing be told to the loop or the log but what a test expects."""
+    """Run a house; nothing of it may remain, and the loop and the log may get only what a test expects."""
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: house.faults.append(context))
     house.listener.start()
     yield house
@@ -310,7 +310,7 @@ async def test_a_request_in_two_pieces(house: House, framing: str) -> None:
 
 
 async def test_a_client_that_ends_in_the_middle_is_heard_of_from_the_head_on(house: House) -> None:
-    """Whoever reads the head knows to whom the request is: that it was begun must be told."""
+    """A reader of the head knows whose request it is, so its begin must be recorded."""
     data = request("/", b"abc")
     whole = len(data) - 3
     for place in range(len(data)):
@@ -508,7 +508,7 @@ async def test_head_has_no_body_and_the_connection_stays(house: House) -> None:
     client.writer.close()
 
 
-#: What an app does wrong: its path, what the client gets, and whether it is told to the log.
+#: Faults of an app: its path, the client's answer, and whether it is logged.
 WRONG: dict[str, tuple[str, bytes, bool]] = {
     "no answer": ("/nothing", b"HTTP/1.1 500 Internal Server Error\r\n", False),
     "an exception": ("/fail", b"HTTP/1.1 500 Internal Server Error\r\n", True),
@@ -568,7 +568,10 @@ async def test_an_answer_before_the_body_ends_the_connection(house: House, path:
 
 @pytest.mark.parametrize("path", BEFORE)
 async def test_an_answer_before_the_body_that_has_come(house: House, path: str) -> None:
-    """The whole request is there when the app starts: whether it takes it makes no difference to the connection."""
+    """The whole request is there when the app starts.
+
+    Whether the app reads it makes no difference to the connection.
+    """
     answers = await house.talk(request(path, b"abc") + request("/a", b"", "connection: close"))
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
 
@@ -633,7 +636,7 @@ async def test_a_connection_that_ends_by_itself_as_it_is_to_be_ended_is_no_fault
     (transport,) = house.listener._connections.values()
     assert transport is not None
     transport.abort()
-    await asyncio.sleep(0)  # the loss of the connection is known, and not yet told to who reads
+    await asyncio.sleep(0)  # the loss of the connection is known, but its reader is not told yet
     idle.end_idle()
     ending = idle._ending
     await house.empty()
@@ -701,13 +704,13 @@ ENDS: dict[str, bytes] = {
 
 
 def kept() -> int:
-    """Return how many parts of connections there are, of those that came after `gc.freeze`."""
+    """Return the number of connection objects among those made after `gc.freeze`."""
     return sum(isinstance(item, (HttpConnection, HttpExchange, RequestParser)) for item in gc.get_objects())
 
 
 @pytest.fixture
 def no_garbage() -> Iterator[None]:
-    """Do not look for garbage, nor at what was there before."""
+    """Disable garbage collection, and freeze existing objects."""
     gc.disable()
     gc.freeze()
     yield
@@ -751,7 +754,7 @@ async def test_nothing_of_a_connection_that_is_cut_waits_for_the_search_for_garb
 
 
 async def test_what_was_sent_to_a_client_that_has_closed_is_not_delivered(tmp_path: Path) -> None:
-    """The daemon has not heard of the end when it answers: a Unix socket tells at the write."""
+    """The daemon does not know of the end when it answers: a Unix socket reports it at the write."""
     delivered: asyncio.Queue[bool] = asyncio.Queue()
     clients: list[socket.socket] = []
 

@@ -1,4 +1,4 @@
-"""How answers write amounts: as numbers, or as texts for the call that asks for it."""
+"""Amounts in answers: as numbers, or as texts if the call asks for it."""
 
 from collections.abc import Callable
 from contextvars import copy_context
@@ -12,7 +12,7 @@ from posd.calls.streams import message
 
 
 def written(write: Callable[[], bytes], *, texts: bool) -> bytes:
-    """Return what a call writes that has chosen so."""
+    """Return the answer of a call with this choice."""
 
     def call() -> bytes:
         choose_encoding(texts=texts)

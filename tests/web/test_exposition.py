@@ -1,4 +1,4 @@
-"""What is written as metrics, read strictly; and the reader itself, which refuses what it should."""
+"""Written metrics, read strictly; and the reader itself, which refuses what it should."""
 
 from collections.abc import Mapping
 

@@ -31,7 +31,7 @@ def gate(clock: Clock) -> AdmissionGate:
 
 
 def admitted(gate: AdmissionGate, address: str, count: int = 100) -> list[ConnectionSlot]:
-    """Ask so many times; return the places that were given."""
+    """Ask this many times; return the given places."""
     return [place for _ in range(count) if (place := gate.admit(address)) is not None]
 
 
@@ -81,7 +81,7 @@ def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: Adm
     assert third_of_other
     assert cut == []
     clock.now += GRACE_SECONDS * 0.1
-    assert len(admitted(gate, STRANGE, 1)) == 1  # known now: nobody has to go
+    assert len(admitted(gate, STRANGE, 1)) == 1  # known now: nobody has to leave
     assert cut == []
     admitted(gate, STRANGE)
     assert cut == [second, third]
@@ -131,7 +131,7 @@ def test_a_valid_token_uses_nothing_up_though_it_makes_no_address_known(gate: Ad
 
 def test_a_hundred_terminals_behind_one_unknown_address_get_in_within_their_backoff(clock: Clock) -> None:
     gate, waiting = AdmissionGate(clock=clock), 100
-    for backoff in (0, 1, 2, 4):  # spec 6.2: what is refused comes again
+    for backoff in (0, 1, 2, 4):  # spec 6.2: a refused event comes again
         clock.now += backoff
         places = admitted(gate, STRANGE, waiting)
         for place in places:

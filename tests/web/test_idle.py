@@ -12,7 +12,7 @@ SECONDS = 15.0
 
 
 def rounded_down(seconds: float) -> float:
-    """Return a moment from which so many seconds on the difference is a hair less than that."""
+    """Return a moment from which the difference after this many seconds is slightly less than that."""
     return next(since for since in (1000 + number / 7 for number in range(10_000)) if since + seconds - since < seconds)
 
 
@@ -36,6 +36,6 @@ def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
         context.start_idle(end)
         await asyncio.sleep(2 * SECONDS)
 
-    loop.run_until_complete(be_idle())  # raises Stuck where the loop turns without end
+    loop.run_until_complete(be_idle())  # raises Stuck if the loop runs without end
     loop.close()
     assert len(ended) == 1

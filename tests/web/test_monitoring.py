@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md and what lies in monitoring/: true to the metrics and to the commands that there are."""
+"""docs/reference/metrics.md and the files in monitoring/ agree with the existing metrics and commands."""
 
 import json
 import re
@@ -38,7 +38,7 @@ DAEMON = watched(daemon.FAMILIES, "prometheus-rules", "grafana-dashboard")
 FLEET = watched({**relay.FAMILIES, **collector.FAMILIES}, "fleet-rules", "grafana-fleet")
 BOTH = pytest.mark.parametrize("what", [DAEMON, FLEET], ids=["daemon", "fleet"])
 
-#: alert -> its part of the file, and the tests of it.
+#: alert -> its part of the file, and its tests.
 ALERTS = {
     block.split("\n")[0]: (block, what.tests)
     for what in (DAEMON, FLEET)

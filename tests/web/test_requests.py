@@ -1,6 +1,6 @@
-"""What comes of bytes: requests, in whatever pieces they come, and nothing behind what is none.
+"""Requests from bytes in any pieces, and nothing after bytes that are no request.
 
-h11 is the other opinion: whatever both take for a request must mean the same.
+h11 is the comparison: bytes that both accept as a request must mean the same.
 """
 
 from itertools import pairwise
@@ -35,7 +35,7 @@ def head(*fields: str, line: str = "POST / HTTP/1.1") -> bytes:
 
 
 def read(*pieces: bytes) -> list[Event]:
-    """Return what comes of bytes that come in pieces, with pieces of bodies joined."""
+    """Return the parsed events of bytes in pieces, with pieces of bodies joined."""
     requests = RequestParser()
     joined: list[Event] = []
     for piece in pieces:
@@ -48,7 +48,7 @@ def read(*pieces: bytes) -> list[Event]:
 
 
 def outline(events: list[Event]) -> list[object]:
-    """Return what came of bytes, with the target in the place of a head and the status in that of a refusal."""
+    """Return the parsed events of bytes, with the target in place of a head and the status in place of a refusal."""
     made: list[object] = []
     for event in events:
         if isinstance(event, RequestHead):
@@ -63,7 +63,7 @@ def outline(events: list[Event]) -> list[object]:
 GET = head(line="GET / HTTP/1.1")
 LONGEST = "y" * (MAX_HEADER_BYTES - len("/" + "host" + "posd" + "x"))
 
-#: Bytes and what comes of them.
+#: Bytes and their events.
 TABLE: dict[str, tuple[bytes, list[object]]] = {
     "no body": (GET, ["/", "end"]),
     "a body": (head("content-length: 3") + b"abc", ["/", b"abc", "end"]),
@@ -150,7 +150,7 @@ def test_requests(name: str) -> None:
     assert outline(read(*(data[place : place + 1] for place in range(len(data))))) == expected
 
 
-#: Heads, and whether the connection stays and the client waits to be told to go on.
+#: Heads, and whether the connection stays and the client waits for 100 Continue.
 INTENTS: dict[str, tuple[bytes, bool, bool]] = {
     "HTTP/1.1": (head(), True, False),
     "it closes": (head("connection: close"), False, False),
@@ -222,7 +222,7 @@ def test_requests_at_once(one: bytes) -> None:
     more = read(one * (2 * MAX_AT_ONCE))
     assert (
         sum(isinstance(event, RequestHead) for event in more) == MAX_AT_ONCE + 1
-    )  # to whom the one too many was, is told
+    )  # the address of the request over the limit is logged
     assert outline(more)[-2:] == ["/", 503]
 
 
@@ -291,7 +291,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def plainly(events: list[Event]) -> list[object]:
-    """Return events without what a refusal says: which of two faults is seen first depends on the pieces."""
+    """Return events without the texts of refusals: the pieces decide which of two faults is seen first."""
     return [RefusedRequest if isinstance(event, RefusedRequest) else event for event in events]
 
 
@@ -326,7 +326,7 @@ Meaning = tuple[str, bytes, str, list[tuple[bytes, bytes]], bytes]
 
 
 def meanings(events: list[Event]) -> list[Meaning]:
-    """Return the requests that came whole."""
+    """Return the complete requests."""
     made: list[Meaning] = []
     current: RequestHead | None = None
     body = b""
@@ -341,7 +341,7 @@ def meanings(events: list[Event]) -> list[Meaning]:
 
 
 def _fields(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Return headers in h11's spelling, without the one that is not there."""
+    """Return headers in h11's spelling, without the absent one."""
     return [
         (name, value.lower() if name == b"transfer-encoding" else value)
         for name, value in headers
@@ -350,7 +350,7 @@ def _fields(headers: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _origin_form(target: bytes) -> bytes:
-    """Return a target as posd has it: without the scheme and the authority of a whole address."""
+    """Return a target in posd's form: without the scheme and the authority of a whole address."""
     if not target.lower().startswith((b"http://", b"https://")):
         return target
     rest = target.split(b"//", 1)[1]
@@ -359,7 +359,7 @@ def _origin_form(target: bytes) -> bytes:
 
 
 def h11_meanings(data: bytes) -> list[Meaning]:
-    """Return the requests that h11 finds, up to what it takes for none."""
+    """Return the requests that h11 finds, up to the first bytes that it refuses."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(data)
     made: list[Meaning] = []
@@ -377,7 +377,7 @@ def h11_meanings(data: bytes) -> list[Meaning]:
                 connection.send(h11.Response(status_code=204, headers=[]))
                 connection.send(h11.EndOfMessage())
                 connection.start_next_cycle()
-    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # it is no request; the connection has to end
+    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # it is no request; the connection must end
         pass
     return made
 

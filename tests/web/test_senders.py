@@ -25,7 +25,7 @@ OF_PROCESS, OF_USER, OF_SOCKET = 3, 5, 6
 
 @dataclass
 class Here:
-    """A listener with small limits, and what was refused."""
+    """A listener with small limits, and its refusals."""
 
     path: Path
     listener: HttpListener

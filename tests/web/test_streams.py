@@ -1,4 +1,4 @@
-"""Streams against real sockets and a real database: bounded, resumable, and never ended without a word."""
+"""Streams on real sockets and a real database: bounded, resumable, and never ended without a reason."""
 
 import asyncio
 import json
@@ -38,11 +38,11 @@ from tests.support.streams import Connection, Message, ask, messages
 
 #: Longest that anything here may take, in seconds.
 PATIENCE = 30.0
-#: What stands for `TAKE_SECONDS` and `LINGER_SECONDS` where a test waits until they have passed, in seconds.
+#: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` if a test waits for them, in seconds.
 SHORT = 0.2
 #: More changes than the kernel and posd hold for a reader that does not read.
 MANY = 4000
-#: Bytes that asyncio may take beside what it holds: it grows its buffer by an eighth.
+#: Bytes that asyncio may need in addition: it grows its buffer by an eighth.
 SPARE = 1.125
 
 
@@ -58,7 +58,7 @@ class House:
     reads: list[object] = field(default_factory=list)
 
     async def record(self, count: int, reason: str = "event") -> None:
-        """Record so many changes."""
+        """Record this many changes."""
         await self.store.write(partial(_record, count=count, reason=reason))
 
     async def get(self, query: str = "", headers: str = "") -> Any:
@@ -152,7 +152,7 @@ async def ending(context: CallContext, request: Request) -> Any:
     return context.streams.answer(request, "events", "nobody", read)
 
 
-#: Of an answer that no buffer of a socket takes whole, in bytes.
+#: Size of an answer that exceeds every buffer of a socket, in bytes.
 LARGE = 8_000_000
 
 
@@ -171,7 +171,7 @@ def numbers(found: list[Message]) -> list[int]:
 
 
 async def ended(house: House, reason: str, count: int = 1) -> None:
-    """Wait until so many streams have ended for that reason."""
+    """Wait until this many streams have ended for this reason."""
     async with asyncio.timeout(PATIENCE):
         while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.001)
@@ -217,7 +217,7 @@ async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytes
         await house.empty()
         assert house.held() == 0
         found: list[Message] = []
-        with suppress(ConnectionError, asyncio.IncompleteReadError):  # what the kernel had ends in the middle
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the kernel's bytes end in the middle
             async for item in messages(slow.reader):
                 found.append(item)  # noqa: PERF401 - what came before the end counts
     assert numbers(found) == list(range(1, len(found) + 1))
@@ -299,7 +299,7 @@ async def test_who_takes_a_large_answer_slowly_gets_all_of_it(house: House, monk
 async def test_who_reads_again_too_slowly_gets_the_rest_all_the_same(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He was cut off; what was left for him waits for as long as he takes of it."""
+    """The reader was cut off; its remaining bytes wait for as long as it reads some of them."""
     enough, looks = asyncio.Event(), 0
 
     def less_each_time(_transport: object) -> int:

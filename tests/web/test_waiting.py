@@ -79,7 +79,7 @@ BEAT = b":\n\n"
 async def followed(
     hub: Hub, read: Callable[[], Awaitable[MessageBatch]], beaten: Callable[[], None] = lambda: None
 ) -> tuple[bytes, Streams]:
-    """Follow a stream to its end; return what was written. `beaten` is called after each heartbeat."""
+    """Follow a stream to its end; return its text. `beaten` is called after each heartbeat."""
     written = b""
 
     async def send(message: Any) -> None:

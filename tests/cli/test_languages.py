@@ -16,7 +16,7 @@ from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
 from tests.cli.print_documents import print_job
-from tests.cli.processes import posd, posd_on_terminal
+from tests.cli.processes import posd, posd_on_terminal, posd_process
 from tests.cli.stub import Stub
 from tests.support.tables import every
 
@@ -103,6 +103,13 @@ def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("LC_ALL", locale)
     done = posd("status", config=tmp_path / "config.toml", socket=tmp_path / "none")
     assert done.stdout.splitlines()[0] == ("posd: NO ESTÁ EN MARCHA" if locale[:2] == "es" else "posd: DOES NOT RUN")
+
+
+def test_a_locale_without_accents_shows_letters_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = posd_process("--socket", str(tmp_path / "none"), "status", config=tmp_path / "config.toml")
+    assert done.stdout.splitlines()[0] == "posd: NO ESTA EN MARCHA"
 
 
 def test_a_text_that_a_language_lacks_is_english() -> None:

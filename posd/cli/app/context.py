@@ -1,5 +1,6 @@
 """Arguments of a command, its standard streams, and its exit codes. A lost output does not stop an action."""
 
+import codecs
 import errno
 import io
 import os
@@ -70,6 +71,18 @@ def open_streams() -> None:
     sys.stderr = _text(_Stream(2, drops=True), sys.stderr.encoding if sys.stderr else None)
 
 
+def _unaccented(error: UnicodeError) -> tuple[str, int]:
+    """Return each letter without its mark, and ? for any other character that the encoding lacks."""
+    from unicodedata import normalize  # the daemon does not need it
+
+    assert isinstance(error, UnicodeEncodeError)  # noqa: S101 - nothing is decoded here
+    letters = (normalize("NFD", char)[0] for char in error.object[error.start : error.end])
+    return "".join(letter if letter.isascii() else "?" for letter in letters), error.end
+
+
+codecs.register_error(_unaccented.__name__, _unaccented)
+
+
 def drop_lost_output() -> None:
     """Drop unwritable text from now on, because something is being changed."""
     if _stdout is not None:
@@ -77,7 +90,7 @@ def drop_lost_output() -> None:
 
 
 def _text(stream: _Stream, encoding: str | None) -> io.TextIOWrapper:
-    return io.TextIOWrapper(stream, encoding, errors="replace", line_buffering=True)
+    return io.TextIOWrapper(stream, encoding, errors=_unaccented.__name__, line_buffering=True)
 
 
 # Options and purpose of a command, in one object in click's `ctx.obj`.

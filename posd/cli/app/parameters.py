@@ -116,7 +116,7 @@ def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tu
     """
     first = words[0] if words else ""
     # A word that can be an amount is not taken as a short id, so that a refund without ORIGINAL finds none by chance.
-    named = bool(first) and (_is_uuid(first) or (reference is None and not _is_sum(first)))
+    named = bool(first) and (whole_uuid(first) is not None or (reference is None and not _is_sum(first)))
     if named == (reference is not None):
         given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
         raise click.UsageError(
@@ -133,12 +133,12 @@ def _is_sum(text: str) -> bool:
     return AMOUNT.fullmatch(text) is not None and not (text.isdigit() and len(text) >= SHORT_ID)
 
 
-def _is_uuid(text: str) -> bool:
+def whole_uuid(text: str) -> str | None:
+    """Return a UUID in any of its forms as the API writes it, or None if it is not whole."""
     try:
-        uuid.UUID(text)
+        return str(uuid.UUID(text))
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def asks() -> bool:

@@ -3,7 +3,6 @@
 import re
 import sys
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from posd.cli.app.context import ExitCode, context, for_pruned
 from posd.cli.app.errors import Failure
 from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
+from posd.cli.app.parameters import whole_uuid
 from posd.cli.app.tables import SHORT_ID, Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words, moment
 from posd.cli.explain.catalogue import Advice, chosen, explained, named, say, use
@@ -508,7 +508,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
     A full UUID is not searched for. If a beginning was resolved, stderr says to which id. Raise Failure with USAGE if
     several ids begin so, with NOT_DONE if none does; BadParameter for an invalid id; Problem or Unreachable.
     """
-    if (whole := _uuid(text)) is not None:
+    if (whole := whole_uuid(text)) is not None:
         return subjects[0], whole if subjects[0].uuids else text
     asked = [subject for subject in subjects if _can_begin(text, subject, least)]
     if not asked:
@@ -539,13 +539,6 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
     return subject, subject.id(document)
 
 
-def _uuid(text: str) -> str | None:
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        return None
-
-
 def _can_begin(text: str, subject: Subject, least: int) -> bool:
     if not subject.uuids:
         return is_print_job_id(text)
@@ -560,7 +553,6 @@ def _candidates(found: Sequence[Found]) -> Iterator[str]:
 
 
 def _about(subject: Subject, document: Document) -> str:
-    what = filter(None, (cell(document) for cell in subject.columns.values()))
-    return "  ".join(
-        (moment(document["created_at"], date=True), document["terminal"] or "-", *what, subject.state(document))
-    )
+    columns = (cell(document) for cell in subject.columns.values())
+    at, terminal = moment(document["created_at"], date=True), document["terminal"] or "-"
+    return "  ".join(filter(None, (at, terminal, *columns, subject.state(document))))

@@ -246,10 +246,7 @@ class CollectorStore:
 
     async def _lost(self, found: Iterable[Lost]) -> None:
         for says in found:
-            await self.connection.execute(
-                "INSERT INTO posd.lost VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (says.database_id, says.from_seq, says.to_seq, says.reason),
-            )
+            await self.connection.execute(_LOST, (says.database_id, says.from_seq, says.to_seq, says.reason))
 
     async def _states(self, found: Iterable[tuple[datetime, StateMessage]]) -> None:
         states = [
@@ -354,6 +351,18 @@ ON CONFLICT DO NOTHING
 _OTHERS = """
 SELECT i.number FROM incoming i JOIN posd.changes c USING (database_id, seq)
 WHERE c.change - 'outcome' <> i.change - 'outcome' ORDER BY 1
+"""
+#: Ranges of a lost one that were not sent: a relay that sends again finds less in the feed than before.
+_LOST = """
+INSERT INTO posd.lost SELECT of.id, before + 1, seq - 1, of.reason FROM
+  (SELECT %s::text AS id, %s::bigint AS first, %s::bigint AS last, %s::text AS reason) of,
+  LATERAL (
+    SELECT seq, lag(seq, 1, of.first - 1) OVER (ORDER BY seq) AS before FROM (
+      SELECT seq FROM posd.changes WHERE database_id = of.id AND seq BETWEEN of.first AND of.last
+      UNION ALL SELECT of.last + 1
+    ) known
+  ) steps
+WHERE seq > before + 1 ON CONFLICT DO NOTHING
 """
 _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 

@@ -250,6 +250,20 @@ async def test_a_list_of_ids_has_those_that_were_started_by_a_clock_that_was_beh
     assert {row[0] for row in await questions.started(store.connection, None, lane.lane, since)} == started
 
 
+async def test_changes_that_were_sent_before_the_lane_removed_them_are_not_lost(store: CollectorStore) -> None:
+    """A relay that sends again from an early number (--from) cannot send what retention has removed."""
+    lane = LaneLife(Random(1))
+    lane.begin()
+    lane.live(2)
+    await write(store, as_messages(lane.sent))
+    again = {"v": 1, "kind": "lost", "merchant": lane.merchant, "lane": lane.lane, "database_id": lane.databases[-1]}
+    again |= {"at": iso(lane.at), "from_seq": 1, "to_seq": lane.seq, "reason": "not in the feed"}
+    await write(store, as_messages([again], 1000))
+    assert (await questions.fleet(store.connection)).lost == 0
+    await write(store, as_messages([again | {"to_seq": lane.seq + 1}], 1001))
+    assert (await questions.fleet(store.connection)).lost == 1
+
+
 async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()

@@ -1,8 +1,8 @@
-"""Aborting: a request, fenced to the transaction that holds the terminal.
+"""Abort: a request to the terminal, sent only for the transaction that holds it.
 
-Abort on these terminals carries no transaction id, so it is sent only while the transaction holds the lease, to the
-device that was asked, never after that device turned out to be another one, never past the point of no return.
-The outcome is still awaited: it is a cancellation, or an approval that was faster.
+An abort has no transaction id on these terminals. So posd sends it only while the transaction holds the lease, only to
+the device that got the start, never after another device was found there, and never after the acquirer was asked. The
+outcome is still awaited: a cancellation, or an approval that was faster.
 
 Source: terminal API, Lifecycle.
 """
@@ -28,7 +28,7 @@ from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
 
-#: The codes of the problems with which an abort is refused, beside those of an id that is not known.
+#: Codes of the problems that refuse an abort, besides those of an unknown id.
 REFUSED = (
     "past_point_of_no_return",
     "already_final",
@@ -39,21 +39,21 @@ REFUSED = (
     "not_configured",
 )
 
-#: Of the answer to an abort so much is kept, in bytes: it is a status and a short error.
+#: Bytes of the reply to an abort that are kept: a status and a short error.
 MAX_REPLY_BYTES = 4 * 1024
 
 log = structlog.get_logger("posd.aborts")
 
 
 class Aborts(RecordService):
-    """Use case of the till: abort. The reconciler uses it as a probe."""
+    """Use case abort, for tills. The reconciler uses it as a probe."""
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
-        """Ask the terminal to abort for a till; return the transaction as it then stands. Raise Problem."""
+        """Ask the terminal to abort for a till. Return the changed transaction. Raise Problem."""
         self._quotas.require_calls(client_transaction_id, "cannot abort")
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
-            _require_open(after)  # it may have ended while the abort was under way: that says more
+            _require_open(after)  # it may have ended during the abort, which is more important
             dispute = self._fleet.conflict(after.terminal)
             if answer is AbortAnswer.UNREACHABLE and dispute is not None:
                 raise identity_conflict(dispute, "cannot abort")
@@ -63,14 +63,14 @@ class Aborts(RecordService):
         return after
 
     def possible(self, transaction: Transaction) -> bool:
-        """Whether an abort may be asked for it: by its state, and by the row of its type in the profile."""
+        """Whether an abort may be sent, by the transaction's state and by its type's row in the profile."""
         if not transaction.abortable:
             return False
         terminal = self._fleet.get(transaction.terminal)
         return terminal is None or transaction.type is None or terminal.rows[transaction.type].abortable
 
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
-        """Ask whether anything runs, by an abort within the same fences; None if none may be sent now."""
+        """Ask by an abort, under the same conditions, whether anything runs. Return None if none may be sent now."""
         try:
             answer, _ = await self._run(client_transaction_id, AbortRequested(probe=True))
         except Problem:
@@ -81,7 +81,7 @@ class Aborts(RecordService):
         try:
             return await self._call(client_transaction_id, request)
         except Problem:
-            # It may have ended while this call was counted: then its terminal was not freed.
+            # It may have ended while this call was counted, and the lease was kept.
             with suppress(StorageUnavailable, CommitUncertain):
                 await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
             raise
@@ -98,7 +98,7 @@ class Aborts(RecordService):
             self._quotas.keep_event(transaction.terminal, size_of(attempt))
             crash_point("abort.replied")
         after = transaction
-        # The abort is under way, also where the disk fails now. A lease that is left is taken over by the next start.
+        # The abort goes on if the disk fails now. The next start takes over a remaining lease.
         with suppress(StorageUnavailable, CommitUncertain):
             after = await self._store.write(
                 partial(self._settle, client_transaction_id=client_transaction_id, attempt=attempt)
@@ -120,10 +120,10 @@ class Aborts(RecordService):
         terminal = self._fleet.get(transaction.terminal)
         base_url = await terminal.choose() if terminal is not None else None
         if terminal is not None and (dispute := terminal.conflict) is not None:
-            return NotSent(dispute.detail)  # it carries no id: another terminal there would end what it runs
+            return NotSent(dispute.detail)  # it has no id, so another terminal there would end its own payment
         if terminal is None or base_url is None:
             return NotSent(f"no address of terminal {transaction.terminal} is known")
-        # None: it was rebuilt from its events. Where it was sent is not known, and the lease has to do.
+        # None: rebuilt from its events. Its destination is unknown, and only the lease is checked.
         sent_to = transaction.sent_to
         same = True if sent_to is None else terminal.same_device(sent_to, base_url)
         if same is False:
@@ -135,7 +135,7 @@ class Aborts(RecordService):
         return await terminal.call(request, same_as=same if isinstance(same, str) else None)
 
     def _fence(self, unit: WriteTransaction, client_transaction_id: str, request: AbortRequested) -> Transaction:
-        """Return the transaction if an abort may be sent for it, and note in its journal that it is."""
+        """Return the transaction if an abort may be sent for it, and record the request in its journal."""
         transaction = rows.get(unit.db, client_transaction_id)
         if transaction is None:
             raise PRUNED_PAYMENTS.missing(unit.db, client_transaction_id, "cannot abort: ")
@@ -171,7 +171,7 @@ class Aborts(RecordService):
             free_if_ended(unit, transaction, self._outstanding)
 
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
-        """Record the result, and free the terminal if the transaction ended meanwhile; return its state."""
+        """Record the result, and free the terminal if the transaction has ended. Return its state."""
         transaction = rows.get(unit.db, client_transaction_id)
         assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)
@@ -183,8 +183,7 @@ def _require_open(transaction: Transaction) -> None:
         raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 
 
-#: The answers that say for certain that the terminal did not take an abort -> problem code and words; {id} is that of
-#: the transaction.
+#: Replies that prove that the terminal did not accept an abort -> problem code and detail; {id}: the transaction's id.
 REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
     AbortAnswer.UNREACHABLE: (
         "terminal_offline",

@@ -1,4 +1,4 @@
-"""What one payment comes to, for those who add up: its row in the report, and its outcome in the feed."""
+"""Accounting of one payment: its row in the report, and its outcome in the feed."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -25,15 +25,15 @@ from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
 from posd.records.model import Phase
 from posd.storage.batch import RecordedChange
 
-# A row of the report: where an operation stands, with which amount, and how sure that is (local API, GET /report).
+# Row of the report: the section of an operation, its amount, and how certain it is (local API, GET /report).
 #
-# Nothing here guesses: what is not known stands apart. `posd.payments.counting` has the effect of an operation.
+# Unknown values are not guessed but shown separately. `posd.payments.counting` has the effect of an operation.
 
-#: The clock of a terminal counts within these bounds: it says that a payment ended after posd asked for it (but
-#: for what two clocks differ), before posd knew it, and not days after it began. Else the time of the request counts.
+#: The clock of a terminal counts within these bounds: a payment must end after posd's request (except for the
+#: difference of two clocks), before posd received its end, and within days. Otherwise the time of the request counts.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
-#: Kind of the row that sets right what an earlier shift has counted.
+#: Kind of a row that corrects the count of an earlier shift.
 CORRECTION = "correction"
 
 
@@ -49,7 +49,9 @@ QUESTIONING = frozenset(
 
 
 class RowContext(msgspec.Struct, frozen=True):
-    """Context for reading rows. `grace`: see `model.next_step`; `metadata` names the member to show, None for none."""
+    """Context for reading rows. `grace`: see `model.next_step`. `metadata`: the name of the shown member, None for
+    none.
+    """
 
     now: datetime
     grace: timedelta
@@ -122,7 +124,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
 
 
 def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> ReportPayment:
-    """Return a row that is counted with this amount and currency, whichever state its payment has."""
+    """Return a row with this counted amount and currency, independent of the payment's state."""
     questioned = row.in_question or any(item.code in QUESTIONING for item in row.attention)
     unsure = row.by_person or row.was is not None or row.section is Section.OPEN
     return msgspec.structs.replace(
@@ -138,7 +140,7 @@ def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> Rep
 
 
 def _parts_of(transaction: Transaction, original: Transaction | None) -> dict[str, Decimal]:
-    """Return the parts of an amount; of what gives back they are negative, without an amount its original's."""
+    """Return the parts of an amount; negative for a reversal, and those of the original if it has no amount."""
     parts = _parts(AMOUNT.decode(transaction.amount))
     if transaction.type not in REVERSING:
         return parts
@@ -158,7 +160,7 @@ def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _differs(facts: Facts, final: TransactionEvent | None, original: Original | None, basis: Basis) -> bool:
-    """Whether the terminal named another amount than was asked for; a tip that the customer added is none."""
+    """Whether the terminal named another amount than requested. A tip added by the customer does not count."""
     if facts.authorized is None or basis is Basis.NEW_TOTAL:
         return False
     if facts.type in REVERSING:
@@ -196,7 +198,7 @@ def _certainty(
 
 
 def _became(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return what has become of a pre-authorization by now."""
+    """Return the present state of a pre-authorization."""
     if transaction.type is not OperationType.PRE_AUTH:
         return None
     found = [rows.get(db, identity) for identity in chains.derived_ids(db, transaction)]
@@ -220,7 +222,7 @@ def _seconds(created: datetime, decided: datetime) -> Decimal | None:
 def _moment(text: str) -> datetime | None:
     try:
         return parse_iso(text).astimezone(UTC)
-    except (ValueError, OverflowError):  # no time at all, or one outside the calendar
+    except (ValueError, OverflowError):  # no time, or one outside of the calendar
         return None
 
 
@@ -230,11 +232,11 @@ def _member(metadata: bytes, key: str) -> str:
     return value if isinstance(value, str) else "" if value is None else encode(value).decode()
 
 
-# What the feed tells of an outcome, for head office (local API, feed).
+# Outcome in the feed, for head office (local API, feed).
 
 
 class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a payment had ended by that change, and what it comes to."""
+    """The outcome of a payment at a change, and its counted amount."""
 
     result: Annotated[Result, Meta(description="`approved` was charged")]
     status: Annotated[Status | None, Meta(description="the terminal's final state, null if none stands behind it")]
@@ -269,20 +271,20 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedOutcomes:
-    """Tells which outcome a payment had by a change; what was read for one change serves those that follow it."""
+    """Reader of the outcome of a payment at a change. Data read for one change is reused for the next ones."""
 
     def __init__(self, db: sqlite3.Connection, *, metadata: bool) -> None:
         """`metadata`: with the till's own words."""
         self._db = db
         self._metadata = metadata
         self._known: dict[str, Transaction | None] = {}
-        #: (id, when it was decided, result) -> its document.
+        #: (id, time of the decision, result) -> its document.
         self._told: dict[tuple[str, str, Result], FeedOutcome] = {}
 
     def of(self, change: RecordedChange) -> FeedOutcome | None:
         """Return the outcome of a change, None if it has none or its payment was removed.
 
-        It is the one that the payment had by then, also where a later one has corrected that.
+        It is the outcome at that change, even if a later one has corrected it.
         """
         if change.kind != "transaction" or change.result is None:
             return None
@@ -299,8 +301,8 @@ class FeedOutcomes:
 
 
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
-    """Return the outcome that a change speaks of: the newest of that result that was known when it was recorded."""
-    newest = transaction.outcome or transaction.withdrawn  # of one that is open again, what it had
+    """Return the outcome of a change: the newest one with that result that was known when it was recorded."""
+    newest = transaction.outcome or transaction.withdrawn  # for a reopened payment, the outcome that it had
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
     return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
 
@@ -342,9 +344,9 @@ def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *,
 
 
 def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
-    """Return the event that the outcome rests on, None if there is none or it cannot be read."""
+    """Return the event of the outcome; None without one, or if it cannot be read."""
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None
-    except NotAnEvent:  # an element of a page, which says less
+    except NotAnEvent:  # an element of a page, which has less data
         return None

@@ -1,4 +1,4 @@
-"""Amounts: what a till may ask for, and what a terminal says of them. What it comes to: `payments.counting`.
+"""Amounts in requests and events. `payments.counting` computes their effect.
 
 Source: local API, Amounts.
 """
@@ -16,20 +16,20 @@ from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
 from posd.records.request import RequestFault
 
-#: Members that are always sent, 0 where the till leaves them out.
+#: Members that are always sent, with 0 if the till leaves them out.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
 TIP = "tip"
-#: The one member that is an object, and its members.
+#: The only member that is an object, and its members.
 NESTED = "extra_taxes"
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
 
 
 class AmountRules(msgspec.Struct, frozen=True):
-    """What the configuration says of amounts.
+    """Configuration of amounts.
 
-    `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: by how much a capture may
-    exceed what is reserved. `partial_void`: a void may be for a part. `decimals`: digits after the point, None for as
-    many as the currency has. `max_amount`: the largest sum of one operation.
+    `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: percentage by which a capture
+    may exceed the reservation. `partial_void`: a void may be for a part. `decimals`: digits after the point, None for
+    those of the currency. `max_amount`: the largest sum of one operation.
     """
 
     members: tuple[str, ...] = ()
@@ -40,12 +40,12 @@ class AmountRules(msgspec.Struct, frozen=True):
     max_amount: Decimal | None = None
 
 
-#: The configuration as it is where it says nothing.
+#: Default configuration.
 NOTHING_MORE = AmountRules()
 
 
 def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes, list[RequestFault]]:
-    """Return an amount as it is sent and stored, and all that is wrong with it. A member that is null is left out."""
+    """Return an amount in its sent and stored form, and all its faults. A null member is left out."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)
     faults: list[RequestFault] = []
@@ -64,7 +64,7 @@ def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes,
 
 
 def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
-    """Return what of an amount as it is stored has more digits after the point than the unit or the currency."""
+    """Return the members of a stored amount with more digits after the point than the unit or the currency has."""
     most = min(MOST_DIGITS[unit], decimals)
     because = (
         f"amount_unit of this terminal is {unit}"
@@ -76,7 +76,7 @@ def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
 
 
 def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
-    """Write an amount that is fit as a terminal with that unit takes it."""
+    """Write a checked amount in the unit of a terminal."""
     if unit == "main":
         return amount
     members = AMOUNT.decode(amount)
@@ -91,7 +91,7 @@ def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
 
 
 def _fault(place: tuple[str, ...], words: str) -> RequestFault:
-    """Return what is wrong with an amount; the names of `place` lead to the member."""
+    """Return the faults of an amount. `place`: the names that lead to it."""
     return RequestFault(pointer(("amount", *place)), words)
 
 
@@ -126,17 +126,17 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
     )
 
 
-# What the terminal says of amounts, in the unit of the till.
+# Amounts from the terminal, in the till's unit.
 
 
 def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return what the acquirer authorized by an event, None if it does not say it, or its unit is not known."""
+    """Return the amount that an event says was authorized; None without one, or with an unknown unit."""
     found = event.raw_response.authorized_amount if event.raw_response is not None else None
     return _read(found, transaction)
 
 
 def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the tip that the cardholder added by an event, None as above."""
+    """Return the tip that the cardholder added by an event; None in the same cases."""
     return _read(event.tip, transaction)
 
 

@@ -1,4 +1,4 @@
-"""What a terminal answers to a start, to an abort and to a search. Pure."""
+"""Replies of a terminal to a start, an abort and a search: pure functions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -32,31 +32,31 @@ from posd.terminals.attempt import (
     word,
 )
 
-# What an error of the terminal means for the payment that it was asked to start (terminal API, Refusals).
+# Meaning of an error in the reply to a start (terminal API, Refusals).
 #
-# HTTP 200 is no approval, and an error inside of it is none either: it is a refusal where the profile says so, a
-# cancellation where it is the one that says that, and otherwise doubt.
+# HTTP 200 is never an approval, and an error in it is none either. It is a refusal if the profile says so, a
+# cancellation for one known error, and otherwise in doubt.
 
-#: The type and code of what the cardholder canceled.
+#: Type and code of a cancellation by the cardholder.
 CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
 
-#: Types of a refusal for want of authentication, and how its codes begin.
+#: Types of an authentication error, and the prefix of its codes.
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: The members of an error, and those of the object that it is about. An answer that says anything beside them may say
-#: more of the payment than the error does: then the error alone does not count.
+#: Members of an error, and of its object. A reply with any other member may say more about the payment, so the error
+#: alone does not count.
 _ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
 _ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
-#: How deep errors stand, with the object that they are about.
+#: Depth of an error in a reply, with its object.
 _DEPTH = 3
 _NO_VALUES: tuple[Any, ...] = (None, "", {}, [])
-#: A code that integrators were seen to take for an approval.
+#: A code that integrators mistook for an approval.
 _ZEROS = frozenset({"0", "00", "000"})
 
 
 class Canceled(msgspec.Struct, frozen=True):
-    """The terminal answered the start itself that the cardholder canceled it."""
+    """The terminal replied to the start that the cardholder canceled."""
 
     status: int
     body: str
@@ -64,14 +64,14 @@ class Canceled(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The terminal's own type and code, to be shown."""
+        """The terminal's own type and code, for display."""
         return self.error.name
 
 
 def judge_error(
     reply: Replied, answer: Object, error: ErrorEnvelope, client_transaction_id: str, *, trusted: bool
 ) -> Canceled | StartRefused | Doubtful:
-    """Judge a 2xx answer to a start that holds an error; `trusted`: the profile says that it means "not started"."""
+    """Judge a 2xx reply to a start that has an error. `trusted`: the profile says that it means "not started"."""
     said = refused(reply, error)
     in_words = f"the terminal answered HTTP {reply.status} with {error.name}"
     if error.acquirer:
@@ -90,7 +90,7 @@ def judge_error(
 def _says_more(
     place: Any, error: ErrorEnvelope, client_transaction_id: str, known: frozenset[str] = _ERROR_MEMBERS, depth: int = 0
 ) -> bool:
-    """Whether an answer says anything beside this error of this payment."""
+    """Whether a reply has anything besides this error of this payment."""
     if not isinstance(place, Object) or place.repeated or depth > _DEPTH:
         return True
 
@@ -112,7 +112,7 @@ def _says_more(
 
 
 def refusal_words(judgement: StartRefused) -> str:
-    """Return why a start was refused, in words, and what there is to say of the reply."""
+    """Return why a start was refused, as text, and details of the reply."""
     return with_remark(_words(judgement), judgement.remark)
 
 
@@ -136,16 +136,16 @@ def _of_authentication(error: ErrorEnvelope) -> bool:
     return (error.type or "").upper() in AUTHENTICATION or (error.code or "").upper().startswith(AUTHENTICATION_CODES)
 
 
-# What the one attempt to send a start request proves.
+# Proof by the one attempt to send a start.
 #
-# `Attempt` is what the terminal client saw; `judge` turns it into what is known. The line that matters is whether
-# anything of the request was written: before it nothing can have been charged, after it everything is possible.
+# `Attempt` is the terminal client's observation; `judge` derives what it proves. If nothing of the request was written,
+# nothing can have been charged. Otherwise anything is possible.
 #
 # Source: terminal API, Acknowledgement, Calls to a terminal.
 
 
 class StartAccepted(msgspec.Struct, frozen=True):
-    """The terminal took the request; `serial_number` is who says so, where it says it."""
+    """The terminal accepted the request. `serial_number`: the serial that the reply names, if any."""
 
     serial_number: str | None
 
@@ -154,10 +154,10 @@ Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
 
 
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
-    """Judge the attempt to start the transaction of that id.
+    """Judge the attempt to start the transaction with that id.
 
-    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started. None: a version
-    recorded it that did not read errors (see `judge_start`).
+    `errors_in_2xx`: the profile says that an error in a 2xx reply means that the payment was not started. None:
+    recorded by a version that did not read errors (see `judge_start`).
     """
     return judge_start(
         attempt,
@@ -196,30 +196,30 @@ NAMES: Mapping[type[Judgement], str] = {
 }
 
 
-# What the answer to an abort says (its answers are not published).
+# Replies to an abort, which the terminal API does not document.
 #
-# Abort is a request: after every answer the outcome is still awaited. Only "nothing is running" is used further,
+# An abort is a request: after every reply posd still awaits the outcome. Only "nothing is running" has a further use,
 # as a part of the proof in `payments.missing_proof`.
 #
 # Source: terminal API, Calls to a terminal.
 
 
 class AbortAnswer(StrEnum):
-    """What became of an abort."""
+    """Result of an abort."""
 
-    TAKEN = "taken"  # the terminal says that it aborts
-    NOTHING_RUNNING = "nothing_running"  # the terminal says that there is nothing to abort
-    NOT_TAKEN = "not_taken"  # this is no abort to the terminal: wrong path, no access
+    TAKEN = "taken"  # the terminal replies that it aborts
+    NOTHING_RUNNING = "nothing_running"  # the terminal replies that there is nothing to abort
+    NOT_TAKEN = "not_taken"  # the terminal does not know this call: wrong path, no access
     UNREACHABLE = "unreachable"  # it was not sent
-    UNKNOWN = "unknown"  # it was sent, and may have been taken
+    UNKNOWN = "unknown"  # it was sent, and may have been accepted
 
 
-#: The profile's row: 200 aborted, 409 nothing running.
+#: As in the profile: 200 aborted, 409 nothing running.
 NOTHING_RUNNING_STATUS = 409
 
 
 def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
-    """Judge the attempt to send an abort; `reads_errors` as of `judge_start`."""
+    """Judge the attempt to send an abort. `reads_errors` as in `judge_start`."""
     error = read_envelope(attempt.body) if reads_errors and isinstance(attempt, Replied) else None
     match attempt:
         case NotSent():
@@ -229,7 +229,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
         case Replied() if error is not None and error.busy:
             return AbortAnswer.UNKNOWN
         case Replied(status=status, complete=complete) if status == NOTHING_RUNNING_STATUS:
-            # It is a part of a proof: not what was cut, what says two things, or what the acquirer said.
+            # A part of a proof must not be a truncated or contradictory reply, or one of the acquirer.
             unclear = not complete if error is None else error.acquirer or not error.clear
             return AbortAnswer.UNKNOWN if reads_errors and unclear else AbortAnswer.NOTHING_RUNNING
         case Replied(status=status) if 200 <= status < 300:
@@ -243,22 +243,22 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
 
 
 def finds_running(attempt: Attempt) -> bool:
-    """Whether the answer to an abort says that the terminal is busy, under any HTTP status."""
+    """Whether the reply to an abort says that the terminal is busy, with any HTTP status."""
     error = read_envelope(attempt.body) if isinstance(attempt, Replied) else None
     return error is not None and error.busy
 
 
-# What the reply to a transaction search says (terminal API, Not known).
+# Replies to a transaction search (terminal API, Not known).
 #
-# A reply is one object, or a list of them, in the shape of the transaction event, at a configurable place. Only
-# elements that bear our `client_transaction_id` count. An empty list is the explicit "none". Everything else is no
-# answer: a 404, a 5xx, HTML, half JSON, and transactions of other people say nothing about ours.
+# A reply is one object, or a list of objects, in the form of the transaction event, at a configurable place. Only
+# elements with our `client_transaction_id` count. An empty list is the explicit "none". Everything else is no answer: a
+# 404, a 5xx, HTML, truncated JSON, and transactions of others prove nothing about ours.
 #
 # Source: terminal API, Calls to a terminal.
 
-#: Elements of a reply that are looked at; a search for one id has one, or its few events.
+#: Most elements of a reply that are read. A search for one id has one, or its few events.
 MAX_ELEMENTS = 256
-#: Of the elements that bear our id so much is kept, in bytes, or one: a payment has four, with the till's metadata.
+#: Bytes of elements with our id that are kept, or one element. A payment has four, with the till's metadata.
 MAX_KEPT_BYTES = 128 * 1024
 FINAL_WORDS = frozenset(map(str, FINALS))
 
@@ -267,38 +267,38 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
-    """Our transaction is there; `elements` are what stands of it, in the order of the reply.
+    """The search found our transaction. `elements`: its elements, in the order of the reply.
 
-    They are verbatim, but for what is damaged in them.
+    They are verbatim, except for damaged parts.
     """
 
     elements: tuple[str, ...]
-    damaged: tuple[str, ...] = ()  # what could not be read of the reply, in words
-    paged: bool = False  # they stood in a page of a list
-    cut_bytes: int = 0  # of elements that were left out, because there was too much
+    damaged: tuple[str, ...] = ()  # the unreadable parts of the reply, as text
+    paged: bool = False  # the reply was a page of a list
+    cut_bytes: int = 0  # number of elements that were left out because of their size
 
     @cached_property
     def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
-        """Each element as the event that it is, or why it is none. They are read once."""
+        """Each element as an event, or why it is none; parsed once."""
         return tuple(_event(element, self.paged) for element in self.elements)
 
     @property
     def usable(self) -> bool:
-        """Whether any of them says how the transaction stands."""
+        """Whether any element states the transaction's state."""
         return any(isinstance(event, TransactionEvent) for event in self.events)
 
     def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "SearchHit":
-        """Return it with those elements alone whose events are to be kept."""
+        """Return it with only those elements whose events are to be stored."""
         kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
         return self if len(kept) == len(self.elements) else msgspec.structs.replace(self, elements=kept)
 
     @property
     def size(self) -> int:
-        """Return how many bytes are kept of it."""
+        """Return the number of stored bytes."""
         return sum(map(len, self.elements))
 
     def cut(self) -> "SearchHit":
-        """Return it with so much as is of use: what ended it comes first, then what stands first."""
+        """Return it reduced to useful elements: the final one first, then the first of the reply."""
         if self.size <= MAX_KEPT_BYTES:
             return self
         finals = [isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in self.events]
@@ -314,15 +314,15 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
 
 
 class SearchMiss(msgspec.Struct, frozen=True, tag="none"):
-    """The explicit "none": the search ran, and no transaction has this id."""
+    """The explicit "none": the search worked, and no transaction has this id."""
 
 
 class SearchFailed(msgspec.Struct, frozen=True, tag="no_answer"):
-    """It is not known; `status` is the HTTP status where there was a reply.
+    """No answer. `status`: the HTTP status of the reply, if any.
 
-    `bears_id`: something in it bears our id, and is not of ours: it proves nothing, nor is it a "none".
-    `serial_number`: of the terminal outside the fleet that it is of.
-    `unreadable`: it may be ours, and what it says of it cannot be read.
+    `bears_id`: an element has our id but is not of our payment, so the reply proves nothing and is no "none".
+    `serial_number`: the terminal outside the fleet that it names. `unreadable`: it may be of our payment, but its state
+    cannot be read.
     """
 
     reason: str
@@ -342,14 +342,14 @@ RESULTS: dict[type[Answer], SearchResult] = {
 
 
 def request_body(client_transaction_id: str) -> bytes:
-    """Return the body of a search."""
+    """Return the request body of a search."""
     return encode({"client_transaction_id": client_transaction_id})
 
 
 def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, paged: bool = False) -> Answer:
-    """Read what a search brought; `pointer` (RFC 6901) says where the transactions stand in the reply.
+    """Read the result of a search. `pointer` (RFC 6901): the place of the transactions in the reply.
 
-    `paged`: they are a page of a list, in `data` where the pointer is empty.
+    `paged`: they are a page of a list, in `data` if the pointer is empty.
     """
     pointer = pointer or (PAGE if paged else "")
     match attempt:
@@ -367,7 +367,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
                 return SearchFailed(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
             assert_never(attempt)
-    if not elements:  # the explicit "none" is a proof, and has to be whole and alone
+    if not elements:  # the explicit "none" is a proof, so it must be complete and unambiguous
         if mended.damaged:
             return SearchFailed("the reply says that there is none, but it is damaged", status)
         if _tells_beside(decode(mended.body), pointer):
@@ -386,7 +386,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
 
 
 def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
-    """Return the element of that event_id, verbatim, from answers that were kept."""
+    """Return the element with that event_id, verbatim, from stored replies."""
     for answer in answers:
         if isinstance(answer, SearchHit):
             for element, event in zip(answer.elements, answer.events, strict=True):
@@ -399,11 +399,11 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
         return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
-        return NotAnEvent(str(error))  # without what it was raised through, which has the whole reply
+        return NotAnEvent(str(error))  # without its cause, which holds the whole reply
 
 
 def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
-    """Return the elements at the pointer, verbatim. Raise ValueError if there is no list and no object of them."""
+    """Return the elements at the pointer, verbatim. Raise ValueError without a list or object of them."""
     raw = _at(body, pointer)
     if paged and not raw.lstrip().startswith(b"["):
         raise ValueError(f"no list of transactions stands at {pointer}")
@@ -416,17 +416,17 @@ def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
     return [raw.strip()]
 
 
-#: Where a page has its transactions, unless the profile says otherwise.
+#: Place of the transactions in a page, unless the profile names another.
 PAGE = "/data"
-#: Members that may stand beside an empty list, with what they say: how large a page may be, and that all went well.
+#: Members that may be beside an empty list: the size of a page, and success.
 _SIZES = frozenset({"size", "page_size", "pageSize", "per_page", "perPage", "limit"})
 _WELL = frozenset({"ok", "success"})
-#: What the names of members have in common that say whether there are further ones.
+#: Parts of the names of members that say whether there are further transactions.
 _FURTHER = ("next", "more")
 
 
 def _tells_beside(around: Any, pointer: str) -> bool:
-    """Whether anything around the empty list at the pointer says that there are transactions, or an error."""
+    """Whether anything beside the empty list at the pointer names transactions, or an error."""
     if isinstance(around, Object) and envelope_in(around):
         return True
     for step in _steps(pointer):
@@ -441,7 +441,7 @@ def _tells_beside(around: Any, pointer: str) -> bool:
 
 
 def _tells(name: str, value: Any) -> bool:
-    """Whether a member beside an empty list says anything of what is not in it."""
+    """Whether a member beside an empty list suggests further content."""
     if isinstance(value, Object):
         return bool(value.repeated) or any(_tells(*member) for member in value.items())
     if isinstance(value, bool):
@@ -453,7 +453,7 @@ def _tells(name: str, value: Any) -> bool:
 
 
 def _at(body: bytes, pointer: str) -> bytes:
-    """Return what stands at the pointer. Raise ValueError if nothing does."""
+    """Return the value at the pointer. Raise ValueError if it is missing."""
     for step in _steps(pointer):
         body = _member(body, step, pointer)
     return body
@@ -464,7 +464,7 @@ def _steps(pointer: str) -> list[str]:
 
 
 def _member(raw: bytes, name: str, pointer: str) -> bytes:
-    """Return what stands one step of the pointer further. Raise ValueError if nothing does."""
+    """Return the value one step further on the pointer. Raise ValueError if it is missing."""
     try:
         if name.isascii() and name.isdigit() and raw.lstrip().startswith(b"["):
             return bytes(_LIST.decode(raw)[int(name)])

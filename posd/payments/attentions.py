@@ -1,7 +1,7 @@
-"""What raises and clears an attention of a payment beside what the terminal says of it.
+"""Causes of attentions of a payment other than the terminal's events.
 
-Addresses of this machine that are gone, devices that contradict each other, approvals that no program has read, and
-approvals that contradict their request.
+They are: addresses of this machine that are gone, identity conflicts, approvals that no program has read, and approvals
+that contradict their request.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ log = structlog.get_logger("posd.payments")
 
 
 async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> None:
-    """Do what writes, and again while the store does not take it; `about` is what the log names."""
+    """Run a write, and repeat it until the store accepts it. `about`: the log's name for it."""
     while True:
         try:
             return await work()
@@ -52,18 +52,18 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 
 # Changes of this machine's addresses while payments run.
 #
-# A callback URL names the address from which this machine reaches the terminal. If that address is gone, the events of
-# the payment cannot arrive. The payment is marked, and the reconciler asks the terminal at its own intervals until the
-# outcome is known or the address is back. New payments name the present address. The daemon also checks at its start:
-# the address may have changed while no daemon ran.
+# A callback URL has the address of this machine that faces the terminal. If that address is gone, events of the payment
+# cannot arrive. The payment is marked, and the reconciler asks the terminal at shorter intervals until the outcome is
+# known or the address is back. New payments use the present address. The daemon also checks at its start, because the
+# address may have changed while no daemon ran.
 #
-# Callback URLs that name no address of this machine are not checked: those with a configured `advertise_host`, and
-# those with the `public_url` for terminals in the cloud. Print jobs are polled whether their webhook arrives or not, so
-# that a lost address delays them by one pause at most.
+# Callback URLs without an address of this machine are not checked: those with a configured `advertise_host`, and those
+# with the `public_url` for terminals in the cloud. Print jobs are polled in any case, so a lost address delays them by
+# at most one pause.
 
 
 class AddressChanges(RecordService):
-    """Marks the payments whose callbacks cannot come. Run `run` as a task; cancel it to stop."""
+    """Marks payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts, interfaces: Interfaces) -> None:
         super().__init__(parts)
@@ -71,11 +71,11 @@ class AddressChanges(RecordService):
         self._wake = asyncio.Event()
 
     def compare(self) -> None:
-        """Compare the addresses of open payments with those of this machine, because these have changed."""
+        """Compare the addresses of open payments with the changed addresses of this machine."""
         self._wake.set()
 
     def called_back_at(self, host: str) -> None:
-        """React to a recorded payment with that callback address, which may be gone since it was chosen."""
+        """Check a recorded payment, because its callback address may have gone since it was chosen."""
         if host not in self._interfaces.addresses:
             self._wake.set()
 
@@ -87,12 +87,12 @@ class AddressChanges(RecordService):
             await self._wake.wait()
 
     async def _look(self) -> None:
-        """Compare the addresses of open payments with those of this machine, and record what differs."""
+        """Compare the addresses of open payments with those of this machine, and record differences."""
         waiting = await self._store.read(rows.called_back)
         if not waiting:
             return
         try:
-            # Read only now: every address in `waiting` was one of this machine before this.
+            # Read only here, because every address in `waiting` was an address of this machine before.
             addresses = {address.partition("%")[0] for address in addresses_of(self._interfaces.read())}
         except OSError as error:
             log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
@@ -112,27 +112,26 @@ class AddressChanges(RecordService):
         record(unit, before, entry, self._now(), self._outstanding)
 
 
-# What devices that contradict each other mean for open payments: an attention while it lasts.
+# Effect of an identity conflict on open payments: an attention while it lasts.
 #
-# While it is not sure which device is a terminal, nothing is sent to it: the open payments there are neither searched
-# for nor aborted, and say so. What a device says it is, in an acknowledgement, an event or the answer of a search, is
-# kept: an address at which another terminal answers is not used again until the right one answers there, or a person
-# decides.
+# During an identity conflict nothing is sent to the terminal. Its open payments are neither searched for nor aborted,
+# and get an attention. The identity that a device reports in an acknowledgement, an event or a search is stored: an
+# address with another terminal is not used until the right one answers there, or an operator decides.
 
 
 class IdentityConflicts(RecordService):
-    """Marks the open payments of terminals in a conflict. Run `run` as a task; cancel it to stop."""
+    """Marks open payments of terminals with an identity conflict. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
-        self._looked: dict[str, None] = {}  # terminals that were looked at, or about which a conflict began or ended
-        self._right: dict[str, str] = {}  # terminal -> address at which it answered rightly after all
-        self._kept: dict[str, str | None] = {}  # terminal -> other serial, as it is on disk
+        self._looked: dict[str, None] = {}  # terminals that were probed, or whose conflict began or ended
+        self._right: dict[str, str] = {}  # terminal -> address at which the right device answered again
+        self._kept: dict[str, str | None] = {}  # terminal -> other serial, as stored
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Mark what is to be marked, until cancelled."""
+        """Mark the pending payments, until cancelled."""
         found = await self._store.read(rows.open_ones)
         self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
         while True:
@@ -148,7 +147,7 @@ class IdentityConflicts(RecordService):
             self._wake.set()
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Process on the loop which devices reported an identity, after the COMMIT."""
+        """Read on the loop which devices reported an identity, after the COMMIT."""
         for change in changes:
             serial, sent_to = change.after.terminal, change.after.sent_to
             terminal = self._fleet.get(serial)
@@ -156,7 +155,7 @@ class IdentityConflicts(RecordService):
             if terminal is None or trusted is None or trusted.base_url != sent_to:
                 continue
             if trusted.other_serial is None and not change.after.mismatched:
-                continue  # as nearly always: what it says need not be read
+                continue  # the usual case: the reply need not be read
             if (said := said_it_is(change)) is None:
                 continue
             other = said if said != serial else None
@@ -179,7 +178,7 @@ class IdentityConflicts(RecordService):
     async def _mark(self) -> None:
         while self._looked:
             terminal = next(iter(self._looked))
-            del self._looked[terminal]  # now: what changes meanwhile is looked at once more
+            del self._looked[terminal]  # now, because later changes are checked again
             try:
                 await self._mark_payments_of(terminal)
             except (StorageUnavailable, CommitUncertain):
@@ -191,20 +190,20 @@ class IdentityConflicts(RecordService):
         dispute = self._fleet.conflict(terminal)
         await self._keep(terminal)
         if dispute is not None and dispute.kind is AddressConflict.SERIAL:
-            dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
-        # Where it was not looked at since the start, what was seen before counts.
+            dispute = None  # its payments are searched for at the device that got them, and have `serial_mismatch`
+        # Before the first probe since the start, the stored identity counts.
         if dispute is not None or known is None or known.reachable is True:
             detail = dispute.detail if dispute is not None else None
             await self._store.write(partial(self._record, terminal=terminal, detail=detail))
             (self._marked.discard if detail is None else self._marked.add)(terminal)
 
     async def _keep(self, terminal: str) -> None:
-        """Persist which identity the device at a terminal's address reports in an error, or that it reports none."""
+        """Store the identity that the device at a terminal's address reports in an error, or that it reports none."""
         known = self._fleet.get(terminal)
         trusted = known.trusted if known is not None else None
         if trusted is None or self._kept.get(terminal) == trusted.other_serial:
             return
-        self._kept[terminal] = ""  # what is on disk is not known until this is
+        self._kept[terminal] = ""  # until this has ended, the stored value is unknown
         await self._write_identity(terminal, trusted.base_url, trusted.other_serial)
         self._kept[terminal] = trusted.other_serial
 
@@ -219,14 +218,14 @@ class IdentityConflicts(RecordService):
                 record(unit, before, entry, self._now(), self._outstanding)
 
 
-# Approvals that no program has read: after ten minutes each has the attention `outcome_unread`, until one reads it.
+# Unread approvals: after ten minutes each gets the attention `outcome_unread`, until a program reads it.
 #
-# An approval is in the table of the unread ones from the commit that records it until an answer that shows it was
-# handed to a client. It leaves the table with the next commit of something else, so that reading asks for no sync.
-# After a restart the table counts: what was read just before the power failed is unread again, nothing unread is read.
-# The ten minutes begin again then, by the monotonic clock: a wrong wall clock changes nothing.
+# The commit that records an approval adds it to the table of unread ones. It is removed when a client has received a
+# response with it, in the next commit of another change, so that a read needs no sync. After a restart the table
+# counts: an approval read just before a power cut is unread again, and no unread one is lost. The ten minutes then
+# start again, by the monotonic clock, so a wrong wall clock has no effect.
 
-#: How long a till may take until it reads an approval, over its own restart too, in seconds.
+#: Seconds in which a till should read an approval, including its own restart.
 UNREAD_SECONDS = 600.0
 
 
@@ -235,10 +234,10 @@ class UnreadApprovals(RecordService):
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
-        #: What is unread, each with the timer that ends its ten minutes.
+        #: Unread approvals, each with the timer that ends its ten minutes.
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._changing: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
-        self._read: set[str] = set()  # what leaves the table with the next commit
+        self._changing: asyncio.Queue[str] = asyncio.Queue()  # payments whose attention is to be raised or cleared
+        self._read: set[str] = set()  # payments that leave the table with the next commit
         self._any_read = asyncio.Event()
 
     async def begin(self) -> None:
@@ -247,7 +246,7 @@ class UnreadApprovals(RecordService):
             self._wait(identity, 0.0 if told else UNREAD_SECONDS)
 
     def read(self, identities: Iterable[str]) -> None:
-        """Mark these approvals as read: a client was handed them."""
+        """Mark these approvals as read, because a client received them."""
         for identity in identities:
             if (timer := self._timers.pop(identity, None)) is None:
                 continue
@@ -259,7 +258,7 @@ class UnreadApprovals(RecordService):
                 self._any_read.set()
 
     async def run(self) -> None:
-        """Record what is unread and what was read, until cancelled."""
+        """Store which approvals are unread and which were read, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._change())
             tasks.create_task(self._forget())
@@ -284,7 +283,7 @@ class UnreadApprovals(RecordService):
             await _until_stored(write, transaction=identity)
 
     def _settle(self, unit: WriteTransaction, identity: str) -> None:
-        """Record whether it is unread, as it is known now."""
+        """Store whether it is unread now."""
         found = rows.get(unit.db, identity)
         unread = identity in self._timers and found is not None and approved(found)
         if not unread:
@@ -300,7 +299,7 @@ class UnreadApprovals(RecordService):
             try:
                 self._read.difference_update(await self._store.ride(self._remove))
             except (StorageUnavailable, CommitUncertain):
-                self._any_read.set()  # with the commit after that one
+                self._any_read.set()  # in the commit after that one
 
     def _remove(self, unit: WriteTransaction) -> frozenset[str]:
         read = frozenset(self._read)
@@ -308,14 +307,14 @@ class UnreadApprovals(RecordService):
         return read
 
 
-# What approvals are held against as they come (`payments.outcomes`): the currencies of a terminal, and the clock.
+# Reference data for checks of approvals (`payments.outcomes`): the currencies of a terminal, and the clock.
 
 
 class ApprovalChecks:
-    """Holds approvals against their requests as they come, and remembers the currencies of each terminal."""
+    """Checker of approvals against their requests, which remembers the currencies of each terminal."""
 
     def __init__(self, currency: str, clock_sure: Callable[[], bool]) -> None:
-        """`currency` of the merchant; empty: those that the terminal's approvals have had so far."""
+        """`currency`: the merchant's; if empty, the currencies of the terminal's earlier approvals."""
         self._currency = currency
         self._clock_sure = clock_sure
         self._seen: dict[str, frozenset[str]] = {}
@@ -328,9 +327,9 @@ class ApprovalChecks:
         event: TransactionEvent,
         came_at: datetime | None,
     ) -> Unlikely | None:
-        """Return what contradicts the request, if by the event the payment is approved since now; else None.
+        """Return what contradicts the request, if the event approves the payment; else None.
 
-        `came_at` is None if posd did not trust the clock at arrival, or if not known.
+        `came_at` is None if posd did not trust the clock at arrival, or if it is unknown.
         """
         if not _approves(before, after, event):
             return None
@@ -339,11 +338,11 @@ class ApprovalChecks:
         return Unlikely(*found) if found is not None else None
 
     def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
-        """Return the arrival time of an event, None if posd does not trust the clock or no rule asks."""
+        """Return the arrival time of an event; None if posd does not trust the clock or no rule needs it."""
         return at if event.status == APPROVAL and self._clock_sure() else None
 
     def currencies(self, db: sqlite3.Connection, terminal: str) -> frozenset[str]:
-        """Return the merchant's currency, or else those that the terminal's approvals have had so far."""
+        """Return the merchant's currency, or the currencies of the terminal's earlier approvals."""
         if self._currency:
             return frozenset({self._currency})
         if terminal not in self._seen:
@@ -353,7 +352,7 @@ class ApprovalChecks:
     def _currencies(
         self, db: sqlite3.Connection, transaction: Transaction, said: str | None, *, remembers: bool
     ) -> frozenset[str]:
-        """Return those that an approval may have. The database is asked at the first one, and where it has another."""
+        """Return the expected currencies. The database is read at the first approval, and for a new currency."""
         if said is None or self._currency:
             return frozenset({self._currency} - {""})
         seen = self._seen.get(transaction.terminal, frozenset())
@@ -365,7 +364,7 @@ class ApprovalChecks:
 
 
 def _approves(before: Transaction, after: Transaction, event: TransactionEvent) -> bool:
-    """Whether an outcome rests on this approval since now."""
+    """Whether this approval is the basis of a new outcome."""
     if event.status != APPROVAL or after.outcome is None or after.outcome.result is not Result.APPROVED:
         return False
     known = {item.event_id for item in before.outcome.evidence} if before.outcome else set()

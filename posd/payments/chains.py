@@ -1,4 +1,4 @@
-"""Which transactions derive from which, and what stands in the way of a new one: inside the commit of its intent."""
+"""Chains: which transactions derive from which, and what prevents a new one. Runs inside the commit of the intent."""
 
 import sqlite3
 from collections.abc import Container, Iterator, Sequence, Sized
@@ -23,17 +23,18 @@ from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.batch import WriteTransaction
 
-# A reference is the acquirer's word and no identity. It links only where one payment here gave it, or one payment on
-# the same terminal. What the till named by id, or was linked when it started, is linked by `derives_from` alone.
+# A reference comes from the acquirer and is no identity. It links only if one payment here has it, or one payment on
+# the same terminal. A payment that the till named by id, or that was linked at its start, is linked by `derives_from`
+# only.
 
-#: What was sent under a reference and is linked by nothing else; `IS NOT NULL` lets SQLite use the index.
+#: Transactions that were sent with a reference and have no other link. `IS NOT NULL` lets SQLite use the index.
 _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL AND derives_from IS NULL"
 
 
 def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
-    """Return the one transaction that gave a reference, of several the one on that terminal; None if none did.
+    """Return the only transaction with a reference; of several the one on that terminal; None without one.
 
-    Of several others: the ids of the two oldest, for such a reference links nothing.
+    With several others, return the ids of the two oldest, because such a reference links nothing.
     """
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
@@ -43,7 +44,7 @@ def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None)
 
 
 def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the id of another transaction that gave the same reference, None if its reference is its own."""
+    """Return the id of another transaction with the same reference, or None."""
     if transaction.given_reference is None:
         return None
     query = "SELECT client_transaction_id FROM transactions WHERE given_reference = ? LIMIT 2"
@@ -52,22 +53,22 @@ def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> 
 
 
 def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
-    """Return what a till names as the original, by its id or else by its reference; None if not known."""
+    """Return the original that a till names, by id or else by reference; None if unknown."""
     found = rows.get(db, original) if original is not None else with_reference(db, reference or "", None)
     return found if isinstance(found, Transaction) else None
 
 
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
-    """Return the ids of what derives from a transaction, oldest first.
+    """Return the ids of transactions that derive from one, oldest first.
 
-    What was sent under its reference before it was known here counts too.
+    Transactions that were sent with its reference before it was known here are included.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
 
 
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the id of what a transaction derives from: as the till named it, else as its reference tells."""
+    """Return the id of the original of a transaction: as the till named it, else by its reference."""
     named = transaction.original or transaction.derives_from
     if named is not None or transaction.transaction_reference is None:
         return named
@@ -76,19 +77,19 @@ def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 
 
 def _root(original: Transaction) -> str:
-    """Return the id of what is named by a reference: a re-authorization stands for its pre-authorization."""
+    """Return the id that a reference names; a re-authorization stands for its pre-authorization."""
     above = original.derives_from if original.type is OperationType.RE_AUTH else None
     return above or original.client_transaction_id
 
 
 def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
-    """Return the payment that a void, a refund or a tip changes, None for other types and if not known."""
+    """Return the payment that a void, a refund or a tip changes; None for other types and if unknown."""
     identity = None if transaction.type in STANDALONE else original_of(db, transaction)
     return rows.get(db, identity) if identity is not None else None
 
 
 def original_facts(db: sqlite3.Connection, transaction: Transaction, original: Transaction | None) -> Original | None:
-    """Return what `counting` needs of the original that `read_original` returned."""
+    """Return the data of the original from `read_original` that `counting` needs."""
     if original is None:
         return None
     own = rows.number(db, transaction.client_transaction_id)
@@ -96,23 +97,23 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: Of all that derives from an original, only these change what it came to: refunds without end are not read.
+#: Only these derived transactions change its amount, so that endless refunds are not read.
 _CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
-#: Transactions of a chain that are looked at before another operation; a restaurant's bill has three.
+#: Most transactions of a chain that are read before another operation. A restaurant's bill has three.
 MAX_CHAIN = 300
-#: Payments that gave one reference, where what was sent under it is not linked otherwise.
+#: Most payments with one reference that are read to find unlinked transactions.
 MAX_GIVERS = 5000
 
 
 class ChainTooLong(Exception):
-    """More is linked than may be looked at, so posd cannot tell what is allowed."""
+    """Chain with more links than may be read, so posd cannot tell what is allowed."""
 
 
 class ChainLinks:
-    """The links between transactions, for one look at a chain; each is read once.
+    """Links between transactions, for one examination of a chain. Each is read once.
 
-    `most`: raise ChainTooLong where more is linked; without it, nothing is too long. `only`: an SQL condition of what
-    derives from others.
+    `most`: raise ChainTooLong for more links; without it there is no limit. `only`: an SQL condition on derived
+    transactions.
     """
 
     def __init__(self, db: sqlite3.Connection, most: int | None = None, only: str = "1") -> None:
@@ -125,7 +126,7 @@ class ChainLinks:
         self._walked: set[str] = set()
 
     def derived(self, transaction: Transaction) -> dict[int, str]:
-        """Return rowid -> id of what derives from a transaction, by its id or by the reference that it gave."""
+        """Return rowid -> id of transactions that derive from one, by its id or by its reference."""
         found = self._ids("derives_from = ?", transaction.client_transaction_id)
         reference, own = transaction.given_reference, transaction.terminal
         if reference is None or not (sent := self._sent_under(reference)):
@@ -137,9 +138,10 @@ class ChainLinks:
         return found | sent
 
     def members(self, original: Transaction | None, reference: str | None = None) -> dict[int, Transaction]:
-        """Return rowid -> transaction of what derives from an original and from its re-authorizations, oldest first.
+        """Return rowid -> transaction of those that derive from an original and from its re-authorizations, oldest
+        first.
 
-        Of an original that is not known: what was sent under the same reference, and what derives from that.
+        For an unknown original: the transactions with the same reference, and those that derive from them.
         """
         found: dict[int, str] = {}
         if original is None:
@@ -160,7 +162,7 @@ class ChainLinks:
         return dict(sorted(known.items()))
 
     def whole(self, transaction: Transaction) -> list[Transaction]:
-        """Return all that a transaction is linked with, itself first. It need not be recorded yet."""
+        """Return all linked transactions, the given one first. It need not be recorded yet."""
         found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
         while waiting:
             item = waiting.pop()
@@ -191,19 +193,19 @@ class ChainLinks:
         return self._known[identity]
 
     def _sent_under(self, reference: str) -> dict[int, str]:
-        """Return rowid -> id of what was sent under a reference and is linked by nothing else."""
+        """Return rowid -> id of transactions that were sent with a reference and have no other link."""
         if reference not in self._sent:
             self._sent[reference] = self._ids(_SENT_UNDER, reference)
         return self._sent[reference]
 
     def _giver(self, reference: str, terminal: str) -> str | None:
-        """Return the id of the one payment that gave a reference, of several the one on that terminal."""
+        """Return the id of the only payment with a reference; of several the one on that terminal."""
         found = self._given(reference)
         ids = next(iter(found.values())) if len(found) == 1 else found.get(terminal, [])
         return ids[0] if len(ids) == 1 else None
 
     def _given(self, reference: str) -> dict[str, list[str]]:
-        """Return terminal -> ids of the payments that gave a reference."""
+        """Return terminal -> ids of the payments with a reference."""
         if reference not in self._givers:
             found: dict[str, list[str]] = {}
             query = "SELECT client_transaction_id, terminal FROM transactions WHERE given_reference = ? LIMIT ?"
@@ -217,7 +219,7 @@ class ChainLinks:
         return self._givers[reference]
 
     def _ids(self, condition: str, parameter: str) -> dict[int, str]:
-        """Return rowid -> id of what meets a condition that one index serves: SQLite would look for two among all."""
+        """Return rowid -> id for a condition with its own index; with two conditions SQLite would scan all rows."""
         most = -1 if self._most is None else self._most + 1
         query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition} AND {self._only} LIMIT ?"  # noqa: S608
         found = dict(self._db.execute(query, (parameter, most)).fetchall())
@@ -229,17 +231,17 @@ class ChainLinks:
             raise ChainTooLong
 
 
-# Placing what is to be started in its chain, inside the commit of its intent. The rules: `payments.operations`,
-# `payments.amounts`.
+# Place of a new transaction in its chain, inside the commit of its intent. `payments.operations` and `payments.amounts`
+# have the rules.
 
-#: Transactions that a refusal names.
+#: Most transactions that a refusal names.
 MAX_SHOWN = 20
 
 
 def place(
     unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountRules
 ) -> tuple[Transaction, frozenset[str]]:
-    """Return it with the reference to send and with what it derives from; and the ids of its chain.
+    """Return the transaction with its reference and its original, and the ids of its chain.
 
     Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds: nothing is sent.
     """
@@ -272,7 +274,7 @@ def _place(
         return placed, ids
     _refuse_excess(placed, original, beside, amounts)
     if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
-        # A re-authorization is of another day than what it re-authorized.
+        # A re-authorization can be of another day than its pre-authorization.
         until = _same_day_until(unit, original, original.outcome, zone)
         placed = msgspec.structs.replace(placed, same_day_until=until)
     return placed, ids
@@ -310,7 +312,7 @@ def _under_original(
 
 
 def _named_instead(unit: WriteTransaction, kind: OperationType, original: Transaction) -> str:
-    """Return what to name instead of a re-authorization: its pre-authorization."""
+    """Return what to name in place of a re-authorization: its pre-authorization."""
     fits = OperationType.PRE_AUTH in OPERATIONS[kind].originals
     if not fits or original.type is not OperationType.RE_AUTH or original.derives_from is None:
         return ""
@@ -320,7 +322,7 @@ def _named_instead(unit: WriteTransaction, kind: OperationType, original: Transa
 
 
 def _under_reference(unit: WriteTransaction, transaction: Transaction, kind: OperationType) -> Transaction:
-    """The till names the reference itself: it is sent as it is; what it belongs to is found where it is known here."""
+    """The till names the reference itself, which is sent unchanged. Its payment is linked if it is known here."""
     reference = transaction.transaction_reference or ""
     match with_reference(unit.db, reference, transaction.terminal):
         case None:
@@ -395,7 +397,9 @@ def _standing(transaction: Transaction) -> str:
 
 
 def _same_day_until(unit: WriteTransaction, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
-    """Return when the day ends on which it was approved, by the terminal: it can have told posd much later."""
+    """Return the end of the day of its approval, by the terminal's time, because posd can receive an approval much
+    later.
+    """
     body = journal.final_event(unit.db, original)
     with suppress(NotAnEvent, ValueError, OverflowError):  # the latter: a day that no calendar has
         return iso(end_of_day(parse_iso(read_event(body or b"").occurred_at), zone))
@@ -406,16 +410,16 @@ def _unknown(kind: OperationType, reason: str) -> Problem:
     return Problem("unknown_original", f"cannot start: {reason}. No {kind} was sent")
 
 
-# The other guards against paying twice: another payment of the sale, and one that holds the terminal.
+# Other guards against a double payment: another payment of the sale, and the payment that holds the terminal.
 
-#: Payments of a sale that are looked at, the newest first; a card that is declined ten times fits.
+#: Most payments of a sale that are read, newest first. Ten declined cards fit.
 MAX_OF_SALE = 300
 
 
 def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
     """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
 
-    Those of its own chain are of the same sale and no second payment for it; `place` guards them.
+    Transactions of its own chain have the same sale and are no second payment; `place` guards them.
     """
     if transaction.sale is None or transaction.repeat:
         return
@@ -443,7 +447,7 @@ def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Contain
 
 
 def refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Raise Problem if another transaction holds the terminal, and is open or has a call under way."""
+    """Raise Problem if another transaction holds the terminal, and is open or has an open call."""
     holder = rows.lease_holder(unit.db, transaction.terminal)
     blocking = rows.get(unit.db, holder) if holder else None
     if blocking is None:

@@ -1,11 +1,11 @@
-"""Effect of an operation on money: what it took, gave back, reserved or released. One rule for all that adds money up.
+"""Effect of an operation on money: the charged, returned, reserved or released amount. All totals use this one rule.
 
-Limits of chains, totals, report, shifts and feed read it from here. Head office has it as SQL
-(`posd/collect/tables`), held to it by the vectors in `tests/vectors/counting.json`.
+Limits of chains, totals, report, shifts and feed use it. Head office has it as SQL (`posd/collect/tables`); the vectors
+in `tests/vectors/counting.json` test both.
 
-- Sums are compared, not members. The size of a number counts, never its sign: acquirers answer a refund as 10 or -10.
-- The terminal's number counts and is shown. A limit takes the smaller of two numbers for what was taken or reserved,
-  and the larger one for what was given back or captured. So no answer raises what is still allowed.
+- Sums are compared, not members. The absolute value counts, because acquirers answer a refund as 10 or as -10.
+- The terminal's amount counts and is shown. A limit uses the smaller of two amounts for a charge or reservation, and
+  the larger one for a refund or capture. So no reply increases what is still allowed.
 
 Source: local API, Amounts, Chains; design, 13.
 """
@@ -25,36 +25,36 @@ from posd.payments.model import Result, Transaction, approved
 
 
 class Of(StrEnum):
-    """What an operation moves."""
+    """Kind of money that an operation moves."""
 
     PAYMENT = "payment"
     RESERVATION = "reservation"
 
 
 class Basis(StrEnum):
-    """What an amount rests on."""
+    """Source of an amount."""
 
-    AUTHORIZED = "authorized"  # the terminal said it
-    REQUESTED = "requested"  # the till asked for it, and the terminal named none
-    ORIGINAL = "original"  # of a void or refund of all: the effect of its original
-    NEW_TOTAL = "new_total"  # of a tip: the terminal named the total of the payment, so what was asked for counts
+    AUTHORIZED = "authorized"  # the terminal reported it
+    REQUESTED = "requested"  # the till requested it, and the terminal named none
+    ORIGINAL = "original"  # of a full void or refund: the effect of its original
+    NEW_TOTAL = "new_total"  # of a tip: the terminal named the new total, so the requested tip counts
     UNKNOWN = "unknown"
 
 
 class Section(StrEnum):
-    """Where an operation stands in totals. Only what is counted is in them."""
+    """Section of an operation. Only `counted` is in totals."""
 
     COUNTED = "counted"  # approved charges, captures and tips; approved voids and refunds of them, negative
     RESERVED = "reserved"  # approved pre-authorizations, re-authorizations, and voids of them
     NOT_CHARGED = "not_charged"  # declined, rejected, canceled, not started
-    UNCLEAR = "unclear"  # approved, but its type or amount is not known
+    UNCLEAR = "unclear"  # approved, but with an unknown type or amount
     OPEN = "open"  # no outcome yet
 
 
 class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of an operation that count. `requested`: the sum of the till's amount, its tip included, 0 for none.
+    """Facts of an operation that count. `requested`: the sum of the till's amount with its tip, 0 without one.
 
-    `added_tip`: what the cardholder added at the terminal.
+    `added_tip`: the tip that the cardholder added at the terminal.
     """
 
     type: OperationType | None
@@ -67,9 +67,9 @@ class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True):
-    """What an operation is done to. `came_to`: None if it is not approved, or its amount is not known.
+    """Original of an operation. `came_to`: None if it is not approved, or its amount is unknown.
 
-    `tips`: what approved tips before the operation asked for.
+    `tips`: requested tips that were approved before the operation.
     """
 
     type: OperationType | None
@@ -78,11 +78,11 @@ class Original(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What an operation moves, or would move if it were approved.
+    """Effect of an operation, or its effect if it were approved.
 
-    `kind`: its type, or what a void is: `cancellation`, `refund`, `void` (not known which), `release` (of a
-    reservation), `void of unknown`; `unknown` without a type. `of` is None if the kind does not tell. `amount` is
-    negative where it gives back or releases, None if not known.
+    `kind`: its type, or the kind of a void: `cancellation`, `refund`, `void` (unknown which), `release` (of a
+    reservation), `void of unknown`; `unknown` without a type. `of`: None if the kind does not say it. `amount`:
+    negative for a reversal or a release, None if unknown.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class Effect(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> Decimal | None:
-        """What of it is in totals, None if nothing is."""
+        """Amount in totals, None if it is not counted."""
         return self.amount if self.section is Section.COUNTED else None
 
 
@@ -112,12 +112,12 @@ def operation_of(transaction: Transaction) -> CountedOperation:
 
 
 def requested_tip(transaction: Transaction) -> Decimal:
-    """Return the tip that the till asked for."""
+    """Return the tip that the till requested."""
     return read_money(exact(transaction.amount.decode()).get(TIP)) or ZERO
 
 
 def effect(operation: CountedOperation, original: Original | None) -> Effect:
-    """Return the effect of an operation on money; `original` is None if it has none, or none that is known."""
+    """Return the effect of an operation. `original` is None if it has none, or an unknown one."""
     kind, of = _kind(operation, original), _of(operation, original)
     amount, basis = _amount(operation, original)
     return Effect(kind, of, amount, basis, _section(operation, of, amount))
@@ -172,10 +172,10 @@ def _amount(operation: CountedOperation, original: Original | None) -> tuple[Dec
 
 
 def original_of(original: Transaction, members: Iterable[Transaction]) -> Original:
-    """Return what an operation is done to. `members`: what derives from the original, before the operation."""
+    """Return the original of an operation. `members`: transactions that derived from it before."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # the effect of undoing a reversal is unknown
+    took = approved(standing) and original.type not in REVERSING  # the effect of reversing a reversal is unknown
     came_to = effect(operation_of(standing), None).amount if took else None
     return Original(original.type, came_to, total(item.total for item in found[POST_TIP]))
 
@@ -185,7 +185,7 @@ Approved = Mapping[OperationType | None, Sequence[Transaction]]
 
 
 def by_type(members: Iterable[Transaction]) -> Approved:
-    """Return what is approved, by type."""
+    """Return the approved operations by type."""
     found: dict[OperationType | None, list[Transaction]] = {kind: [] for kind in (*OperationType, None)}
     for item in members:
         if approved(item):
@@ -194,15 +194,15 @@ def by_type(members: Iterable[Transaction]) -> Approved:
 
 
 def reserving(original: Transaction, done: Approved) -> Transaction:
-    """Return the operation that says how much is reserved: the newest approved re-authorization, else the original."""
+    """Return the operation that sets the reserved amount: the newest approved re-authorization, else the original."""
     return (done[RE_AUTH] or [original])[-1]
 
 
-# Limits: a capture, a void or a refund is for at most what stands behind it.
+# Limits: a capture, a void or a refund is at most the amount of its original.
 
 
 def charged(item: Transaction) -> Decimal | None:
-    """Return what an approved charge, capture or reservation certainly took or reserved, None if nothing tells."""
+    """Return the least amount that an approved charge, capture or reservation charged or reserved; None if unknown."""
     facts = operation_of(item)
     asked, said = facts.requested, facts.authorized
     if said is None:
@@ -214,25 +214,25 @@ def charged(item: Transaction) -> Decimal | None:
 
 
 def captured(item: Transaction) -> Decimal:
-    """Return the most that an approved capture may have used of what is reserved, without its tips."""
+    """Return the largest amount that an approved capture may have used of the reservation, without its tips."""
     facts = operation_of(item)
     said = total((abs(facts.authorized or ZERO), -(facts.added_tip or ZERO)))
     return max(total((max(facts.requested, said), -facts.requested_tip)), ZERO)
 
 
 def tipped(item: Transaction) -> Decimal:
-    """Return what an approved tip certainly added to what was charged."""
+    """Return the least amount that an approved tip added to the charge."""
     said = operation_of(item).authorized
     return item.total if said is None else min(item.total, abs(said))
 
 
 def given_back(item: Transaction, whole: Decimal) -> Decimal:
-    """Return the most that an approved refund may have given back; without an amount it is for the whole."""
+    """Return the largest amount that an approved refund may have given back; all of it without an amount."""
     return max(item.total or whole, abs(operation_of(item).authorized or ZERO))
 
 
 class Excess(NamedTuple):
-    """An operation that asks for more than its original allows; the ids of what was counted, and words."""
+    """Operation above the limit of its original, with the ids of the counted ones, and text."""
 
     asked: Decimal
     allowed: Decimal
@@ -243,9 +243,9 @@ class Excess(NamedTuple):
 def excess(
     asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountRules
 ) -> Excess | None:
-    """Return by what it asks for more than its approved original allows, None if it does not.
+    """Return by how much it exceeds the limit of its approved original, or None.
 
-    `members` is all that derives from the original, oldest first.
+    `members`: all transactions that derive from the original, oldest first.
     """
     match asked_for.type:
         case OperationType.CAPTURE:
@@ -261,7 +261,7 @@ def excess(
 def _excess_of_capture(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules
 ) -> Excess | None:
-    """All captures together are for at most what is reserved, without their tips."""
+    """All captures together are at most the reservation, without their tips."""
     held, captures = reserving(original, done), done[CAPTURE]
     reserved = charged(held)
     if reserved is None:
@@ -274,7 +274,7 @@ def _excess_of_capture(
 
 
 def _excess_of_void(asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules) -> Excess | None:
-    """A void is for all that was charged, with or without the tips that were added later, unless a part will do."""
+    """A void is for the whole charge, with or without later tips, unless a part is allowed."""
     standing, tips = reserving(original, done), done[POST_TIP]
     own = charged(standing)
     if own is None:
@@ -291,7 +291,7 @@ def _excess_of_void(asked_for: Transaction, original: Transaction, done: Approve
 
 
 def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Approved) -> Excess | None:
-    """All refunds together are for at most what was charged; one without an amount is for all of it."""
+    """All refunds together are at most the charge; one without an amount is for all of it."""
     tips, refunds = done[POST_TIP], done[REFUND]
     counted, own = [original, *tips, *refunds], charged(original)
     if own is None:

@@ -1,7 +1,7 @@
-"""What a person decides (local API: release, resolve, acknowledge): audited, and never a proof.
+"""Operators' decisions (local API: release, resolve, acknowledge): audited, and never a proof.
 
-A payment that a restore lost is recorded by a person's word as well (resolve): no request was sent for it from here.
-The name that the caller gives is kept beside the user id of the process at the other end of the socket.
+`resolve` also records a payment that a restore lost; posd sent no request for it. The caller's name is stored with the
+user id of the calling process.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ from posd.storage.batch import WriteTransaction
 
 
 class Operators(RecordService):
-    """Use cases of people."""
+    """Use cases of operators."""
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
@@ -32,9 +32,9 @@ class Operators(RecordService):
     async def decide(
         self, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None = None
     ) -> Transaction:
-        """Apply a person's decision; return the transaction as it then stands. Raise Problem.
+        """Apply an operator's decision. Return the changed transaction. Raise Problem.
 
-        `facts`: what the person says that the payment was.
+        `facts`: the operator's data about the payment.
         """
         work = partial(self._decide, client_transaction_id=client_transaction_id, decision=decision, facts=facts)
         return await decide(rows.PAYMENT, self._store, client_transaction_id, decision, work)
@@ -57,7 +57,7 @@ class Operators(RecordService):
         return after
 
     def _begin_lost(self, unit: WriteTransaction, identity: str, facts: PaymentFacts | None) -> Transaction:
-        """Record an unknown payment, whose record a restore may have lost. Raise Problem."""
+        """Record an unknown payment that a restore may have lost. Raise Problem."""
         missing = self._missing()
         problem = not_here(PRUNED_PAYMENTS.missing(unit.db, identity), missing)
         if facts is None or missing is None or problem.code != "not_found":
@@ -85,10 +85,10 @@ class Operators(RecordService):
         return lost
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:
-        """Raise Problem if it has ended, or where a call to its terminal is under way."""
+        """Raise Problem if it has ended, or has an open call to its terminal."""
         if transaction.phase is Phase.FINAL and transaction.outcome is not None:
             raise Problem("already_final", f"it has already ended ({transaction.outcome.result})")
-        # A start whose answer is there is still being recorded until it has left `starting`.
+        # A start with a received reply is still being recorded until it has left `starting`.
         if self._outstanding.of(transaction.client_transaction_id) or transaction.phase is Phase.STARTING:
             raise Problem(
                 "call_outstanding",

@@ -1,7 +1,7 @@
-"""What a till may show to its cashier: a code and its text, by where a transaction stands (local API, `display`).
+"""Display for a cashier: a code and its text, by the state of a transaction (local API, `display`).
 
-One table, reviewed for this: no text can be read as "charge again" while that is not true. `not_paid` stands only where
-the till may start again (`new_id_ok`); if posd cannot tell what happened, the text says not to charge again.
+One reviewed table: no text may suggest another charge while one is unsafe. `not_paid` is used only if the till may
+start again (`new_id_ok`). If posd cannot tell what happened, the text says not to charge again.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from posd.records.model import Phase
 
 
 class DisplayCode(StrEnum):
-    """What a text for the cashier says."""
+    """Codes of the display."""
 
     SENDING = "sending"
     PRESENT_CARD = "present_card"
@@ -47,10 +47,10 @@ class Display(msgspec.Struct, frozen=True):
 _CARD = Text("Present the card", "Presente la tarjeta")
 #: posd cannot tell whether the terminal asks for the card again.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
-#: Of an orphan whose events do not say its type: nothing says whether its approval charged or gave back.
+#: For an orphan whose events do not name its type: its approval may be a charge or a refund.
 _UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado")
 
-#: The texts that are the same for each type.
+#: Texts that are the same for each type.
 TEXTS: Mapping[DisplayCode, Text] = {
     DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal, espere por favor"),
     DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída, espere por favor"),
@@ -73,7 +73,7 @@ TEXTS: Mapping[DisplayCode, Text] = {
 #: Between the authorized and the requested amount, if that was more.
 OF = Text("of", "de")
 
-#: The lifecycle state of an active transaction -> its code; `looking` for every other.
+#: Lifecycle state of an active transaction -> its code; `looking` for all others.
 ACTIVE: Mapping[Status | None, DisplayCode] = {
     Status.TERMINAL_ACKNOWLEDGED: DisplayCode.PRESENT_CARD,
     Status.CARD_PRESENTED: DisplayCode.CARD_READ,
@@ -82,7 +82,7 @@ ACTIVE: Mapping[Status | None, DisplayCode] = {
 
 
 def code(transaction: Transaction, step: NextStep) -> DisplayCode:
-    """Return what is said of a transaction whose next step is that one."""
+    """Return the code for a transaction with that next step."""
     phase, outcome = transaction.phase, transaction.outcome
     if step is NextStep.ASK_PERSON:
         return DisplayCode.CALL_SUPERVISOR
@@ -96,7 +96,7 @@ def code(transaction: Transaction, step: NextStep) -> DisplayCode:
 
 
 def approval(kind: OperationType | None) -> DisplayCode:
-    """Return what is said of an approval of that type."""
+    """Return the code for an approval of that type."""
     if kind is None:
         return DisplayCode.CALL_SUPERVISOR
     if OPERATIONS[kind].reverses:
@@ -117,15 +117,15 @@ def text(said: DisplayCode, kind: OperationType | None) -> Text:
 
 
 def display(transaction: Transaction, step: NextStep, language: Language) -> Display:
-    """Return what a till may show of a transaction whose next step is that one."""
+    """Return the display of a transaction with that next step."""
     said = code(transaction, step)
     return Display(said, text(said, transaction.type).of(language, _amount(transaction, language)))
 
 
 def _amount(transaction: Transaction, language: Language) -> str:
-    """Return what was authorized, else what was asked for, with a space before it; empty if neither is known.
+    """Return the authorized amount, else the requested one, with a leading space; empty if both are unknown.
 
-    Where less was authorized both stand: the rest is not paid.
+    If less was authorized, both are shown, because the rest is not paid.
     """
     outcome, asked = transaction.outcome, transaction.total
     authorized = outcome.authorized_amount if outcome is not None else None
@@ -136,6 +136,6 @@ def _amount(transaction: Transaction, language: Language) -> str:
 
 
 def written(amount: Decimal) -> str:
-    """Write an amount exactly, with two digits after the point or as many more as it has."""
+    """Write an amount exactly, with at least two digits after the point."""
     whole, _, fraction = f"{amount:f}".partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"

@@ -150,9 +150,9 @@ class Events(msgspec.Struct, frozen=True):
     events: Annotated[list[Event], Meta(description="in the order of arrival")]
 
 
-# The lines of a transaction's history: what happened to it, and who did what (local API, history).
+# Lines of a transaction's history: the events, and who did what (local API, history).
 #
-# Each kind has fields of its own. `kind` is first but for `at`, so that it is no tag of msgspec's.
+# Each kind has its own fields. `kind` follows `at`, so it is no tag of msgspec.
 
 
 class EventLine(Line, frozen=True, kw_only=True):
@@ -189,7 +189,7 @@ class SilentLine(Line, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(description="for so long")]
 
 
-#: The types of the lines, in the order of the description; most have the fields of their entry.
+#: Types of the lines, in the order of the description. Most have the fields of their entry.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     EventLine,
@@ -248,13 +248,13 @@ class History(msgspec.Struct, frozen=True):
     ]
 
 
-# The documents of the local API, made from transactions and rows (local API; names are exact).
+# Documents of the local API, made from transactions and rows (local API; names are exact).
 
 
 def outcome_document(
     db: sqlite3.Connection | None, transaction: model.Transaction, step: NextStep, language: Language
 ) -> Outcome | None:
-    """Return the outcome with its final event, None while there is none (`db` is not needed then)."""
+    """Return the outcome with its final event; None without one (`db` is not needed then)."""
     if transaction.outcome is None:
         return None
     final = journal.final_event(db, transaction) if db is not None else None
@@ -264,7 +264,7 @@ def outcome_document(
 def transaction_outcome(
     db: sqlite3.Connection, transaction: model.Transaction, step: NextStep, language: Language
 ) -> TransactionOutcome | None:
-    """Return the outcome with what the till asked for, None while there is none."""
+    """Return the outcome with the till's request; None without one."""
     outcome = outcome_document(db, transaction, step, language)
     if outcome is None:
         return None
@@ -294,7 +294,7 @@ def transaction_document(
     abortable: bool,
     missing_proof: tuple[MissingProof, ...] = (),
 ) -> Transaction:
-    """Return a transaction, whose next step is that one, as the local API shows it."""
+    """Return the local API's document of a transaction with that next step."""
     identity = transaction.client_transaction_id
     return Transaction(
         client_transaction_id=identity,
@@ -328,7 +328,7 @@ def transaction_document(
 def state_document(
     transaction: model.Transaction, step: NextStep, language: Language, missing_proof: tuple[MissingProof, ...]
 ) -> State:
-    """Return how a transaction, whose next step is that one, stands."""
+    """Return the state of a transaction with that next step."""
     said = display(transaction, step, language)
     return State(transaction.phase, step, said, missing_proof, _attention(transaction))
 
@@ -338,14 +338,14 @@ def _attention(transaction: model.Transaction) -> tuple[Attention, ...]:
 
 
 def event_document(item: StoredEvent) -> Event:
-    """Return a recorded event, verbatim but for what is damaged in it, with its place and what became of it."""
+    """Return a recorded event, verbatim except for damaged parts, with its number and verdict."""
     return Event(
         seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(presentable(item.body))
     )
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
-    """Return all that happened to a transaction, in order: its start, its events, and the entries of its journal."""
+    """Return the history of a transaction in order: its start, its events, and the entries of its journal."""
     lines: list[tuple[int, Line]] = [
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.entries(db, transaction.client_transaction_id)

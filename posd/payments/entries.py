@@ -1,8 +1,8 @@
-"""The journal: what posd learnt and what people did about a transaction, beside its events.
+"""Journal entries: what posd learned and people did about a transaction, besides its events.
 
-Each entry is an input, kept as received; `apply` is its effect. The state of the transaction is never changed in any
-other way than by an event (`transitions.advance`) or an entry, so that it can be derived again from both: `replay`.
-The descriptions of fields are those of the line of the history.
+Each entry is an input, stored as received; `apply` is its effect. Only events (`transitions.advance`) and entries
+change a transaction's state, so `replay` can derive it again from both. Descriptions of fields are those of the
+history's lines.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ from posd.terminals.attempt import Attempt
 
 
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON.
+    """The one attempt to send the start, as the terminal client saw it. Bodies are base64 in JSON.
 
-    `errors_in_2xx` is what the profile said of it then; None: a version recorded it that did not read errors. See
+    `errors_in_2xx`: the profile's value then. None: recorded by a version that did not read errors. See
     `answers.judge`.
     """
 
@@ -34,19 +34,19 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     errors_in_2xx: bool | None = None
 
     def judgement(self, client_transaction_id: str) -> Judgement:
-        """Return what it proves of the transaction of that id."""
+        """Return what it proves about the transaction with that id."""
         return judge(self.attempt, client_transaction_id, errors_in_2xx=self.errors_in_2xx)
 
 
 class JudgedStart(msgspec.Struct, frozen=True):
-    """The attempt to send the start and what it proves: the terminal's reply is read once for all that follows."""
+    """The attempt to send the start, and its judgement, so that the terminal's reply is read once."""
 
     attempted: Attempted
     judgement: Judgement
 
     @classmethod
     def of(cls, attempted: Attempted, client_transaction_id: str) -> "JudgedStart":
-        """Judge the attempt to start the transaction of that id."""
+        """Judge the attempt to start the transaction with that id."""
         return cls(attempted, attempted.judgement(client_transaction_id))
 
 
@@ -55,37 +55,37 @@ class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kin
 
 
 class Searched(msgspec.Struct, frozen=True, tag="search", tag_field="kind"):
-    """What a search brought."""
+    """Result of a search."""
 
     answer: Answer
 
 
 class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_field="kind"):
-    """An abort is about to be sent: for a till (`uid` of its process), or by posd itself as a probe."""
+    """An abort is about to be sent: for a till (`uid` of its process), or by posd as a probe."""
 
     probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
     uid: Annotated[int | None, Meta(description="user id of the process that asked for it")] = None
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
-    """Its result; `reads_errors`: whether the version that recorded it read errors (see `judge_abort`)."""
+    """Result of the abort. `reads_errors`: whether the recording version read errors (see `judge_abort`)."""
 
     attempt: Attempt
     reads_errors: bool = False
 
     @property
     def answer(self) -> AbortAnswer:
-        """What it says."""
+        """Judgement of the reply."""
         return judge_abort(self.attempt, reads_errors=self.reads_errors)
 
     @property
     def found_running(self) -> bool:
-        """Whether it says that something runs there, or ran."""
+        """Whether the reply says that something runs there, or ran."""
         return self.answer is AbortAnswer.TAKEN or (self.reads_errors and finds_running(self.attempt))
 
 
 class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
-    """The terminal sent nothing for some seconds; `code` is `no_callback` or `stalled`."""
+    """The terminal sent nothing for some seconds. `code`: `no_callback` or `stalled`."""
 
     code: AttentionCode
     seconds: float
@@ -98,11 +98,11 @@ class ProvedNotStarted(msgspec.Struct, frozen=True, tag="proof", tag_field="kind
 
 
 class Released(DecisionEntry, frozen=True, tag="release"):
-    """A person freed its terminal."""
+    """An operator or a till freed its terminal."""
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
-    """A person said how it ended."""
+    """An operator recorded its end."""
 
     result: Annotated[Result, Meta(description="how")]
     transaction_reference: Annotated[
@@ -111,15 +111,15 @@ class Resolved(DecisionEntry, frozen=True, tag="resolve"):
 
 
 class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
-    """A person closed one attention."""
+    """An operator closed one attention."""
 
     code: Annotated[AttentionCode, Meta(description="which")]
 
 
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
-    """An approval that was applied contradicts its request: in what, in words; `by_sum`: in its sum, too.
+    """An applied approval contradicts its request. The text says in what; `by_sum`: also in its amount.
 
-    It is found where the approval comes (`outcomes.unlikely`), by what is known then alone.
+    It is found when the approval arrives (`outcomes.unlikely`), from the facts known then.
     """
 
     reasons: Annotated[tuple[str, ...], Meta(description="in what")]
@@ -127,11 +127,11 @@ class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="
 
 
 class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
-    """The connection of an authentic callback broke off before its body was whole."""
+    """The connection of an authentic callback broke before its body was complete."""
 
 
 class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
-    """Its terminal sent more events than posd keeps: one was refused."""
+    """Its terminal sent more events than posd stores, and one was refused."""
 
 
 class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
@@ -147,13 +147,13 @@ class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="ki
 
 
 class Disputed(msgspec.Struct, frozen=True, tag="identity_conflict", tag_field="kind"):
-    """Devices contradict each other about who is its terminal."""
+    """Its terminal has an identity conflict."""
 
     reason: Annotated[str, Meta(description="which, and what to do")]
 
 
 class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field="kind"):
-    """It is sure again which device is its terminal."""
+    """The identity conflict of its terminal has ended."""
 
 
 class OutcomeUnread(msgspec.Struct, frozen=True, tag="outcome_unread", tag_field="kind"):
@@ -161,7 +161,7 @@ class OutcomeUnread(msgspec.Struct, frozen=True, tag="outcome_unread", tag_field
 
 
 class OutcomeRead(msgspec.Struct, frozen=True, tag="outcome_read", tag_field="kind"):
-    """A program has read it after all."""
+    """A program has read the approval after that."""
 
 
 Entry = (
@@ -190,8 +190,8 @@ Entry = (
 )
 
 
-#: What is recorded of an open payment only. Where a restore has put two records together, one of these can follow the
-#: end that the other one knew: then it changes nothing. A person's word never replaces what the terminal said before.
+#: Entries that are recorded only for an open payment. If a restore merges two records, one of these can follow the end
+#: in the other record; then it has no effect. An operator's decision never replaces an earlier report of the terminal.
 OF_OPEN_ONES = (Interrupted, NothingHeard, ProvedNotStarted, Released, Resolved, TakenOver, AddressLost, Disputed)
 
 
@@ -211,12 +211,12 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
         case AbortRequested(probe=False):
             return transitions.aborting(transaction, now, may_be=True)
         case AbortAnswered(found_running=True):
-            # From now on nothing can prove that nothing did.
+            # From now on "never started" cannot be proved.
             return transitions.touched(transaction, now)
         case AbortAnswered(answer=AbortAnswer.NOT_TAKEN | AbortAnswer.UNREACHABLE):
             return transitions.aborting(transaction, now, may_be=False)
         case AbortRequested() | AbortAnswered():
-            return transaction  # an abort is a request: what the terminal makes of it, its events say
+            return transaction  # an abort is a request; later events show its effect
         case CallbackBrokeOff():
             return transitions.touched(transaction, now)
         case Quarantined(reason=reason, serial_number=serial):
@@ -256,7 +256,7 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
 
 
 def feed_word(entry: Entry | JudgedStart) -> str:
-    """Return the word of the feed for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
+    """Return the feed's word for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
     match entry:
         case JudgedStart(judgement=judgement):
             return NAMES[type(judgement)]
@@ -275,13 +275,13 @@ def feed_word(entry: Entry | JudgedStart) -> str:
 def replay(
     initial: Transaction, inputs: Iterable[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]
 ) -> tuple[Transaction, list[Verdict]]:
-    """Derive a transaction again from its beginning and all inputs, in order, with the verdict of each event."""
+    """Derive a transaction again from its beginning and all inputs in order, with the verdict of each event."""
     transaction = initial
     verdicts = []
     for at, item in inputs:
         if isinstance(item, tuple):
             event, seen = item
-            if seen is RepeatedEvent.REPEATED:  # a version recorded it that compared the bytes alone
+            if seen is RepeatedEvent.REPEATED:  # recorded by a version that compared only the bytes
                 verdicts.append(Verdict.DUPLICATE)
                 continue
             transaction, verdict = transitions.advance(transaction, event, seen=seen, now=at)

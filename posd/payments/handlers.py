@@ -56,7 +56,7 @@ from posd.storage.batch import RecordedChange
 
 ONE = "/v1/transactions/{client_transaction_id}"
 
-#: Codes of what looks for one transaction.
+#: Codes of calls on one transaction.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
@@ -73,13 +73,13 @@ EVENTS = (
     *ENDS,
 )
 
-#: Totals that are added up at one time: each has a connection to the database of its own.
+#: Totals computed at one time. Each has a database connection of its own.
 TOTALS_AT_ONCE = 4
 
 RESULT = Parameter("result", one_of(Result), "only those that ended so", example="declined")
 
 _NOW = AnswerSpec("the transaction as it then stands", Transaction)
-#: Of the calls that answer what a cashier may be shown.
+#: For the calls that return a display.
 _SHOWN = (at.ACCEPT_LANGUAGE,)
 
 ROUTES = (
@@ -214,19 +214,19 @@ ROUTES = (
 )
 
 
-# The events of one payment as a stream, which ends with the outcome (local API, Transactions).
+# Events of one payment as a stream, which ends with the outcome (local API, Transactions).
 
 
-#: How a payment stands, its outcome, if it has one, and after how many seconds it may stand otherwise.
+#: State of a payment, its outcome (if any), and the seconds after which its display may change.
 TransactionStanding = tuple[State, TransactionOutcome | None, float | None]
-#: Reads how a payment stands as the API shows it. May raise Problem.
+#: Function that returns the state of a payment as in the API. May raise Problem.
 StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
 
 def stream(
     context: CallContext, request: Request, identity: str, standing_of: StandingOf, language: Language
 ) -> Response:
-    """Return the stream of a payment that is known. Raise Problem."""
+    """Return the stream of a known payment. Raise Problem."""
     after = streams.resume_after(request, parameters.LAST_EVENT_ID) or 0
     reader = _EventReader(context, identity, standing_of, after)
     return context.streams.answer(request, "events", identity, reader.read, transaction=identity, language=language)
@@ -234,17 +234,17 @@ def stream(
 
 @dataclass(eq=False)
 class _EventReader:
-    """Where one stream is among the events of its payment."""
+    """Position of one stream in the events of its payment."""
 
     context: CallContext
     identity: str
     standing_of: StandingOf
     after: int
-    looked: bool = False  # whether the payment has an event of that number
+    looked: bool = False  # whether the payment has an event with that number
     told: State | None = None
 
     async def read(self) -> MessageBatch:
-        """Return what comes next. Raise Problem."""
+        """Return the next messages. Raise Problem."""
         batch, self.after, self.told = await self.context.read(self._batch)
         self.looked = True
         return batch
@@ -273,7 +273,7 @@ class _EventReader:
 
 
 def name(status: str) -> str:
-    """Return the name of an event in the stream: its status, on one line; none that poses as one of posd's own."""
+    """Return the name of an event in the stream: its status, on one line, never a name of posd's own events."""
     words = " ".join(status.split())
     return f"unknown:{words}" if words in OWN_NAMES or not words else words
 
@@ -286,10 +286,10 @@ def _unknown(after: int) -> Notice:
     return Notice("place_unknown", detail, 0)
 
 
-#: Buckets of how long a till waits until its terminal has acknowledged, in seconds.
+#: Buckets of the time until the terminal acknowledged, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-#: A doubt lasts longer than its grace from the next millisecond on: that is how its beginning is recorded.
+#: The grace of a doubt is over in the next millisecond, because its start is recorded in milliseconds.
 AFTER_THE_GRACE = timedelta(milliseconds=1)
 
 
@@ -304,14 +304,13 @@ class TransactionCalls:
     operators: Operators
     grace: timedelta
     language: Language
-    #: Starts that were refused since the start of the process, by problem code; of those that a terminal acknowledged,
-    #: how long that took.
+    #: Refused starts since the start of the process, by problem code; and durations of acknowledged ones.
     refused: Counter[str] = field(default_factory=Counter)
     acknowledged: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
     summing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOTALS_AT_ONCE))
 
     async def start_transaction(self, request: Request) -> Response:
-        """`PUT /transactions/{id}`: start, or answer for what is known."""
+        """`PUT /transactions/{id}`: start, or return the known transaction."""
         began = monotonic()
         try:
             identity = parameters.path(request, parameters.TRANSACTION_ID)
@@ -339,10 +338,10 @@ class TransactionCalls:
         except Problem as problem:
             if problem.code != "storage_unavailable":
                 raise
-        return await self._answer(request, await self._get(identity))  # what can be shown without the rest
+        return await self._answer(request, await self._get(identity))  # without the parts that need other rows
 
     async def await_outcome(self, request: Request) -> Response:
-        """`GET /transactions/{id}/outcome`: hold until there is one, or the caller's time-out passes."""
+        """`GET /transactions/{id}/outcome`: wait for it, or for the caller's time-out."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         timeout, language = request.state.query["timeout"], self._language_of(request)
 
@@ -372,7 +371,7 @@ class TransactionCalls:
         return json_response(events)
 
     async def get_history(self, request: Request) -> Response:
-        """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
+        """`GET /transactions/{id}/history`: everything that happened to it, and who did it."""
         transaction = await self._get(parameters.path(request, parameters.TRANSACTION_ID))
         return json_response(await self.context.read(partial(documents.history_document, transaction=transaction)))
 
@@ -404,7 +403,7 @@ class TransactionCalls:
     async def _decide(
         self, request: Request, call: str, facts_of: Callable[[bytes], PaymentFacts | None] = lambda _body: None
     ) -> Response:
-        """Carry out what a person decides; `facts_of` reads what the person says that the payment was."""
+        """Apply an operator's decision. `facts_of` reads the operator's data about the payment."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         facts = facts_of(request.state.body)
@@ -412,7 +411,7 @@ class TransactionCalls:
         return await self._answer(request, transaction)
 
     async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
-        """Await a call; where the transaction has ended already, the problem says how."""
+        """Await a call. If the transaction has ended already, the problem says how."""
         try:
             return await work
         except Problem as problem:
@@ -443,7 +442,7 @@ class TransactionCalls:
                 found = await self.context.read_in_steps(read_with_totals, request.state.pieces)
         else:
             found = await self.context.read(read)
-        if not page.attention:  # who looks for what needs a person has not booked it
+        if not page.attention:  # a list of attentions does not count as reading the outcome
             self.context.shows(request, approvals(*found.transactions))
         return await page_response(found, language)
 
@@ -458,17 +457,17 @@ class TransactionCalls:
         return found
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
-        """Answer with the current state of a transaction."""
+        """Return the current state of a transaction as a response."""
         language = self._language_of(request)
         view = partial(self._view, transaction=transaction, now=self.context.now(), language=language)
         try:
             shown = view(None) if _stands_alone(transaction) else await self.context.look_up(view)
         except Problem as problem:
             if transaction.outcome is not None:
-                # No 503: after a start it would say that nothing was sent.
+                # Not 503, which would mean after a start that nothing was sent.
                 detail = f"the transaction cannot be shown now: {problem.detail}"
                 raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
-            shown = view(None)  # all but the original of a reference, and what the proof lacks of the search
+            shown = view(None)  # everything except the original of a reference, and missing proofs of the search
         return self._show(request, shown, language, status)
 
     def _show(
@@ -490,12 +489,12 @@ class TransactionCalls:
         )
 
     def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionOutcome | None:
-        """Return the outcome of a transaction, None while it has none. Raise Problem."""
+        """Return the outcome of a transaction; None without one. Raise Problem."""
         transaction = self._known(db, identity)
         return documents.transaction_outcome(db, transaction, self._step(transaction, self.context.now()), language)
 
     def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionStanding:
-        """Return how a transaction stands. Raise Problem."""
+        """Return the state of a transaction. Raise Problem."""
         transaction, now = self._known(db, identity), self.context.now()
         step = self._step(transaction, now)
         lacks = self.reconciler.missing_proof(db, transaction)
@@ -506,10 +505,10 @@ class TransactionCalls:
         )
 
     def _again(self, transaction: model.Transaction, now: datetime) -> float | None:
-        """Return after how many seconds it may stand otherwise without a change of the transaction; None: never.
+        """Return the seconds after which its state may change without a change of the transaction; None: never.
 
-        A person is asked when the grace of a doubt is over, or when a customer has left; what the proof lacks depends
-        on terminal and configuration too.
+        The next step changes when the grace of a doubt is over, or when a customer must have left. Missing proofs
+        depend on terminal and configuration too.
         """
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self.grace)
@@ -521,22 +520,22 @@ class TransactionCalls:
         return model.next_step(transaction, now, self.grace)
 
     def _language_of(self, request: Request) -> Language:
-        """Return the language of the texts for the cashier that a call asks for."""
+        """Return the requested language of the texts for a cashier."""
         return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], self.language)
 
 
 def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
-    """Return the ids of those that are approved."""
+    """Return the ids of the approved ones."""
     outcomes = [(item, item if isinstance(item, TransactionOutcome) else item.outcome) for item in shown if item]
     return [item.client_transaction_id for item, said in outcomes if said and said.result is Result.APPROVED]
 
 
 def _ended(change: RecordedChange) -> bool:
-    """Whether a transaction has an outcome since that change: who waits for one need not look before."""
+    """Whether a change gave a transaction its outcome, so that waiters need not read before it."""
     return change.result is not None
 
 
 def _stands_alone(transaction: model.Transaction) -> bool:
-    """Whether no other row is needed to show it."""
+    """Whether it can be shown without other rows."""
     known = transaction.derives_from or transaction.transaction_reference is None
     return transaction.outcome is None and bool(known) and transaction.phase is not Phase.IN_DOUBT

@@ -1,7 +1,7 @@
-"""The inbox of the transaction channel: what becomes of each authentic callback.
+"""Inbox of the transaction channel: the handling of each authentic callback.
 
-The event's raw bytes and its effect are one commit, and the reply comes after it. A failure that a retry can cure gets
-a status that the terminal retries. Any other failure gets one that it does not retry (terminal API, Delivery).
+The event's raw bytes and its effect are one commit, and the reply follows it. If a retry can help, the status is one
+that the terminal retries; otherwise it is one that it does not retry (terminal API, Delivery).
 """
 
 import hashlib
@@ -37,17 +37,17 @@ from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.authentication import Headers
 
-# Transaction events as they are read from their bytes.
+# Transaction events, read from their bytes.
 #
-# A large body is parsed beside the loop, never inside a commit, and once: a terminal that has not received the answer
-# sends the same bytes again, and they are known by their digest.
+# A large body is parsed outside of the loop, never inside a commit, and only once: a terminal that did not get the
+# reply sends the same bytes again, which are recognised by their digest.
 
-#: Large bodies whose reading is remembered. One takes about a kilobyte.
+#: Large bodies whose parsed form is kept. One takes about a kilobyte.
 MAX_READINGS = 128
 
 
 class BodyNotParsed(Exception):
-    """A body is too large to be read inside a commit: it has to be read before."""
+    """Body that is too large for parsing inside a commit: it has to be parsed before."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ class BodyNotParsed(Exception):
 
 
 class EventReadings:
-    """Reads events from bodies. The readings of large bodies are remembered by their digest."""
+    """Parser of events. Parsed large bodies are kept by their digest."""
 
     def __init__(self) -> None:
-        self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is no event
+        self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is not an event
 
     async def read(self, body: bytes, sender: str) -> TransactionEvent:
-        """Read an event; `sender` has one large body read at a time. Raise NotAnEvent."""
+        """Parse an event. For each `sender`, one large body is parsed at a time. Raise NotAnEvent."""
         if len(body) <= APART_BYTES:
             return read_event(body)
         digest = hashlib.sha256(body).digest()
@@ -72,7 +72,7 @@ class EventReadings:
         return _event(reading)
 
     def within_commit(self, body: bytes) -> TransactionEvent:
-        """Return an event that was read, or is small. Raise BodyNotParsed, NotAnEvent."""
+        """Return an event that was parsed, or is small. Raise BodyNotParsed, NotAnEvent."""
         if len(body) <= APART_BYTES:
             return read_event(body)
         if (reading := self._readings.get(hashlib.sha256(body).digest())) is None:
@@ -84,7 +84,7 @@ def _read(body: bytes) -> TransactionEvent | str:
     try:
         return read_event(body)
     except NotAnEvent as error:
-        return str(error)  # the error itself would keep the body, and all that was read of it
+        return str(error)  # the error object would keep the body and everything parsed from it
 
 
 def _event(reading: TransactionEvent | str) -> TransactionEvent:
@@ -97,7 +97,7 @@ log = structlog.get_logger("posd.inbox")
 
 
 class Inbox(RecordService):
-    """Takes callbacks whose token was checked."""
+    """Handler of callbacks with a checked token."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Inbox(RecordService):
                 identity=client_transaction_id,
                 event=event,
                 came=came,
-                came_at=self._checks.believed(event, came.at),  # by the clock as it is now, not when it is committed
+                came_at=self._checks.believed(event, came.at),  # by the clock now, not at the commit
             )
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
         stored = receipt.result is not CallbackResult.NOT_STORED
@@ -146,7 +146,7 @@ class Inbox(RecordService):
         return receipt
 
     async def _record(self, work: Callable[[WriteTransaction], CallbackReceipt], peer: str) -> CallbackReceipt:
-        """Commit the effect of a callback; large bodies to compare it with are read before."""
+        """Commit the effect of a callback. Large stored bodies for the comparison are parsed before."""
         while True:
             try:
                 return await self._store.write(work)
@@ -155,9 +155,9 @@ class Inbox(RecordService):
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Record that an authentic callback began and stayed incomplete: a terminal has the request.
+        """Record that an authentic callback stayed incomplete, which proves that a terminal has the request.
 
-        Only payments that might otherwise be proved never started need it. The terminal sends the event again.
+        Only payments that could otherwise be proved never started need it. The terminal sends the event again.
         """
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
@@ -168,7 +168,7 @@ class Inbox(RecordService):
             record(unit, before, CallbackBrokeOff(), at, self._outstanding)
 
     async def lose(self, client_transaction_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Record on the transaction that one of its authentic callbacks was unreadable, and query its terminal."""
+        """Record on the transaction that one of its authentic callbacks was unreadable, and ask its terminal."""
         return await self.callbacks.lose(client_transaction_id, lost, self._now(), _settled)
 
     def _apply(
@@ -180,9 +180,9 @@ class Inbox(RecordService):
         came_at: datetime | None,
         read: Callable[[bytes], TransactionEvent] | None = None,
     ) -> CallbackReceipt:
-        """Record an event and its effect (runs inside the commit). For `came_at` see `ApprovalChecks.about`.
+        """Record an event and its effect (inside the commit). For `came_at` see `ApprovalChecks.about`.
 
-        `read` reads the stored events to compare it with. Raise BodyNotParsed if one is large and `read` is None.
+        `read` parses the stored events for the comparison. Raise BodyNotParsed if one is large and `read` is None.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
@@ -232,7 +232,7 @@ class Inbox(RecordService):
     def _limit(
         self, unit: WriteTransaction, transaction: Transaction, event: TransactionEvent, seen: New, size: int
     ) -> Limit | None:
-        """Return the limit that keeps an event out, None if it gets in (`posd.base.limits`)."""
+        """Return the limit that keeps an event out, or None (`posd.base.limits`)."""
         if urgent(transaction.trail, event, seen=seen):
             return None
         recorded = journal.count_events(unit.db, transaction.client_transaction_id)
@@ -242,7 +242,7 @@ class Inbox(RecordService):
     def _keep_out(
         self, unit: WriteTransaction, before: Transaction | None, limit: Limit, at: datetime
     ) -> CallbackReceipt:
-        """Refuse an event past a limit, and note that on the payment once; the terminal sends it again."""
+        """Refuse an event above a limit, and record that on the payment once. The terminal sends it again."""
         if before is None:
             return CallbackReceipt(CallbackResult.EVENT_LIMIT, limit=limit)
         asks = before.attention_of(AttentionCode.EVENT_LIMIT) is None
@@ -253,7 +253,7 @@ class Inbox(RecordService):
     def _after_removal(
         self, unit: WriteTransaction, removed: Pruned, event: TransactionEvent, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Process an event of a payment that retention removed: ignored, or kept if it contradicts the outcome."""
+        """Handle an event of a payment that retention removed: ignore it, or keep it if it contradicts the outcome."""
         if not contradicts(removed, event.status):
             return CallbackReceipt(CallbackResult.REMOVED)
         reason = (
@@ -264,9 +264,9 @@ class Inbox(RecordService):
         return CallbackReceipt(CallbackResult.CONTRADICTS_REMOVED, reason=reason)
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict, None if it was recorded.
+        """Apply a body of the quarantine (inside a commit). Return its verdict, None if it was recorded before.
 
-        Raise RefusedBody where it still cannot be used.
+        Raise RefusedBody if it is still unusable.
         """
         try:
             event = _usable(read_event(item.body), item.subject)
@@ -278,7 +278,7 @@ class Inbox(RecordService):
         if (refused := self._unsigned(event, known or removed, came)) is not None:
             raise refused
         if removed is not None and contradicts(removed, event.status):
-            raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # it is there to be looked at
+            raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # it is there for an operator
         if removed is None and (refused := self._unwelcome(unit, event, known)) is not None:
             raise refused
         receipt = self._apply(unit, item.subject, event, came, None, read_event)
@@ -292,7 +292,7 @@ class Inbox(RecordService):
     ) -> RefusedBody | None:
         """Return why an event is refused by its signature, or None.
 
-        The terminal that was asked decides; what the body says counts only if that terminal is not known.
+        The terminal that was asked decides. The terminal in the body counts only if that terminal is unknown.
         """
         terminal = (known.terminal if known is not None else "") or event.serial_number
         return refusal(CallbackClaims(signature_fault=self._fleet.webhook_fault(terminal, came.headers, came.body)))
@@ -331,8 +331,8 @@ def _refused(error: NotAnEvent | RefusedBody) -> RefusedBody:
 
 
 def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:
-    """Return the event if it is of this transaction. Raise RefusedBody."""
-    ours = event.client_transaction_id in (client_transaction_id, "")  # empty: it cannot be read
+    """Return the event if it belongs to this transaction. Raise RefusedBody."""
+    ours = event.client_transaction_id in (client_transaction_id, "")  # empty: unreadable
     if (refused := refusal(CallbackClaims(another=None if ours else "client_transaction_id"))) is not None:
         raise refused
     return event

@@ -1,4 +1,4 @@
-"""The journal: every input of a transaction beside its events (see `payments.entries`)."""
+"""Journal: every input of a transaction besides its events (see `payments.entries`)."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class Journaled(msgspec.Struct, frozen=True):
-    """An entry in its place: `events_before` is how many events of the transaction had come."""
+    """Entry with its position. `events_before`: the number of events received before it."""
 
     seq: int
     at: str
@@ -34,7 +34,7 @@ _APPEND = (
 
 
 def append(unit: WriteTransaction, client_transaction_id: str, entry: Entry, at: str) -> None:
-    """Write an entry down."""
+    """Store an entry."""
     unit.db.execute(_APPEND, {"id": client_transaction_id, "at": at, "entry": _ENCODE(entry).decode()})
 
 
@@ -49,7 +49,7 @@ def entries(db: sqlite3.Connection, client_transaction_id: str) -> Iterator[Jour
 
 
 def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
-    """Return the ids of what people closed since a moment, newest first; only what is newer is read."""
+    """Return the ids of payments that operators closed since a moment, newest first; only newer rows are read."""
     found = []
     for identity, at, entry in db.execute("SELECT client_transaction_id, at, entry FROM journal ORDER BY seq DESC"):
         if at < since:
@@ -60,21 +60,21 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment with an incomplete record: it is from before the journal."""
+    """Return the rowid of the last payment with an incomplete record, from before the journal existed."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 
 
-# Events as received: raw bytes, order of arrival, verdict. Those of a payment are together: the first begins a block
-# of numbers, which the row of the payment names, and the others follow in it. So they lie on the same pages, and no
-# index is written for them. Of a payment that has more than a block, had events before there were blocks, or got some
-# from another database, they are scattered: an index finds them. The view `payment_events` has both.
+# Events as received: raw bytes, order of arrival, verdict. Events of a payment are stored together: the first begins a
+# block of numbers, which the payment's row names, and the others use the block. So they share pages, and no index is
+# written for them. If a payment has more events than a block, had events before blocks existed, or got some from
+# another database, its events are scattered, and an index finds them. The view `payment_events` has both.
 
 #: Numbers of a block. Nearly all payments have four or five events. To find a repetition, all are compared.
 BLOCK = 64
-#: In place of the newest number of a block: it is full, or numbers above it were left out, for others may know them.
+#: Marker instead of a block's newest number: the block is full, or skipped numbers that others may use.
 CLOSED = -1
-#: SQL: the newest number of the block of a transaction `t`, None if it has none.
+#: SQL: the newest number of the block of a transaction `t`, or None.
 NEWEST = (
     f"(SELECT CASE WHEN max(seq) < {database_id.used_outside('events')}"  # noqa: S608
     f" OR max(seq) % {BLOCK} = {BLOCK - 1} THEN {CLOSED}"
@@ -83,7 +83,7 @@ NEWEST = (
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
-    """One recorded event; `body` is what the terminal sent."""
+    """One recorded event. `body`: the terminal's bytes."""
 
     seq: int
     received_at: str
@@ -93,7 +93,7 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
 
 def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
-    """Return the bodies that were recorded under an event_id of a transaction."""
+    """Return the bodies that were recorded with an event_id of a transaction."""
     rows = db.execute(
         "SELECT body FROM payment_events WHERE client_transaction_id = ? AND event_id = ?",
         (client_transaction_id, event_id),
@@ -102,13 +102,13 @@ def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: s
 
 
 def scattered_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
-    """Return the bodies that were recorded under an event_id of a transaction whose events are not together."""
+    """Return the bodies that were recorded with an event_id of a transaction with scattered events."""
     query = "SELECT body FROM events WHERE together IS NULL AND client_transaction_id = ? AND event_id = ? ORDER BY seq"
     return [row[0] for row in db.execute(query, (client_transaction_id, event_id))]
 
 
 def count_events(db: sqlite3.Connection, client_transaction_id: str) -> int:
-    """Return how many events of a transaction are recorded."""
+    """Return the number of recorded events of a transaction."""
     query = "SELECT count(*) FROM payment_events WHERE client_transaction_id = ?"
     return int(db.execute(query, (client_transaction_id,)).fetchone()[0])
 
@@ -131,7 +131,7 @@ def append_event(
     body: bytes,
     newest: int | None,
 ) -> int:
-    """Record an event of a transaction that is recorded, and return its seq. `newest` is what `NEWEST` gives."""
+    """Record an event of a recorded transaction. Return its seq. `newest`: the result of `NEWEST`."""
     seq, together = _next(unit.db, client_transaction_id, newest)
     row = (seq, client_transaction_id, event.event_id, received_at, verdict, event.status, body, together)
     unit.db.execute(_APPEND_EVENT, row)
@@ -139,7 +139,7 @@ def append_event(
 
 
 def _next(db: sqlite3.Connection, client_transaction_id: str, newest: int | None) -> tuple[int, int | None]:
-    """Return the number of the next event of a transaction, and what its row has as `together`."""
+    """Return the number of the next event of a transaction, and the value of `together` for its row."""
     if newest == CLOSED:
         scatter(db, client_transaction_id)
     elif newest is not None:
@@ -158,24 +158,24 @@ def next_block(db: sqlite3.Connection) -> int:
 
 
 def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:
-    """Delete the events of a transaction, which goes itself."""
+    """Delete the events of a transaction that is being deleted."""
     db.execute(f"DELETE FROM events WHERE {_OF_ONE}", (client_transaction_id,)).close()  # noqa: S608 - of this file
 
 
 def scatter(db: sqlite3.Connection, client_transaction_id: str) -> None:
-    """Index the events of a transaction; their numbers stay."""
+    """Index the events of a transaction; their numbers stay unchanged."""
     db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - as there
     db.execute(_NAME_FIRST, (None, client_transaction_id))
 
 
 def scatter_all(db: sqlite3.Connection) -> None:
-    """Index all events, in a database where index rows may be missing."""
+    """Index all events, in a database that may lack index rows."""
     db.execute("UPDATE events SET together = NULL WHERE together IS NOT NULL")
     db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
 
 
 def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> None:
-    """Name the event that the outcome rests on; the first one stays."""
+    """Set the final event of the outcome; the first one stays."""
     unit.db.execute(
         "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ? AND final_event IS NULL",
         (seq, client_transaction_id),
@@ -183,7 +183,7 @@ def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> N
 
 
 def final_body(db: sqlite3.Connection, client_transaction_id: str) -> bytes | None:
-    """Return the event that the outcome rests on, verbatim, None if there is none."""
+    """Return the event of the outcome, verbatim, or None."""
     row = db.execute(
         "SELECT body FROM events WHERE seq = (SELECT final_event FROM transactions WHERE client_transaction_id = ?)",
         (client_transaction_id,),
@@ -197,7 +197,7 @@ def events(db: sqlite3.Connection, client_transaction_id: str) -> list[StoredEve
 
 
 def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int) -> Iterator[StoredEvent]:
-    """Yield those after a seq one by one, as they are read."""
+    """Yield the events after a seq one by one."""
     rows = db.execute(
         "SELECT seq, received_at, verdict, status, body FROM payment_events"
         " WHERE client_transaction_id = ? AND seq > ? ORDER BY seq",
@@ -208,21 +208,21 @@ def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int) -
 
 
 def holds_event(db: sqlite3.Connection, client_transaction_id: str, seq: int) -> bool:
-    """Whether a transaction has an event of that number."""
+    """Whether a transaction has an event with that number."""
     query = "SELECT 1 FROM events WHERE seq = ? AND client_transaction_id = ?"
     return db.execute(query, (seq, client_transaction_id)).fetchone() is not None
 
 
 def set_verdict(unit: WriteTransaction, seq: int, verdict: Verdict) -> None:
-    """Correct what became of a recorded event."""
+    """Correct the verdict of a recorded event."""
     unit.db.execute("UPDATE events SET verdict = ? WHERE seq = ?", (verdict, seq))
 
 
-# What states an outcome, verbatim.
+# Source of an outcome, verbatim.
 
 
 def final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
-    """Return the terminal's final event, or where none has come the element of a search; None if neither is."""
+    """Return the terminal's final event, else the element of a search; None without both."""
     identity, outcome = transaction.client_transaction_id, transaction.outcome
     if outcome is None or not outcome.stated_by_terminal:
         return None

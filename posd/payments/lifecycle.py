@@ -1,14 +1,13 @@
-"""The terminal's lifecycle: seven states, and what each event means in each of them (terminal API, Lifecycle).
+"""Lifecycle of the terminal: seven states, and the meaning of each event in each of them (terminal API, Lifecycle).
 
-`TRANSITIONS` is the terminal's own table. `MOVES` decides every state x every event; it is written out, so that a
-reader can check it with a finger, and a test holds it against `TRANSITIONS`. Events can be duplicated, late, disordered
-and lost (terminal API, Delivery), so an event moves the transaction forward or is recorded without moving it; a state
-never goes back.
+`TRANSITIONS` is the terminal's own table. `MOVES` decides every state x every event. It is written out so that a reader
+can check it; a test compares it with `TRANSITIONS`. Events can be duplicated, late, disordered and lost (terminal API,
+Delivery). So an event moves the transaction forward, or is recorded without moving it; a state never goes back.
 
-A `Trail` is what the events of one transaction have said so far. Each event is an edge `previous_status -> status`.
-A gap is marked when an applied event names another previous state than the last one recorded (terminal API, Events); it
-is closed when the edges that were seen connect again. The order of arrival of the missing ones does not count. A search
-reports a state without the way to it: `leap`.
+A `Trail` holds the content of all events of one transaction so far. Each event is an edge `previous_status -> status`.
+A gap is marked when an applied event names another previous state than the last recorded one (terminal API, Events). It
+is closed when the edges connect again, whatever their order of arrival. A search reports a state without its history:
+`leap`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ class Status(StrEnum):
     APPROVAL = "APPROVAL"
 
 
-#: The states by their names. An event asks for its own five times, and what an enumeration has is slow to reach.
+#: The states as module names, because access to enum members is slow and each event needs it five times.
 STATUSES: Mapping[str, Status] = {str(status): status for status in Status}
 
 ACKNOWLEDGED = Status.TERMINAL_ACKNOWLEDGED
@@ -40,7 +39,7 @@ REJECTED = Status.TERMINAL_REJECTED
 DECLINED = Status.DECLINED
 APPROVAL = Status.APPROVAL
 
-#: Spec 3.1, row by row; the final ones are empty (rule 1: no event follows).
+#: Table of the terminal API, row by row. Final states have no successor (rule 1).
 TRANSITIONS: Mapping[Status | None, frozenset[Status]] = {
     None: frozenset({ACKNOWLEDGED}),
     ACKNOWLEDGED: frozenset({CARD_PRESENTED, CANCELED, REJECTED}),
@@ -56,17 +55,17 @@ FINALS: frozenset[Status] = frozenset({CANCELED, REJECTED, DECLINED, APPROVAL})
 
 
 class Move(Enum):
-    """What an event of a state means to a transaction in a state."""
+    """Meaning of an event in a state."""
 
     NEXT = auto()  # a transition of the terminal API's table
     SKIP = auto()  # forward, past states whose events are missing
-    ILLEGAL = auto()  # forward, against the terminal API's table: a terminal's final counts all the same
-    LATE = auto()  # behind, or there already: recorded, moves nothing
-    AFTER_FINAL = auto()  # the terminal had already said how it ended
+    ILLEGAL = auto()  # forward, against the terminal API's table: a final event of the terminal counts nevertheless
+    LATE = auto()  # behind, or already reached: recorded without a move
+    AFTER_FINAL = auto()  # the terminal had already reported the end
 
 
 class Verdict(StrEnum):
-    """What became of a recorded event (local API, events)."""
+    """Verdict on a recorded event (local API, events)."""
 
     APPLIED = "applied"
     LATE = "late"
@@ -81,7 +80,7 @@ def _row(*moves: Move) -> Mapping[Status, Move]:
 
 NEXT, SKIP, ILLEGAL, LATE, AFTER = Move.NEXT, Move.SKIP, Move.ILLEGAL, Move.LATE, Move.AFTER_FINAL
 
-#: state -> the event's status -> what it means; None: no event yet.
+#: state -> status of the event -> its meaning; None: no event yet.
 MOVES: Mapping[Status | None, Mapping[Status, Move]] = {
     # event:                 ACKNOWLEDGED  CARD   REQUESTED CANCELED REJECTED DECLINED APPROVAL
     None:               _row(NEXT,         SKIP,  SKIP,     SKIP,    SKIP,    SKIP,    SKIP),
@@ -104,14 +103,15 @@ VERDICTS: Mapping[Move, Verdict] = {
 
 Edge = tuple[str | None, str]
 
-#: Edges of invented states that are remembered: a terminal cannot make a transaction grow without end.
+#: Most remembered edges of unknown states, so that a terminal cannot let a transaction grow without end.
 MAX_STRANGE_EDGES = 16
 
 
 class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the events have said so far: the state that they reached, the last one in sequence, the edges seen.
+    """Content of the events so far: the reached state, the last one in sequence, the edges.
 
-    `aborting`: a till asked to abort, the terminal may have taken that, and nothing has shown that the payment goes on.
+    `aborting`: a till asked for an abort, the terminal may have accepted it, and nothing shows that the payment goes
+    on.
     """
 
     position: Status | None = None
@@ -121,9 +121,9 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def connected(self) -> bool:
-        """Whether every state that an event names as its previous one has been reached by an event of its own.
+        """Whether every state that an event names as previous has been reached by an event of its own.
 
-        A repeated CARD_PRESENTED names CARD_PRESENTED: it needs an edge into it from another state.
+        A repeated CARD_PRESENTED names CARD_PRESENTED as previous, and needs an edge into it from another state.
         """
         return all(
             any(status == previous and before != previous for before, status in self.edges)
@@ -133,12 +133,12 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def approval_requested(self) -> bool:
-        """Whether any event says that the acquirer was asked: the point of no return (terminal API, Lifecycle)."""
+        """Whether any event shows that the acquirer was asked: the point of no return (terminal API, Lifecycle)."""
         return any(APPROVAL_REQUESTED in edge for edge in self.edges)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One event laid on a trail."""
+    """Result of adding one event to a trail."""
 
     trail: Trail
     verdict: Verdict
@@ -147,9 +147,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def step(trail: Trail, status: str, previous: str | None) -> Step:
-    """Lay an event (its `status` and `previous_status`, None if absent) on the trail.
+    """Add an event (its `status` and `previous_status`, None if absent) to the trail.
 
-    The event is a new one: repeats of an `event_id` never come here.
+    The event is new: repeats of an `event_id` are handled before.
     """
     edge = (previous, status)
     edges = trail.edges if edge in trail.edges or _full(trail, edge) else (*trail.edges, edge)
@@ -161,7 +161,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
 
     move = MOVES[trail.position][known]
     if known is trail.position and move is Move.NEXT and previous not in (None, status, trail.last):
-        move = Move.LATE  # an earlier presentation of the card, overtaken by a later one
+        move = Move.LATE  # an earlier presentation of the card, which arrived late
     verdict = VERDICTS[move]
     if verdict is not Verdict.APPLIED:
         return Step(msgspec.structs.replace(trail, edges=edges), verdict, illegal=_asked_though_ended(trail, known))
@@ -180,9 +180,9 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
 
 
 def apply_search_state(trail: Trail, status: str) -> Step:
-    """Lay a state that a search reports on the trail. It is no event: it marks no gap, and saying it again is nothing.
+    """Add a state from a search to the trail. It is not an event: it marks no gap, and a repetition has no effect.
 
-    The state counts as reached, so that an event which names it as its previous one finds nothing missing.
+    The state counts as reached, so an event that names it as previous has no gap.
     """
     known = STATUSES.get(status)
     if known is None:
@@ -197,15 +197,15 @@ def apply_search_state(trail: Trail, status: str) -> Step:
 
 
 def _reached(trail: Trail, known: Status, edges: tuple[Edge, ...]) -> Trail:
-    """Return the trail at a state. A card that was presented does not end an abort: its event can have been under way
-    when the terminal took the abort. A question to the acquirer does.
+    """Return the trail at a state. CARD_PRESENTED does not end an abort, because its event may have been sent before
+    the terminal accepted the abort. APPROVAL_REQUESTED does.
     """
     aborting = trail.aborting and known is not APPROVAL_REQUESTED
     return Trail(position=known, last=known, edges=edges, aborting=aborting)
 
 
 def _asked_though_ended(trail: Trail, known: Status) -> bool:
-    """Whether a call to the acquirer shows up after a cancellation or a local rejection: that breaks the table too."""
+    """Whether a call to the acquirer appears after a cancellation or a local rejection, which breaks the table too."""
     return trail.position in (CANCELED, REJECTED) and known is APPROVAL_REQUESTED
 
 
@@ -215,5 +215,5 @@ def _strange(edge: Edge) -> bool:
 
 
 def _full(trail: Trail, edge: Edge) -> bool:
-    """Whether no more edges like this one are remembered; those between known states always are."""
+    """Whether no more edges of this kind are remembered; edges between known states always are."""
     return _strange(edge) and sum(map(_strange, trail.edges)) >= MAX_STRANGE_EDGES

@@ -1,4 +1,4 @@
-"""The list of transactions: its filters, its pages, and totals (local API, GET /transactions)."""
+"""List of transactions: its filters, its pages, and totals (local API, GET /transactions)."""
 
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -21,24 +21,24 @@ from posd.payments.model import Result
 from posd.payments.rows import IndexScan, SumRow
 from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
-#: Indices that hold few of all payments: no other way is shorter to walk.
+#: Indexes that hold few of all payments, so that no other index is shorter.
 _SHORT = frozenset({"open", "attention", "sale"})
-#: Of what else could be walked so many entries are counted to find where there are the fewest; then, so many more.
+#: Entries that are counted first in each other index, to find the shortest; then further ones.
 _COUNTED = (50, 5000)
-#: What a payment has in a list beside what the till gave with it, in bytes.
+#: Bytes of a payment in a list besides the till's data.
 ROW_BYTES = 2048
-#: Transactions that are added up at one time: about a millisecond, which others wait for at most.
+#: Transactions added up in one step of about a millisecond, for which others wait.
 _STEP = 100
-#: As many transactions take as long as to look up what one of them was done to.
+#: Number of transactions that takes as long as finding the original of one.
 _ORIGINAL = 10
 
 
-#: Walks that find what is asked for together; no transaction is met in two of them.
+#: Scans that together find all matches, without duplicates.
 Way = tuple[IndexScan, ...]
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What the transactions of one type and result come to."""
+    """Totals of the transactions of one type and result."""
 
     type: Annotated[OperationType | None, Meta(description="null if the type is not known")]
     result: Annotated[Result | None, Meta(description="null for those that are not final")]
@@ -64,7 +64,7 @@ class TransactionPage(msgspec.Struct, frozen=True):
 
 
 class TransactionQuery(Filters, frozen=True, kw_only=True):
-    """What to list. `metadata` is name -> text, see `posd.base.canonical_json`."""
+    """Filters of the list. `metadata`: name -> text, see `posd.base.canonical_json`."""
 
     sale: str | None = None
     result: Result | None = None
@@ -104,7 +104,7 @@ def _size(item: model.Transaction) -> int:
 def read_page(db: sqlite3.Connection, page: TransactionQuery) -> tuple[list[model.Transaction], str | None]:
     """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
 
-    Of ids that begin so it is one page, by id.
+    A filter by the beginning of ids has one page, sorted by id.
     """
     if page.id is not None:
         return rows.beginning(db, page.id, page.limit), None
@@ -121,7 +121,7 @@ def read_page(db: sqlite3.Connection, page: TransactionQuery) -> tuple[list[mode
 
 
 def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[None, None, list[Totals]]:
-    """Return the totals of all that the filters of a page let through; each step is short."""
+    """Return the totals of all transactions that match the filters, in short steps."""
     found: dict[_Key, Totals] = {}
     done = 0
     for walk, also in _walks(db, msgspec.structs.replace(page, cursor=None)):
@@ -135,7 +135,7 @@ def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[Non
     return sorted(found.values(), key=_place)
 
 
-#: Type, result, what is moved, currency.
+#: Type, result, kind of money, currency.
 _Key = tuple[OperationType | None, Result | None, Of | None, str | None]
 #: The order of totals.
 _TYPES, _RESULTS, _OFS = (*OperationType, None), (*Result, None), (*Of, None)
@@ -147,7 +147,7 @@ def _place(item: Totals) -> tuple[int, int, int, str]:
 
 
 def _original(db: sqlite3.Connection, row: SumRow) -> Original | None:
-    """Return what it is done to, if that makes a difference."""
+    """Return the original, if it makes a difference."""
     if row.type in STANDALONE:
         return None
     transaction = rows.get(db, row.client_transaction_id)
@@ -182,7 +182,7 @@ def _add(found: dict[_Key, Totals], row: SumRow, original: Original | None) -> N
 
 
 def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[IndexScan, Condition]]:
-    """Yield what is to be walked, each with what else has to be met."""
+    """Yield the scans, each with its additional conditions."""
     conditions, index = page.conditions(), page.index()
     members = [(words, tuple(map(rows.by_word, words))) for words in starmap(asked_words, page.metadata.items())]
     in_index: Way = (rows.by_index(index, conditions.get(index, ("1", ()))),)
@@ -198,7 +198,7 @@ def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[Ind
 
 
 def _shortest(db: sqlite3.Connection, ways: Sequence[Way]) -> Way:
-    """Return the way with the fewest entries, the first where all are long."""
+    """Return the scan with the fewest entries; the first if all are long."""
     for most in _COUNTED if len(ways) > 1 else ():
         counts = [sum(rows.count(db, walk, most) for walk in way) for way in ways]
         if min(counts) < most:

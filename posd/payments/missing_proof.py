@@ -1,8 +1,8 @@
-"""The proof that a transaction in doubt never started. Pure, and the one place that decides it (`concluded`).
+"""Proof that a transaction in doubt never started: pure, and the only code that decides it (`concluded`).
 
 "Not found" alone proves nothing. A terminal forgets after a power cut. The acquirer does not know a payment while its
-terminal waits for a card. An index can be stale, and a path can be wrong. So `not_started` is concluded only where all
-of these conditions hold:
+terminal waits for a card. An index can be stale, and a path can be wrong. So `not_started` is concluded only if all of
+these conditions hold:
 
 1. The terminal never sent anything for the id: no acknowledgement, event, search hit or other callback (`heard`).
 2. The transaction is in doubt from the first question to the last answer. So no call of its start is under way.
@@ -12,11 +12,11 @@ of these conditions hold:
 5. Both answers come a second time, in the same order. The second abort is sent at least `settle` seconds after the
    first search. A search after an abort would find what had ended before that abort.
 6. The same search has found another transaction of this terminal before.
-7. A person vouches for both the search and the abort: by `confirmed` in the profile, or by commissioning the terminal
-   (`terminals.identity`).
+7. An operator vouches for both the search and the abort: by `confirmed` in the profile, or by commissioning the
+   terminal (`terminals.identity`).
 
-Without one of them the transaction stays in doubt, and `missing` tells a person which. `payments.schedule` counts the
-two rounds of 4 and 5.
+If one is missing, the transaction stays in doubt, and `missing` tells the operator which. `payments.schedule` counts
+the two rounds of 4 and 5.
 """
 
 from collections.abc import Callable
@@ -46,14 +46,14 @@ class ProofCode(StrEnum):
 
 
 class MissingProof(msgspec.Struct, frozen=True):
-    """What would have to be seen for `not_started`, and what to do for it."""
+    """Conditions that are missing for `not_started`, and how to meet them."""
 
     code: Annotated[ProofCode, Meta(description="which condition does not hold")]
     detail: Annotated[str, Meta(description="what it is about, and what to do")]
 
 
 class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a transaction in doubt and of its terminal."""
+    """Known facts about a transaction in doubt and its terminal."""
 
     heard: bool  # condition 1 does not hold, and never will
     search_confirmed: bool  # condition 7
@@ -64,7 +64,7 @@ class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
     idle: bool  # condition 5, its abort
 
 
-#: code -> whether the condition is missing, in the order in which a person takes them up.
+#: code -> whether the condition is missing, in the order in which an operator should handle them.
 _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
     ProofCode.SEARCH_NOT_CONFIRMED: lambda facts: not facts.search_confirmed,
     ProofCode.ABORT_NOT_CONFIRMED: lambda facts: not facts.abort_confirmed,
@@ -76,7 +76,7 @@ _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
 
 
 def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
-    """Return what is missing. Once the terminal has sent something of it, only that is named."""
+    """Return the missing conditions. If the terminal has sent anything about the payment, only that is named."""
     if facts.heard:
         return (ProofCode.WAS_ACKNOWLEDGED,)
     return tuple(code for code, lacks in _LACKS.items() if lacks(facts))
@@ -88,7 +88,7 @@ def concluded(facts: DoubtFacts, rounds: NotStartedProof) -> bool:
 
 
 def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Evidence, ...]:
-    """Return the proof piece by piece, in order, by the wall clock; `passed`: the monotonic clock at that time (s)."""
+    """Return the evidence of the proof in order, by the wall clock. `passed`: the monotonic clock at that time (s)."""
     asked = [
         *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
         *((at, EvidenceKind.SEARCH) for at in (rounds.first_none, rounds.second_none)),
@@ -105,7 +105,7 @@ def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Ev
 
 
 class ProofContext(msgspec.Struct, frozen=True):
-    """What the words need: ids, and what posd does by itself. `control`: a payment on which posd tries the search."""
+    """Values for the texts: ids, and posd's own next steps. `control`: a payment on which posd tries the search."""
 
     identity: str
     terminal: str
@@ -116,12 +116,12 @@ class ProofContext(msgspec.Struct, frozen=True):
 
 
 def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]:
-    """Return what is missing, each with what to do."""
+    """Return the missing conditions, each with the advice."""
     return tuple(MissingProof(code, detail(code, told)) for code in missing(facts))
 
 
 def detail(code: ProofCode, told: ProofContext) -> str:
-    """Return what one condition is about, and what to do."""
+    """Return the subject of a condition, and the advice."""
     identity, terminal = told.identity, told.terminal
     otherwise = f"or settle it by a person's word: posd resolve {identity} RESULT"
     match code:

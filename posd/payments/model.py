@@ -1,6 +1,6 @@
 """A transaction as posd sees it: phase, outcome, evidence, attention.
 
-Everything here is a value; `posd.payments.transitions` says how one follows from another.
+Everything here is a value; `posd.payments.transitions` computes its changes.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ RESULTS: Mapping[Status, Result] = {
 
 
 class EvidenceKind(StrEnum):
-    """What an outcome can rest on."""
+    """Kind of evidence."""
 
     EVENT = "event"
     SEARCH = "search"
@@ -54,7 +54,7 @@ class EvidenceKind(StrEnum):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One proof: its kind, when it arrived, and the fields of its kind."""
+    """One evidence: its kind, its time of arrival, and the fields of its kind."""
 
     kind: Annotated[EvidenceKind, Meta(description="what it is")]
     at: Annotated[Moment, Meta(description="when it arrived")]
@@ -68,7 +68,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TerminalFailure(msgspec.Struct, frozen=True):
-    """The terminal's own words in its answer to the call."""
+    """The terminal's own error in its reply to the call."""
 
     type: Annotated[str | None, Meta(description="where it comes from, such as `TERMINAL`")]
     code: Annotated[str | None, Meta(description="which, such as `TER-003`")]
@@ -88,7 +88,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a receipt needs of the acquirer's answer."""
+    """Data of the acquirer's reply for a receipt."""
 
     authorization_code: Annotated[str | None, Meta(description="the issuer's")]
     franchise: Annotated[str | None, Meta(description="the card's brand")]
@@ -127,24 +127,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def stated_by_terminal(self) -> bool:
-        """Whether a state of the terminal stands behind it (event, search), not an inference or a person's word.
+        """Whether it is based on a state from the terminal (event, search), not on an inference or an operator's
+        decision.
 
-        What a terminal says beats everything else (architecture, The way of a webhook).
+        A report of the terminal overrides everything else (architecture, The way of a webhook).
         """
         return self.status is not None
 
     def rests_on(self, event_id: str) -> bool:
-        """Whether the event of that id states it."""
+        """Whether the event with that id states it."""
         return any(item.kind is EvidenceKind.EVENT and item.event_id == event_id for item in self.evidence)
 
     @property
     def by_operator(self) -> bool:
-        """Whether it is a person's word."""
+        """Whether it is an operator's decision."""
         return any(item.kind is EvidenceKind.OPERATOR for item in self.evidence)
 
 
 class AttentionCode(StrEnum):
-    """Conditions that a person should look at (local API); they never change an outcome."""
+    """Conditions that an operator should check (local API). They never change an outcome."""
 
     IN_DOUBT = "in_doubt"
     GAP = "gap"
@@ -170,13 +171,13 @@ class AttentionCode(StrEnum):
 
 
 class Attention(RecordAttention, frozen=True):
-    """A condition that a person should look at; it never changes an outcome by itself."""
+    """Condition that an operator should check. It never changes an outcome."""
 
     code: Annotated[AttentionCode, Meta(description="which condition")]
 
 
 class SearchResult(StrEnum):
-    """What a search brought (local API, `last_search`)."""
+    """Result of a search (local API, `last_search`)."""
 
     FOUND = "found"
     NONE = "none"
@@ -184,7 +185,7 @@ class SearchResult(StrEnum):
 
 
 class LastSearch(msgspec.Struct, frozen=True):
-    """When the terminal was asked last, and the result."""
+    """Time of the last search, and its result."""
 
     at: Annotated[Moment, Meta(description="when")]
     result: Annotated[SearchResult, Meta(description="the result; `no_answer` says nothing about the payment")]
@@ -199,22 +200,22 @@ class NextStep(StrEnum):
     ASK_PERSON = "ask_person"
 
 
-#: Longer than a customer stands at a terminal, and than a terminal repeats an event (terminal API, Delivery).
+#: Longer than a customer waits at a terminal, and than a terminal repeats an event (terminal API, Delivery).
 LONG_WAIT = timedelta(minutes=15)
 
-#: What says that the terminal gives no account of an open payment, beside a search that does not find it.
+#: Attentions that show that the terminal does not report on an open payment, besides a search without a result.
 SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, AttentionCode.ADDRESS_CHANGED})
 
-#: A person has to look before the till may treat it as finished.
+#: An operator has to check it before the till may treat it as finished.
 CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
 class Transaction(RecordState, frozen=True, kw_only=True):
     """One operation on one terminal.
 
-    `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals.
-    `type` is None only for an orphan whose events do not say it. `heard`: an acknowledgement, event, search hit or any
-    other callback was received.
+    `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals. `type` is None
+    only for an orphan whose events do not name it. `heard`: an acknowledgement, event, search hit or any other callback
+    was received.
     """
 
     client_transaction_id: str
@@ -226,49 +227,49 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     options: bytes = b"{}"
     transaction_reference: str | None = None
     original: str | None = None
-    derives_from: str | None = None  # the original, where this database knows it, however the till named it
-    same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
+    derives_from: str | None = None  # the original, if this database knows it, however the till named it
+    same_day_until: str | None = None  # of a void: end of the original's day in the merchant's time zone
     repeat: bool = False
-    answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None if not known
-    callback_host: str | None = None  # address of this machine in its callback URL; None if it was configured
-    callback_lost: bool = False  # this machine lost that address; no person can close that
-    mismatched: bool = False  # another device than the one asked has it; no person can close that
-    released: bool = False  # a person has freed its terminal
+    answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None if unknown
+    callback_host: str | None = None  # address of this machine in its callback URL; None if configured
+    callback_lost: bool = False  # this machine lost that address; an operator cannot close the attention
+    mismatched: bool = False  # another device has it than the one asked; an operator cannot close the attention
+    released: bool = False  # its terminal was freed
     last_search: LastSearch | None = None
     trail: Trail = Trail()
     reading_type: str | None = None
     outcome: Outcome | None = None
-    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final arrived
+    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final event arrived
     attention: tuple[Attention, ...] = ()
 
     @property
     def status(self) -> Status | None:
-        """The newest lifecycle state known; the acknowledgement of the call counts as the first."""
+        """The newest known lifecycle state. The acknowledgement of the call counts as the first."""
         if self.trail.position is None and self.acknowledged:
             return ACKNOWLEDGED
         return self.trail.position
 
     @property
     def given_reference(self) -> str | None:
-        """The reference that its approval gave, in one case: the wire may write a UUID in any.
+        """The reference of its approval in upper case; the wire may write a UUID in any case.
 
-        In upper case, so that nothing that reads a damaged database takes it for an id.
+        In upper case, so that a reader of a damaged database does not mistake it for an id.
         """
         reference = self.outcome and self.outcome.transaction_reference
         return reference.upper() if reference else None
 
     @property
     def unapproved(self) -> Result | None:
-        """How it ended, where it is final and not approved."""
+        """Result of a final transaction that is not approved."""
         if self.outcome is None or self.outcome.result is Result.APPROVED:
             return None
         return self.outcome.result
 
     @property
     def updates_terminal(self) -> bool:
-        """Whether a callback of it changes anything but itself: what is known of terminals, addresses, clock, currency.
+        """Whether its callbacks may change data besides the payment: terminals, addresses, clock, currency.
 
-        It is open, and never had an outcome. Who has the token of an old payment can add to that payment only.
+        It is open, and never had an outcome. With the token of an old payment, a sender can change that payment only.
         """
         return self.phase is not Phase.FINAL and self.withdrawn is None
 
@@ -276,7 +277,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     def abortable(self) -> bool:
         """Not final, not released, not past the point of no return, on the device that was asked.
 
-        An orphan holds no terminal, so that an abort for it could hit another payment.
+        An orphan holds no terminal, so an abort for it could hit another payment.
 
         Source: terminal API, Lifecycle.
         """
@@ -290,27 +291,27 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 
     @property
     def total(self) -> Decimal:
-        """The sum of every number of the till's amount, 0 where none is known."""
+        """Sum of every number of the till's amount, 0 without one."""
         return amount_total(self.amount)
 
 
-@lru_cache(maxsize=64)  # an approval is held against it twice
+@lru_cache(maxsize=64)  # cached: two checks of an approval use it
 def amount_total(amount: bytes) -> Decimal:
-    """Return the sum of every number of an amount as it is stored."""
+    """Return the sum of every number of a stored amount."""
     return sum(numbers(_EXACT.decode(amount)), ZERO)
 
 
 def past_point_of_no_return(transaction: Transaction) -> bool:
-    """Whether the acquirer was asked, so that only the final event can tell (terminal API, Lifecycle)."""
+    """Whether the acquirer was asked, so that only the final event gives the outcome (terminal API, Lifecycle)."""
     return transaction.trail.approval_requested or transaction.status in lifecycle.FINALS
 
 
 def unsettled(transaction: Transaction) -> bool:
-    """Whether a final transaction leaves open what the customer paid, until a person has looked and acknowledged it."""
+    """Whether it is unknown what the customer paid for a final transaction, until an operator has acknowledged it."""
     if any(item.code in CONFLICTS for item in transaction.attention):
         return True
     outcome = transaction.outcome
-    # Ended by the terminal after the acquirer was asked: what the acquirer did is not known.
+    # The terminal ended it after it had asked the acquirer, whose decision is unknown.
     return (
         outcome is not None
         and outcome.result is not Result.APPROVED
@@ -320,7 +321,7 @@ def unsettled(transaction: Transaction) -> bool:
 
 
 def undecided(transaction: Transaction) -> bool:
-    """Whether it may still turn out either way: it is open, or unsettled."""
+    """Whether it may still be paid or not paid: it is open, or unsettled."""
     return transaction.outcome is None or unsettled(transaction)
 
 
@@ -330,22 +331,22 @@ def approved(transaction: Transaction) -> bool:
 
 
 def may_be_paid(transaction: Transaction) -> bool:
-    """Whether it stands in the way of another that would be paid for the same: it is approved, or undecided."""
+    """Whether it prevents another payment of the same sale: it is approved, or undecided."""
     return undecided(transaction) or approved(transaction)
 
 
 def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> timedelta | None:
-    """Return for how long a doubt may still clear up by itself; None if a person is to look."""
+    """Return the time in which a doubt may still resolve itself; None if an operator has to check it."""
     doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
     if doubt is None:
         return None
     left = grace - (now - parse_iso(doubt.since))
-    # A clock that was set back says nothing about how long it has been.
+    # A clock that was set back gives no duration.
     return left if timedelta(0) <= left <= grace else None
 
 
 def unaccounted(transaction: Transaction) -> bool:
-    """Whether its terminal took it and gives no account of it now: it is silent, or a search does not find it."""
+    """Whether its terminal accepted it and does not report on it now: it is silent, or a search does not find it."""
     searched = transaction.last_search
     return transaction.phase is Phase.ACTIVE and (
         (searched is not None and searched.result is not SearchResult.FOUND)
@@ -354,32 +355,32 @@ def unaccounted(transaction: Transaction) -> bool:
 
 
 def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
-    """Return for how long a customer may still wait at the terminal; None if that is over or not known."""
+    """Return the time for which a customer may still wait at the terminal; None if it is over or unknown."""
     left = LONG_WAIT - (now - parse_iso(transaction.created_at))
     return left if timedelta(0) <= left <= LONG_WAIT else None
 
 
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
-    """Return what the till has to do; `grace` is how long a doubt may resolve by itself before a person is asked."""
+    """Return the till's next step. `grace`: time in which a doubt may resolve itself before an operator is asked."""
     if unsettled(transaction):
         return NextStep.ASK_PERSON
     outcome = transaction.outcome
     if outcome is not None:
         return NextStep.DONE if outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
     if transaction.released:
-        return NextStep.ASK_PERSON  # a person has taken it in hand
+        return NextStep.ASK_PERSON  # an operator is handling it
     if transaction.phase is Phase.IN_DOUBT and grace_left(transaction, now, grace) is None:
         return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
-        return NextStep.ASK_PERSON  # the event under the used id was not applied, and may be the final
+        return NextStep.ASK_PERSON  # the event with the reused id was not applied, and may be the final one
     if unaccounted(transaction) and wait_left(transaction, now) is None:
-        return NextStep.ASK_PERSON  # the customer has left, and the terminal may never tell how it ended
+        return NextStep.ASK_PERSON  # the customer has left, and the terminal may never report the end
     return NextStep.WAIT
 
 
-# Raising and closing attentions: conditions that a person should look at; they never change an outcome.
+# Raising and closing attentions: conditions that an operator should check. They never change an outcome.
 
 
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
-    """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
+    """Raise an attention. An open one keeps its start and gets the newer detail."""
     return attended(transaction, Attention(code=code, since=iso(now), detail=detail))

@@ -1,7 +1,7 @@
-"""Chains: what may be derived from what, under which reference, and what stands in the way of paying twice.
+"""Chains: allowed derivations, their references, and guards against a double payment.
 
-A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization, each
-gives a new reference, and the newest is the one that counts. The types: `posd.base.operations`.
+A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization. Each gives
+a new reference, and the newest one counts. `posd.base.operations` has the types.
 
 Source: terminal API, Events.
 """
@@ -18,9 +18,9 @@ from posd.payments.model import Result, Transaction, approved, undecided
 
 
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
-    """Return why an operation of that type cannot be derived from this transaction, None if it can.
+    """Return why an operation of that type cannot derive from this transaction, or None.
 
-    `by_reference`: a re-authorization then stands for its pre-authorization, which may not be known here.
+    `by_reference`: a re-authorization then stands for its pre-authorization, which may be unknown here.
     """
     outcome, name = original.outcome, original.client_transaction_id
     stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
@@ -35,9 +35,9 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
 
 
 def source_of(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> Transaction:
-    """Return the payment whose reference is sent for an original that fits.
+    """Return the payment whose reference is sent for a suitable original.
 
-    `members` is all that derives from the original, oldest first.
+    `members`: all transactions that derive from the original, oldest first.
     """
     if not OPERATIONS[kind].takes_newest:
         return original
@@ -49,7 +49,7 @@ Clash = Literal["already_derived", "chain_conflict"]
 
 
 class BlockingOperation(msgspec.Struct, frozen=True):
-    """Why an operation may not be started: the problem's code, the transactions, whether `additional` lifts it."""
+    """Refusal of an operation: the problem's code, the transactions, and whether `additional` permits it."""
 
     code: Clash
     others: Sequence[Transaction]
@@ -59,10 +59,10 @@ class BlockingOperation(msgspec.Struct, frozen=True):
 def in_the_way(
     kind: OperationType, members: Sequence[Transaction], chain: Sequence[Transaction], *, repeat: bool
 ) -> BlockingOperation | None:
-    """Return what stands in the way of an operation, None if nothing does.
+    """Return what prevents an operation, or None.
 
-    `members` is all that derives from the same original, `chain` all of the chain, oldest first. What is open comes
-    first, then what no `additional` lifts.
+    `members`: all transactions that derive from the same original. `chain`: the whole chain, oldest first. Open ones
+    come first, then those that `additional` does not permit.
     """
     same = {item.client_transaction_id for item in members}
     still_open = [item for item in chain if _derives(item) and undecided(item)]
@@ -83,11 +83,11 @@ def in_the_way(
 
 
 def _derives(item: Transaction) -> bool:
-    """Return whether an operation derives from another. One without a type is known by its reference alone."""
+    """Return whether an operation derives from another. One without a type is recognised by its reference."""
     return item.type is None or bool(OPERATIONS[item.type].originals)
 
 
-# Whether a void is a cancellation or a refund: by calendar day in the merchant's time zone.
+# Kind of a void, cancellation or refund, by calendar day in the merchant's time zone.
 #
 # Source: terminal API, Lifecycle.
 
@@ -97,14 +97,14 @@ Reversal = Literal["cancellation", "refund"]
 def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
     """Return the midnight, in UTC, that ends the calendar day of a moment in that zone.
 
-    Days of daylight saving have 23 or 25 hours; where midnight itself is skipped, the first moment after it counts.
+    A day can have 23 or 25 hours (daylight saving). If midnight is skipped, the first moment after it counts.
     """
     day = moment.astimezone(zone).date() + timedelta(days=1)
     return datetime.combine(day, time.min, zone).astimezone(UTC)
 
 
 def reversal(same_day_until: str | None, occurred_at: str, received_at: datetime) -> Reversal | None:
-    """Return whether an approved void is a cancellation or a refund, None if the day of its original is not known.
+    """Return whether an approved void is a cancellation or a refund; None if the original's day is unknown.
 
     `occurred_at`: the terminal's time of the approval, in ISO 8601. If it cannot be read, `received_at` counts.
     """

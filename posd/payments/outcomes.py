@@ -1,7 +1,7 @@
-"""Outcomes: what each proof makes of a transaction, and how two of them are held against each other.
+"""Outcomes: the effect of each evidence on a transaction, and the comparison of two outcomes.
 
-What a terminal says (event, search) supersedes what was inferred (refusal, unsent, abort, a person's word). Of two
-finals of the terminal the first stands.
+A report of the terminal (event, search) supersedes an inference (refusal, unsent, abort, an operator's decision). Of
+two final reports of the terminal the first counts.
 """
 
 from collections.abc import Sequence
@@ -38,10 +38,10 @@ from posd.terminals.attempt import ErrorEnvelope, NeverSent, StartRefused
 
 _set = msgspec.structs.replace
 
-#: How the terminal's word arrived.
+#: How the terminal's report arrived.
 Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
 
-#: What an outcome settles: a person need not look at these any more.
+#: Attentions that an outcome settles: no operator has to check them.
 SETTLED = (
     AttentionCode.IN_DOUBT,
     AttentionCode.STALLED,
@@ -52,7 +52,7 @@ SETTLED = (
 
 
 def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
-    """Return the outcome of a request that was provably refused or provably never sent."""
+    """Return the outcome of a request that was provably refused or never sent."""
     match judgement:
         case StartRefused(error=error):
             evidence, failure = (
@@ -68,7 +68,7 @@ def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
 
 
 def canceled(judgement: Canceled, now: datetime) -> Outcome:
-    """Return the outcome of a request that the terminal answered with a cancellation."""
+    """Return the outcome of a request to which the terminal replied with a cancellation."""
     message = f"the terminal answered that the payment was canceled there ({judgement.error.name})"
     failure = Failure("posd", "canceled", message, _own(judgement.error))
     return inferred(Result.CANCELED, (_refusal(judgement, now),), now, failure=failure)
@@ -90,7 +90,7 @@ def inferred(
     failure: Failure | None = None,
     transaction_reference: str | None = None,
 ) -> Outcome:
-    """Return an outcome behind which no state of the terminal stands."""
+    """Return an outcome that no state of the terminal supports."""
     return Outcome(
         result=result,
         status=None,
@@ -108,7 +108,7 @@ def inferred(
 
 
 def stated(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Outcome:
-    """Return the outcome that a final event, or a search's element of that shape, states (local API, the outcome)."""
+    """Return the outcome of a final event, or of a search's element (local API, the outcome)."""
     status = STATUSES[event.status]
     response = event.raw_response if status is Status.APPROVAL else None
     reason = event.failure_reason
@@ -138,7 +138,7 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
 
 
 def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
-    """Set the outcome; one that posd or a person had inferred before is kept under `supersedes`."""
+    """Set the outcome. An earlier outcome by posd or an operator is kept under `supersedes`."""
     old = transaction.outcome or transaction.withdrawn
     if old is not None:
         outcome = _set(outcome, supersedes=old)
@@ -158,7 +158,7 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
 
 
 def note_approval(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
-    """Raise what a person should know about an approval."""
+    """Raise the attentions of an approval."""
     if event.status != Status.APPROVAL:
         return transaction
     response = event.raw_response
@@ -180,12 +180,12 @@ def note_approval(transaction: Transaction, event: TransactionEvent, now: dateti
 
 
 def compare(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
-    """Compare a later final with the terminal's first: the first stands, and its confirmation is kept."""
+    """Compare a later final event with the first: the first counts, and a confirmation is kept."""
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:
         return transaction
     status = STATUSES.get(event.status)
-    # The acquirer's own word shows that it was asked, also where no event has told of the question.
+    # An answer of the acquirer shows that it was asked, even if no event says so.
     asked = transaction.trail.approval_requested or status in (lifecycle.DECLINED, lifecycle.APPROVAL)
     if asked and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):
         outcome = _set(outcome, reached_acquirer=None)
@@ -194,7 +194,7 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         return transaction
     reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None
     same = (status, reference) == (outcome.status, outcome.transaction_reference)
-    # A search need not say the reference: the one without it is the same final, and is completed by the other.
+    # A search may lack the reference. Then it is the same final state, completed by the other report.
     partly = (
         status is outcome.status
         and None in (reference, outcome.transaction_reference)
@@ -215,7 +215,9 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
 def _confirm(
     transaction: Transaction, outcome: Outcome, event: TransactionEvent, source: Source, now: datetime
 ) -> Transaction:
-    """Add a second proof of the same final. An event says more than a search, unless it lacks the reference."""
+    """Add a second evidence of the same final state. An event has more data than a search, unless it lacks the
+    reference.
+    """
     kinds = {item.kind for item in outcome.evidence}
     fresh = stated(transaction, event, source, now)
     evidence = outcome.evidence if source in kinds else (*outcome.evidence, *fresh.evidence)
@@ -259,13 +261,13 @@ def contradicts(pruned: Pruned, status: str) -> bool:
     return stated is not None and stated != pruned.result
 
 
-# An approval that contradicts its request (design: a suspicious answer counts, and is reported).
+# Approval that contradicts its request (such an approval counts, and is reported).
 #
-# The terminal said it, so it is applied, and `approval_unlikely` says what does not fit. The facts to compare it with
-# (currencies that were seen, whether the clock was sure) are known only when it arrives. So the findings are written
-# into the journal, in the commit of the approval, and are derived again from there: see `entries.Unlikely`.
+# The terminal reported it, so it is applied, and `approval_unlikely` names the contradiction. The facts for the
+# comparison (earlier currencies, trust in the clock) are known only at its arrival. So the findings are written to the
+# journal in the commit of the approval, and derived again from there: see `entries.Unlikely`.
 
-#: A terminal with a right clock dates no approval further away than this.
+#: Largest distance of an approval's date with a correct clock of the terminal.
 FAR = timedelta(days=1)
 
 
@@ -273,7 +275,7 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word)).upper()
 
 
-#: Letters of every word for an operation, the wire's and the API's -> the operation.
+#: Letters of each word for an operation, of the wire and of the API -> the operation.
 _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
 
 
@@ -284,10 +286,10 @@ def unlikely(
     received_at: datetime | None,
     same_reference: str | None = None,
 ) -> tuple[tuple[str, ...], bool] | None:
-    """Return in what an approval contradicts its request, and whether in its sum too; None if nothing does.
+    """Return the contradictions of an approval to its request, and whether its amount is one; None without any.
 
-    `currencies`: those that it may have, empty: any. `received_at`: its arrival by a trusted clock, else None.
-    `same_reference`: the id of another payment that was approved with the same reference, None if there is none.
+    `currencies`: the expected ones; empty: any. `received_at`: its arrival by a trusted clock, else None.
+    `same_reference`: the id of another payment approved with the same reference, or None.
     """
     reasons = [*_sum(transaction, event)]
     by_sum = bool(reasons)
@@ -311,7 +313,7 @@ def _sum(transaction: Transaction, event: TransactionEvent) -> list[str]:
 
 
 def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
-    """Compare the operation, where the words of the wire for both are known."""
+    """Compare the operation, if the wire's words for both are known."""
     asked, said = transaction.type, _TYPES.get(_letters(event.operation_type or ""))
     if asked is None or said is None or asked is said or OPERATIONS[asked].wire is None:
         return []
@@ -319,11 +321,11 @@ def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
 
 
 def _date(transaction: Transaction, event: TransactionEvent, received_at: datetime) -> list[str]:
-    """Compare the date with the time from the request to the arrival: a terminal's queue may be older than a day."""
+    """Compare the date with the time from request to arrival, because a terminal's queue may be older than a day."""
     try:
         at = parse_iso(event.occurred_at)
         early = at < min(parse_iso(transaction.created_at), received_at) - FAR
         late = at > received_at + FAR
     except (ValueError, OverflowError):
-        return []  # it has no date that can be read
+        return []  # it has no readable date
     return [f"it is dated {ascii(event.occurred_at)[1:-1]}, and arrived {iso(received_at)}"] if early or late else []

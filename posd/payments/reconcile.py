@@ -1,11 +1,11 @@
-"""The reconciler: asks terminals what became of transactions that are open, or that a person closed.
+"""Reconciler: asks terminals about open transactions, and about those that an operator closed.
 
-It never concludes from time.
+Elapsed time never decides an outcome.
 
-It receives every change after its COMMIT and remembers of each of them what `payments.schedule` needs. Each has a
-timer of its own, so that a change touches one transaction, however many are open; with none it does not wake at all.
-What is asked goes one call at a time to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an
-outage or a restart with hundreds open; first what a person asks for, or a till waits for.
+It receives every change after its COMMIT and keeps the data that `payments.schedule` needs. Each transaction has its
+own timer, so a change costs the same with any number of open ones; without any, it does not wake up. It makes one call
+at a time to each terminal, and at most `MAX_CALLS` at a time in total, even after an outage or a restart with hundreds
+open. Searches that an operator or a till waits for come first.
 """
 
 import asyncio
@@ -50,22 +50,22 @@ NEVER = float("inf")
 
 DRAINING = "posd is stopping; ask again in a moment"
 
-#: Terminals that are asked at the same time: a burst after an outage must not starve the payments beside it.
+#: Terminals asked at a time, so that a burst after an outage does not delay payments.
 MAX_CALLS = 8
 
 log = structlog.get_logger("posd.reconciler")
 
-#: The least pause between two searches of one transaction that something on the LAN causes, in seconds.
+#: Least pause between two searches of one transaction that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 
-#: A final that raised one of these was not expected so: the terminal is asked once.
+#: Attentions of an unexpected final state: the terminal is asked once.
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, AttentionCode.DAMAGED_EVENT})
 
 
 class _Watched(msgspec.Struct):
-    """One transaction: its watch, its attentions, a silence that is to be recorded, its proof, its abort under way.
+    """One transaction: its watch, its attentions, an unrecorded silence, its proof, its open abort.
 
-    `timer` ends when it is to be asked for, or before: then it waits on.
+    `timer` ends at the next search, or before, and is then started again.
     """
 
     identity: str
@@ -73,14 +73,14 @@ class _Watched(msgspec.Struct):
     attention: frozenset[str]
     rounds: NotStartedProof
     silence: NothingHeard | None = None
-    asked: float = -NEVER  # when it was asked for last
-    abort_asked: float | None = None  # None: before it was in doubt, so that nothing follows from the answer
+    asked: float = -NEVER  # time of the last search
+    abort_asked: float | None = None  # None: before it was in doubt, so the reply proves nothing
     probing: bool = False
     timer: asyncio.TimerHandle | None = None
 
 
 class Reconciler(RecordService):
-    """Asks for open transactions. `adopt` what is open, `run` it as a task, `close` it."""
+    """Reconciler of open transactions. Call `adopt` with the open ones, `run` as a task, `close`."""
 
     def __init__(self, parts: ServiceParts, searching: Searching, aborts: Aborts, settings: ReconcileSettings) -> None:
         super().__init__(parts)
@@ -89,16 +89,16 @@ class Reconciler(RecordService):
         self._settings = settings
         self._chance = parts.chance
         self._watched: dict[str, _Watched] = {}
-        self._of_terminal: dict[str, dict[str, None]] = {}  # those of each terminal that are watched
+        self._of_terminal: dict[str, dict[str, None]] = {}  # watched transactions of each terminal
         self._calls: dict[str, asyncio.Task[None]] = {}
-        self._queued: set[str] = set()  # calls of the plan that wait for their turn
+        self._queued: set[str] = set()  # searches of the plan that wait for their turn
         self._turns: dict[str, CallTurns] = {}
         self._fleet_turns = CallTurns(MAX_CALLS)
         self._running = False
         self._closing = False
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
-        """Schedule what an earlier daemon left open: each is queried at once."""
+        """Schedule the transactions that an earlier daemon left open; each is searched for at once."""
         now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
@@ -114,7 +114,7 @@ class Reconciler(RecordService):
             self._keep(item.client_transaction_id, schedule.search_now(watch, now), [a.code for a in item.attention])
 
     def returned(self, terminal: str) -> None:
-        """Ask for what is open on a terminal that has come back, or is now elsewhere."""
+        """Search for the open transactions of a terminal that is reachable again, or at another address."""
         now = monotonic()
         for identity in self._of_terminal.get(terminal, ()):
             item = self._watched[identity]
@@ -123,28 +123,28 @@ class Reconciler(RecordService):
                 self._wait(identity)
 
     def is_open(self, terminal: str) -> bool:
-        """Whether something is open on a terminal."""
+        """Whether a terminal has an open transaction."""
         watched = (self._watched[identity].watch for identity in self._of_terminal.get(terminal, ()))
         return any(watch.phase is not Phase.FINAL for watch in watched)
 
     def open_terminals(self) -> frozenset[str]:
-        """Return the terminals on which something is open."""
+        """Return the terminals with open transactions."""
         return frozenset(filter(self.is_open, self._of_terminal))
 
     def unusable(self, client_transaction_id: str) -> None:
-        """Ask for it: a callback of it could not be used, and may have been the final."""
+        """Search for it, because a callback of it was unusable and may have been the final one."""
         item = self._watched.get(client_transaction_id)
         if item is not None:
             self._want_soon(item, monotonic())
             self._wait(client_transaction_id)
 
     def _want_soon(self, item: _Watched, now: float) -> None:
-        """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
+        """Search for it, with a pause after the last time, so that a stranger cannot cause endless searches."""
         at = max(now, item.asked + CAUSED_PAUSE_SECONDS, now + self._quotas.calls.seconds_until(item.identity))
         item.watch = schedule.search_now(item.watch, at)
 
     async def reconcile(self, client_transaction_id: str) -> Transaction:
-        """Ask now; return the transaction as it then stands. Raise Problem."""
+        """Search now. Return the changed transaction. Raise Problem."""
         transaction = await self._read(client_transaction_id)
         if self._closing:
             raise Problem("draining", DRAINING)
@@ -160,7 +160,7 @@ class Reconciler(RecordService):
         return await self._read(client_transaction_id)
 
     def _require_calls(self, identity: str) -> None:
-        """Raise Problem if it was asked for too often; what is open is asked for when its time comes."""
+        """Raise Problem after too many requests. An open transaction is searched for at its planned time."""
         try:
             self._quotas.require_calls(identity, "cannot ask now")
         except Problem:
@@ -168,7 +168,7 @@ class Reconciler(RecordService):
             raise
 
     async def probe(self, terminal: str, unknown: str) -> tuple[Answer, bool]:
-        """Search a fleet member for an id that was never sent; nothing of it is recorded. Raise Problem.
+        """Search on a terminal for an id that was never sent, without a record. Raise Problem.
 
         Return the result, and whether this search has found a payment of the terminal before.
         """
@@ -179,7 +179,7 @@ class Reconciler(RecordService):
             return answer, await self._store.read(found)
 
     async def run(self) -> None:
-        """Ask for what is due, until cancelled."""
+        """Run due searches, until cancelled."""
         self._running = True
         try:
             for identity in self._watched:
@@ -192,9 +192,9 @@ class Reconciler(RecordService):
                     item.timer.cancel()
 
     def _wait(self, identity: str) -> None:
-        """Schedule its next query by what is known now."""
+        """Schedule its next search from the present state."""
         item = self._watched.get(identity)
-        if item is None or not self._running or identity in self._calls:  # after a call it is planned again
+        if item is None or not self._running or identity in self._calls:  # after a call it is scheduled again
             return
         at = schedule.due(item.watch, self._settings)
         if at is None or (item.timer is not None and item.timer.when() <= at):
@@ -204,7 +204,7 @@ class Reconciler(RecordService):
         item.timer = asyncio.get_running_loop().call_at(at, self._ended, identity, item)
 
     def _ended(self, identity: str, item: _Watched) -> None:
-        """Ask for it, where nothing has put that off since its timer began."""
+        """Search for it, unless it was postponed since its timer started."""
         item.timer = None
         at = schedule.due(item.watch, self._settings)
         if at is not None and at <= monotonic() and identity not in self._calls:
@@ -213,7 +213,7 @@ class Reconciler(RecordService):
             self._wait(identity)
 
     async def close(self) -> None:
-        """Stop asking: what is under way is given up, and asked again by the next daemon."""
+        """Stop searching. Running searches are cancelled, and the next daemon repeats them."""
         self._closing = True
         calls = list(self._calls.values())
         for call in calls:
@@ -253,7 +253,7 @@ class Reconciler(RecordService):
             case AbortAnswered(answer=answer):
                 self._take_answer(item, answer, now)
             case Received(event=event) if STATUSES.get(event.status) is None:
-                self._want_soon(item, now)  # a damaged word may have been the final's
+                self._want_soon(item, now)  # a damaged callback may have been the final one
             case AddressLost() | AddressBack():
                 item.watch = msgspec.structs.replace(item.watch, callback_lost=isinstance(cause, AddressLost))
                 if after.phase is not Phase.STARTING:
@@ -262,16 +262,16 @@ class Reconciler(RecordService):
                 pass
 
     def _take_end(self, change: TransactionChanged, item: _Watched | None, now: float) -> None:
-        """Forget what has ended; what was not expected to end so is asked for once."""
+        """Forget ended transactions; search once for one with an unexpected end."""
         after, cause = change.after, change.cause
         if item is None:
-            # So is a call to the acquirer that shows up after the end.
+            # The same for a call to the acquirer that appears after the end.
             asked = isinstance(cause, Received) and cause.event.status == Status.APPROVAL_REQUESTED
             strange = asked and AttentionCode.ILLEGAL_TRANSITION in change.attention
         elif item.watch.phase is Phase.FINAL:
             if item.watch.until is not None and after.status in lifecycle.FINALS:
-                self._forget(change.id)  # a person had closed it; now the terminal has said how it ended
-            return  # it is about to be asked for
+                self._forget(change.id)  # an operator had closed it, and now the terminal has reported the end
+            return  # its search starts now
         else:
             strange = bool((frozenset(change.attention) - item.attention) & ASK_ONCE)
         self._forget(change.id)
@@ -282,7 +282,7 @@ class Reconciler(RecordService):
             self._keep(change.id, schedule.search_now(watch, now), change.attention)
 
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
-        """Process the result of an abort: a part of the proof, or a reason to query."""
+        """Handle the result of an abort: a part of the proof, or a reason to search."""
         if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
             item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
@@ -311,14 +311,14 @@ class Reconciler(RecordService):
             del self._of_terminal[item.watch.terminal]
 
     def _call(self, identity: str, terminal: str, *, own: bool) -> "asyncio.Task[None]":
-        """Ask for one transaction in the turn of its terminal; join the call that is under way.
+        """Search for one transaction in its terminal's turn, or join the running search.
 
-        `own`: the plan asks for it, in the turn of the fleet too, and not a person, whose question leaves the plan as
-        it is.
+        `own`: the plan requested it, so it also takes a turn of the fleet. An operator's request does not change the
+        plan.
         """
         call = self._calls.get(identity)
         if call is not None and not own and identity in self._queued:
-            call.cancel()  # a person does not wait behind the fleet: the plan asks again later
+            call.cancel()  # an operator does not wait for the fleet; the plan searches again later
             self._queued.discard(identity)
             call = None
         if call is None:
@@ -334,20 +334,20 @@ class Reconciler(RecordService):
             del self._calls[identity]
             self._queued.discard(identity)
         if not call.cancelled():
-            call.exception()  # seen: it was told where it happened, and the call is planned again
+            call.exception()  # retrieved: the error was reported where it happened, and the search is planned again
         self._wait(identity)
 
     def _turns_of(self, terminal: str) -> CallTurns:
         return self._turns.setdefault(terminal, CallTurns(1))
 
     async def _in_turn(self, identity: str, terminal: str, own: bool) -> None:
-        """Ask, and record the result. Raise Problem."""
+        """Search, and record the result. Raise Problem."""
         urgent = partial(self._store.hub.awaited, identity) if own else always
         result = SearchResult.NO_ANSWER
         line = self._turns_of(terminal)
         async with AsyncExitStack() as turns:
             await turns.enter_async_context(line.turn(urgent))
-            if own:  # who waits behind it for this terminal presses too
+            if own:  # a waiter for the same terminal makes this search urgent too
                 await turns.enter_async_context(self._fleet_turns.turn(lambda: urgent() or line.pressed))
             self._queued.discard(identity)
             wanted = own and self._begin(identity)
@@ -368,7 +368,7 @@ class Reconciler(RecordService):
                     self._plan(identity, result, wanted)
 
     def _begin(self, identity: str) -> bool:
-        """Remove the plan of a transaction, so that a new request is kept; return whether it was requested."""
+        """Remove the plan of a transaction, so that a new request is kept. Return whether a search was requested."""
         item = self._watched.get(identity)
         if item is None:
             return False
@@ -387,13 +387,13 @@ class Reconciler(RecordService):
         return result
 
     def _plan(self, identity: str, result: SearchResult, wanted: bool) -> None:
-        """Plan when it is asked for again; what was wanted while it was asked stands."""
+        """Plan the next search; requests that arrived during the search stay."""
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
         now, jitter = monotonic(), self._chance()
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
-            self._forget(identity)  # it was asked for
+            self._forget(identity)  # its search has ended
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings, now, jitter)
@@ -403,13 +403,13 @@ class Reconciler(RecordService):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
-        """Record a silence that is over its limit; one that cannot be recorded is owed until it can."""
+        """Record a silence above its limit; if that fails, it is repeated."""
         item = self._watched.get(identity)
         if item is None:
             return
         silence = schedule.overdue(item.watch, self._settings, monotonic())
         if silence is not None:
-            item.watch = msgspec.structs.replace(silence, search_at=None)  # it is being asked for
+            item.watch = msgspec.structs.replace(silence, search_at=None)  # its search is running
             if silence.phase is Phase.ACTIVE:
                 item.silence = NothingHeard(silence.silence, schedule.silence_limit(silence, self._settings))
         if item.silence is not None:
@@ -417,7 +417,7 @@ class Reconciler(RecordService):
             item.silence = None
 
     def _provable(self, transaction: Transaction, device: AskedDevice | None) -> bool:
-        """Whether an answer of that device may still prove that it never started: see `payments.schedule`."""
+        """Whether a reply of that device can still prove that it never started: see `payments.schedule`."""
         return (
             self._searching.confirmed(transaction.terminal)
             and transaction.phase is Phase.IN_DOUBT
@@ -427,7 +427,7 @@ class Reconciler(RecordService):
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
-        """Continue the proof that it never started; conclude it where it is complete."""
+        """Continue the proof that it never started, and conclude it when it is complete."""
         identity, terminal = transaction.client_transaction_id, transaction.terminal
         item = self._watched.get(identity)
         if item is None:
@@ -435,8 +435,8 @@ class Reconciler(RecordService):
         item.rounds = schedule.searched(item.rounds, result, asked)
         if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
             before = item.rounds
-            await self._aborts.probe(identity)  # `_take_answer` gets the error
-            if item.rounds != before:  # nothing runs: a search after that is what counts
+            await self._aborts.probe(identity)  # `_take_answer` handles the error
+            if item.rounds != before:  # nothing runs: the search after this counts
                 asked = monotonic()
                 again, answer, device = await self._searching.search(identity, terminal)
                 if again is None or not self._provable(again, device):
@@ -449,9 +449,9 @@ class Reconciler(RecordService):
             await self._record(identity, ProvedNotStarted(evidence(item.rounds, monotonic(), self._now())))
 
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
-        """Return what a transaction in doubt lacks of the proof that it never started; nothing of any other.
+        """Return the missing conditions of the proof for a transaction in doubt; none for others.
 
-        `db` None: it cannot be read now, and what it would tell counts as there.
+        `db` None: unreadable now; conditions that need it count as met.
         """
         if transaction.phase is not Phase.IN_DOUBT:
             return ()
@@ -469,7 +469,7 @@ class Reconciler(RecordService):
         return explained(facts, told)
 
     def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> DoubtFacts:
-        """Return what the proof rests on; `reachable`: where this transaction was sent."""
+        """Return the facts of the proof. `reachable`: whether the device that got the start is."""
         terminal, item = transaction.terminal, self._watched.get(transaction.client_transaction_id)
         return DoubtFacts(
             heard=transaction.heard,
@@ -497,7 +497,7 @@ class Reconciler(RecordService):
 
 
 def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
-    """Return the transaction of that id. Raise Problem."""
+    """Return the transaction with that id. Raise Problem."""
     found = rows.get(db, client_transaction_id)
     if found is None:
         raise PRUNED_PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")

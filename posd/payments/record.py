@@ -1,7 +1,7 @@
-"""The one way by which a payment is recorded and changes: its row, its lease, its final event, its line of the feed.
+"""The only code that records and changes a payment: its row, its lease, its final event, its line of the feed.
 
-Each function but `recover` runs inside a commit. A listener of the hub gets a `TransactionChanged` after the COMMIT,
-with the payment before and after it and its cause; `tell`, which logs, is one of them.
+Each function except `recover` runs inside a commit. After the COMMIT, a listener of the hub gets a `TransactionChanged`
+with the payment before and after, and the cause; `tell`, which logs, is one of them.
 """
 
 import sqlite3
@@ -44,21 +44,21 @@ from posd.storage.store import Store
 #: `kind` of a payment's lines in the feed.
 KIND = rows.PAYMENT.name
 
-#: Entries that are kept even where they change nothing: what was sent, its result, and what people did.
+#: Entries that are stored even without an effect: what was sent, its result, and decisions of operators.
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
 
 
 class Received(msgspec.Struct, frozen=True):
-    """An event of the terminal, and the `seq` under which it is recorded."""
+    """An event of the terminal, and its recorded `seq`."""
 
     event: TransactionEvent
     seq: int
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """It is recorded, and not for an input of its own.
+    """The payment was recorded, without an input of its own.
 
-    `word`: `intent`, `orphan` or `taken_over`; `reprocessed` or `taken_over` where it follows again from its record,
+    `word`: `intent`, `orphan` or `taken_over`; `reprocessed` or `taken_over` if it is derived again from its record,
     with its events and their verdicts.
     """
 
@@ -71,13 +71,13 @@ Cause = Recorded | Received | JudgedStart | Entry
 
 
 class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
-    """A line of the feed for its listeners: with the payment before (None: not known) and after, and why."""
+    """A line of the feed for listeners: with the payment before (None: unknown) and after, and the cause."""
 
     before: Transaction | None
     after: Transaction
     cause: Cause
     status: Status | None
-    approval_came: bool  # it is approved since this change; what a restore takes over was read, or not, before
+    approval_came: bool  # approved by this change; one that a restore takes over was read, or not, before
 
 
 def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
@@ -87,7 +87,7 @@ def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
 
 
 def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
-    """Record the unit of its terminal's answers on one that was recovered without it; return it."""
+    """Set the unit of its terminal's amounts on a payment that was recovered without it. Return it."""
     if transaction.answer_unit is not None or answer_unit is None:
         return transaction
     return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=answer_unit))
@@ -96,9 +96,9 @@ def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: Amo
 def record(
     unit: WriteTransaction, before: Transaction, entry: Entry | JudgedStart, now: datetime, outstanding: CallsInFlight
 ) -> Transaction:
-    """Apply an entry, with its row of the journal; return what the payment is now.
+    """Apply an entry and store it in the journal. Return the changed payment.
 
-    Nothing is written of an entry that changes nothing, unless it tells what was done. Raise StaleState.
+    An entry without an effect is not stored, unless it records an action. Raise StaleState.
     """
     cause = JudgedStart.of(entry, before.client_transaction_id) if isinstance(entry, Attempted) else entry
     entry = cause.attempted if isinstance(cause, JudgedStart) else cause
@@ -111,14 +111,14 @@ def record(
     elif isinstance(entry, ALWAYS):
         journal.append(unit, before.client_transaction_id, entry, iso(now))
         _publish(unit, before, before, cause, iso(now))
-    free_if_ended(unit, after, outstanding)  # it may have ended while the call that brought this held the terminal
+    free_if_ended(unit, after, outstanding)  # it may have ended while the call of this entry held the terminal
     return after
 
 
 def move(
     unit: WriteTransaction, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight
 ) -> Transaction:
-    """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
+    """Change a payment from `before` to `after`, with all dependent rows. Raise StaleState."""
     changed = rows.update(unit, before, after)
     other = _serial(before, cause) if changed.mismatched and not before.mismatched else None
     if other is not None and changed.sent_to is not None:
@@ -137,24 +137,24 @@ def move(
 
 
 def _approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
-    """Whether an approval is new here: what a restore takes over was read, or not, in the file that it replaces."""
+    """Whether an approval is new here; one that a restore takes over was read, or not, in the replaced file."""
     taken_over = isinstance(cause, Recorded) and cause.word == "taken_over"
     return approved(after) and not (before is not None and approved(before)) and not taken_over
 
 
 def note(unit: WriteTransaction, transaction: Transaction, word: str, at: str) -> None:
-    """Write a line of the feed about a payment that was recorded by other means; see `Recorded`."""
+    """Write a line of the feed about a payment that was recorded by other code; see `Recorded`."""
     _publish(unit, transaction, transaction, Recorded(word), at)
 
 
 def free_if_ended(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Free the terminal of a transaction that is final, unless a call of it is under way."""
+    """Free the terminal of a final transaction, unless it has an open call."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
         rows.give_up_lease(unit, transaction.terminal, transaction.client_transaction_id)
 
 
 def _note_events(unit: WriteTransaction, after: Transaction, cause: Cause) -> None:
-    """Name the event that the outcome rests on, and correct the verdicts of what was derived again."""
+    """Set the event of the outcome, and correct the verdicts after a new derivation."""
     match cause:
         case Received(event=event, seq=seq):
             _note_final(unit, after, event, seq)
@@ -172,19 +172,19 @@ def _note_final(unit: WriteTransaction, after: Transaction, event: TransactionEv
 
 
 def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transaction) -> None:
-    """Assign the terminal to a transaction that does run after all, unless another one holds it by now."""
+    """Assign the terminal to a transaction that does run, unless another one holds it."""
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
     if reopened and not after.released and not after.orphan and rows.lease_holder(unit.db, after.terminal) is None:
         rows.take_lease(unit, after.terminal, after.client_transaction_id)
 
 
 def said_it_is(change: TransactionChanged) -> str | None:
-    """Return the serial that a device said it has, None if the change brought none."""
+    """Return the serial that a device reported in a change, or None."""
     return None if change.before is None else _serial(change.before, change.cause)
 
 
 def updates_terminal(change: TransactionChanged) -> bool:
-    """Whether a change may update what is known of terminals: not where a callback of what is over brought it."""
+    """Whether a change may update data of terminals: not if a callback of an ended payment caused it."""
     return change.before is not None and _counts(change.before, change.cause)
 
 
@@ -224,7 +224,7 @@ def _publish(
 
 
 def _word(cause: Cause) -> str:
-    """Return the feed's word for a cause. posd never reads it back."""
+    """Return the feed's word for a cause. posd never reads it."""
     match cause:
         case Recorded(word=word):
             return word
@@ -235,7 +235,7 @@ def _word(cause: Cause) -> str:
 
 
 def _repeats(before: Transaction, after: Transaction) -> bool:
-    """Whether a search brought what the one before it had brought already."""
+    """Whether a search had the same result as the one before."""
     old, new = before.last_search, after.last_search
     return (
         old is not None
@@ -245,16 +245,16 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
     )
 
 
-# The log of new attentions and new outcomes: it listens to the hub, so that no cause of a change can forget it.
+# Log of new attentions and outcomes. It listens to the hub, so that every cause of a change is logged.
 
 log = structlog.get_logger("posd.payments")
 
-#: Money may have moved otherwise than the till was told: these are errors, all other attentions are warnings.
+#: Errors: attentions after which the charged amount may differ from the till's. All others are warnings.
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
 def tell(change: TransactionChanged) -> None:
-    """Log what a person should know of a change."""
+    """Log the attentions and outcomes of a change."""
     before, after = change.before, change.after
     identity, terminal = after.client_transaction_id, after.terminal
     known = {item.code for item in before.attention} if before and after.attention else set()
@@ -274,14 +274,14 @@ def tell(change: TransactionChanged) -> None:
         )
 
 
-# What a daemon does with what an earlier one left (architecture, The way of a payment): nothing is sent again.
+# Recovery from an earlier daemon (architecture, The way of a payment): nothing is sent again.
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
-    """Put in doubt what was `starting`, and free the terminals of transactions that ended.
+    """Put `starting` transactions in doubt, and free the terminals of ended ones.
 
-    Return what is open, what ended against the lifecycle without having been asked for, and what a person closed not
-    long ago: the reconciler's work.
+    Return the reconciler's work: open transactions, those that ended against the lifecycle without a search, and those
+    that an operator closed recently.
     """
 
     def work(unit: WriteTransaction) -> list[Transaction]:

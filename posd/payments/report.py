@@ -1,7 +1,6 @@
-"""The report: sums of the payments of a span, by currency (local API, GET /report).
+"""Report: totals of the payments of a span, by currency (local API, GET /report).
 
-It is read in short steps on one state of the database. Every sum of money is made here: no other program adds
-anything up.
+It is read in short steps on one state of the database. All totals are computed here; no other program adds amounts.
 """
 
 import sqlite3
@@ -43,25 +42,25 @@ from posd.payments.report_documents import (
 )
 from posd.storage import database_id
 
-#: Payments that are read at one time: a few milliseconds, which others wait for at most.
+#: Payments read in one step of a few milliseconds, for which others wait.
 STEP = 5
-#: Days that one report can be of.
+#: Most days of one report.
 MOST_DAYS = 366
-#: Kinds in the order in which people read them; others follow by name.
+#: Kinds in reading order; others follow by name.
 KINDS = (
     *(kind for kind in OPERATIONS if kind not in RESERVING | REVERSING),
     *("cancellation", "refund", "void"),
     *(kind for kind in OPERATIONS if kind in RESERVING),
     "release",
 )
-#: What a payment is listed under that has no result.
+#: Result in the list for a payment without one.
 OPEN = "open"
-#: Where one column of the histogram ends and the next begins, in seconds; narrow where most are.
+#: Upper limits of the histogram's columns, in seconds; narrow where most payments are.
 LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
 
 
 class ReportSpan(msgspec.Struct, frozen=True):
-    """What is asked for: the moments between, in a zone, of one terminal or (None) of all."""
+    """Options of a report: two moments, a zone, one terminal or (None) all."""
 
     since: datetime
     until: datetime
@@ -75,7 +74,7 @@ class ReportSpan(msgspec.Struct, frozen=True):
         return self.since.astimezone(self.zone).date(), last.astimezone(self.zone).date()
 
 
-#: sums -> what payments in one row of it have in common, beside the currency.
+#: totals -> the common fields of the payments in a row, besides the currency.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "by_currency": (),
     "by_terminal": ("terminal",),
@@ -91,7 +90,7 @@ _Key = tuple[str | None, ...]
 
 
 class _Running:
-    """Running sum of what charged and of what gave back."""
+    """Running sum of charges and of reversals."""
 
     def __init__(self) -> None:
         self.numbers = [0, 0]
@@ -113,10 +112,10 @@ class _Running:
 
 
 class ReportSums:
-    """Adds rows up."""
+    """Adder of rows."""
 
     def __init__(self, span: ReportSpan, *, by_time: bool) -> None:
-        """`by_time`: by day and hour, too: of a shift no clock says what belongs to it."""
+        """`by_time`: also by day and hour, not for a shift, which does not follow a clock."""
         first, last = span.days
         self._zone = span.zone
         self._one_day = first == last
@@ -227,7 +226,7 @@ class ReportSums:
 
 
 def _place(item: tuple[_Key, Any]) -> tuple[tuple[int, str], ...]:
-    """Return where a sum stands among others."""
+    """Return the sort key of a total."""
     return tuple(map(_by_name, item[0]))
 
 
@@ -245,14 +244,14 @@ def _durations(taken: Sequence[Decimal]) -> Durations:
 
 
 def nearest(ordered: Sequence[Decimal], percent: int) -> Decimal | None:
-    """Return the percentile of ordered numbers (nearest rank), None of none."""
+    """Return the percentile of sorted numbers (nearest rank); None without numbers."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
 
 
 def of_span(
     db: sqlite3.Connection, span: ReportSpan, context: RowContext, clock: Iterable[Stretch]
 ) -> Generator[None, None, PaymentReport]:
-    """Return the report of a span of time; each step is short. `clock`: when posd did not trust the clock."""
+    """Return the report of a span of time, in short steps. `clock`: the times in which posd did not trust the clock."""
     tally = ReportSums(span, by_time=True)
     for number, row in enumerate(_rows(db, span, context), 1):
         if row is not None:
@@ -263,7 +262,7 @@ def of_span(
 
 
 def _rows(db: sqlite3.Connection, span: ReportSpan, context: RowContext) -> Iterator[ReportPayment | None]:
-    """Yield what is of a span, and None for what is not. What is open belongs to every span since it began."""
+    """Yield payments of a span, and None for others. An open one belongs to every span since its start."""
     since, until = iso(span.since - LONGEST_PAYMENT), iso(span.until + CLOCKS_DIFFER)
     for transaction in chain(rows.open_ones(db), rows.ended(db, since, until)):
         row = read_row(db, transaction, context)
@@ -281,7 +280,7 @@ def document(
     shift: ShiftState | None = None,
     totals: ReportTotals | None = None,
 ) -> PaymentReport:
-    """Return the report of what was added up; `totals` in place of its sums."""
+    """Return the report of the added rows; `totals` replaces its totals."""
     listed = sorted(tally.listed, key=lambda row: (row.at, row.client_transaction_id))
     attended = db.execute(
         "SELECT client_transaction_id FROM transactions INDEXED BY transactions_attention WHERE attention <> '[]'"

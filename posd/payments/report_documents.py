@@ -15,9 +15,9 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import Attention, Result
 from posd.records.model import Phase
 
-#: Payments that a report lists: some 10 MB. Of more it has the sums alone.
+#: Most payments listed in a report, some 10 MB. A larger report has only the totals.
 MOST_LISTED = 10_000
-#: Part of the amounts that no till sent: tips and taxes of the terminal, and amounts that are known as a whole alone.
+#: Part for amounts that no till sent: tips and taxes of the terminal, and amounts known only as a whole.
 ADDED = "not split by the till"
 
 
@@ -25,23 +25,23 @@ class TimeSource(StrEnum):
     """What says when a payment counts."""
 
     TERMINAL = "terminal"  # its final event
-    POSD = "posd"  # when it was asked for
-    SHIFT = "shift"  # the close of the shift: its record was removed
+    POSD = "posd"  # the till's request
+    SHIFT = "shift"  # the close of the shift, because its record was removed
 
 
 class Certainty(StrEnum):
     """How sure it is that the money of a payment moved. The first three are in the totals, and add up to them."""
 
-    CERTAIN = "certain"  # the terminal says so, and nothing speaks against it
-    BY_PERSON = "by_person"  # a person says so, or posd infers it
-    QUESTIONED = "questioned"  # counted, but corrected, contradicted, unlikely, or for a person to settle
+    CERTAIN = "certain"  # the terminal reports it, without contradiction
+    BY_PERSON = "by_person"  # an operator decided it, or posd inferred it
+    QUESTIONED = "questioned"  # counted, but corrected, contradicted, unlikely, or to be settled by an operator
     OPEN = "open"  # no outcome yet
-    IN_DOUBT = "in_doubt"  # no outcome yet; the terminal may or may not have the payment
-    NOT_COUNTED = "not_counted"  # not in the totals, but for a person to settle
-    DENIED = "not_charged_by_person"  # a person says that nothing was charged
+    IN_DOUBT = "in_doubt"  # no outcome yet; posd cannot tell whether the terminal has the payment
+    NOT_COUNTED = "not_counted"  # not in the totals, to be settled by an operator
+    DENIED = "not_charged_by_person"  # an operator recorded that nothing was charged
 
 
-#: Those whose payments are in the totals.
+#: Standings of payments in the totals.
 COUNTED_CERTAINTIES = frozenset({Certainty.CERTAIN, Certainty.BY_PERSON, Certainty.QUESTIONED})
 
 

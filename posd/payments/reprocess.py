@@ -1,4 +1,4 @@
-"""Payments derived again from their record, events and journal; what is done with that: `posd.records.quarantine`."""
+"""Payments derived again from their record, events and journal; `posd.records.quarantine` uses the result."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessRe
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
 
-#: What is derived: the times in it are not compared, for what was applied later bears a later time.
+#: Derived fields. Times in them are not compared, because a later application has a later time.
 DERIVED = (
     "phase",
     "type",
@@ -74,7 +74,7 @@ class TransactionReport(msgspec.Struct):
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """A transaction as stored and as it follows from its record, with the verdicts of its events likewise."""
+    """A transaction as stored and as derived from its record, with the verdicts of its events for both."""
 
     stored: Transaction
     derived: Transaction
@@ -83,7 +83,7 @@ class Derived(msgspec.Struct, frozen=True):
 
 
 def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:
-    """Return payments, to be derived again."""
+    """Return the kind of record for payments."""
 
     def differing(
         db: sqlite3.Connection, stored: Transaction
@@ -100,7 +100,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
-    """Return what was done with payments as the local API tells it."""
+    """Return the results for payments as the local API's document."""
     return TransactionReport(
         transactions=done.derived,
         skipped=done.skipped,
@@ -137,12 +137,12 @@ def _timeless(outcome: Outcome | None) -> Any:
     facts["supersedes"] = _timeless(outcome.supersedes)
     del facts["decided_at"]
     if outcome.result is Result.NOT_STARTED and outcome.failure_reason is not None:
-        facts["failure_reason"] = outcome.failure_reason.code  # posd's own words change between versions
+        facts["failure_reason"] = outcome.failure_reason.code  # posd's own texts change between versions
     return facts
 
 
 def _without_unasked(stored: Any, derived: Any) -> None:
-    """Leave out of the derived outcome what a version before did not read."""
+    """Remove from the derived outcome what the earlier version did not read."""
     if stored is not None and derived is not None:
         for name in ("tip", "currency"):
             if stored[name] is None:
@@ -161,10 +161,10 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
 
 
 def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
-    """Put the result of the start before its first entry that has only the id.
+    """Move the result of the start before the first entry that has only the id.
 
-    A restore adds the record of one file behind that of another, which may have known the id alone: in the order in
-    which they stand, that would put in doubt what is known.
+    A restore adds the record of one file after that of another, which may have had only the id. In that order the
+    transaction would become in doubt again.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
     taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)
@@ -174,7 +174,7 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
 
 
 def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:
-    """Return the transaction as it was inserted: by an intent or a restore, or rebuilt from its first event."""
+    """Return the inserted transaction: by an intent or a restore, or rebuilt from its first event."""
     if rebuilt_from is not None:
         rebuilt = rebuild(read_event(rebuilt_from.body), stored.client_transaction_id, parse_iso(stored.created_at))
         return msgspec.structs.replace(rebuilt, answer_unit=stored.answer_unit)

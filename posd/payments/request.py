@@ -1,7 +1,7 @@
 """The till's request to start a transaction: reading, checking, comparing, and the body for the terminal.
 
-Every fault is collected with its JSON Pointer, so that a developer sees all of them at once. Objects that are the
-till's own (metadata, options) go to the terminal with the bytes that the till wrote.
+Every fault is collected with its JSON Pointer, so that a developer sees all of them at once. The till's own objects
+(metadata, options) go to the terminal as the bytes that the till wrote.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,9 +41,9 @@ from posd.records.request import (
     differing,
 )
 
-#: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.
+#: Most bytes of metadata and options together. A final event echoes them and has to fit its own limit.
 MAX_FREE_FORM_BYTES = 16 * 1024
-#: The till's key for what is being paid, in characters.
+#: Longest sale, in characters.
 MAX_SALE_CHARACTERS = 128
 
 _LONG_NUMBER = (
@@ -51,13 +51,13 @@ _LONG_NUMBER = (
     "number, or a text"
 )
 
-#: Fields of the request to the terminal that options cannot replace.
+#: Fields of the terminal's request that options cannot replace.
 RESERVED = frozenset(
     {"client_transaction_id", "amount", "metadata", "events_webhook_url", "webhookUrl", "transaction_reference"}
 )
 _RESERVED_IN_ANY_CASE = frozenset(name.casefold() for name in RESERVED)
 
-#: The two ways to name what an operation is derived from.
+#: The two ways to name the original.
 REFERENCES = ("transaction_reference", "original")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -69,9 +69,9 @@ _NEED_NONE = " and ".join(f"a {kind}" for kind, row in OPERATIONS.items() if not
 
 
 class StartRequest(msgspec.Struct, frozen=True):
-    """What is asked of a terminal.
+    """Checked request to a terminal.
 
-    As it is here it was checked: `terminal` is None if the till named none; the objects are JSON texts.
+    `terminal` is None if the till named none. The objects are JSON texts.
     """
 
     terminal: Annotated[
@@ -153,7 +153,7 @@ FIELDS = StartRequest.__struct_fields__
 
 
 class _StartReader(FieldReader):
-    """Reads a start request: the till's own objects stay as the till wrote them."""
+    """Reader of a start request, which keeps the till's own objects unchanged."""
 
     NAME = "request"
 
@@ -163,7 +163,7 @@ class _StartReader(FieldReader):
         self.raw = _RAW.decode(body) if self.readable else {}
 
     def flag(self, name: str) -> bool | None:
-        """Return true or false, None if there is none."""
+        """Return true or false, or None if it is missing."""
         value = self.members.get(name)
         if value is None or isinstance(value, bool):
             return value
@@ -171,7 +171,7 @@ class _StartReader(FieldReader):
         return None
 
     def object(self, name: str) -> bytes:
-        """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
+        """Return an object of the till as its bytes, `{}` if it is missing."""
         value = self.members.get(name)
         if value is None:
             return b"{}"
@@ -188,7 +188,7 @@ class _StartReader(FieldReader):
 
 
 def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
-    """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
+    """Read the body of `PUT /transactions/{id}`. Return the request and its faults.
 
     Raise MalformedJson if it is not JSON. Faulty fields have their default in the request.
     """
@@ -219,7 +219,7 @@ def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartR
 
 
 def _check_reference(reader: _StartReader, request: StartRequest) -> None:
-    """What is derived from another names it, in one of two ways; what begins a chain names nothing."""
+    """A derived operation names its original, in one of two ways. One that begins a chain names none."""
     given = [name for name in REFERENCES if getattr(request, name) is not None]
     if not OPERATIONS[request.type].originals:
         for name in given:
@@ -271,10 +271,9 @@ def _amount(reader: FieldReader, kind: OperationType, rules: AmountRules) -> byt
 
 
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[RequestFault, ...]) -> list[str]:
-    """Return the names of the fields in which a repeated call differs from what was recorded under its id.
+    """Return the names of the fields in which a repeated call differs from the recorded request.
 
-    Of an orphan the request is not known: what a person said of it is compared, and nothing else. Until when it may be
-    sent is no matter of what is paid.
+    The request of an orphan is unknown, so only an operator's data about it is compared. `not_after` is not compared.
     """
     if transaction.orphan and not transaction.total:
         return []
@@ -285,7 +284,7 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
-    # An earlier version took long numbers.
+    # An earlier version accepted long numbers.
     found = [fault for fault in faults if fault.path != "/not_after" and fault.message != _LONG_NUMBER]
     names = set(differing(request, recorded, found, but=("not_after", *ADDITIONAL)))
     if request.additional != recorded.repeat and "body" not in names and names.isdisjoint(ADDITIONAL):
@@ -293,12 +292,12 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     return sorted(names)
 
 
-#: What a person says of a payment that is compared with what is known of it.
+#: An operator's data about a payment, compared with its known data.
 COMPARED = ("terminal", "type", "amount")
 
 
 class PaymentFacts(msgspec.Struct, frozen=True):
-    """What a person or a till says that a payment was; None and `{}` where nothing is said."""
+    """Data about a payment from an operator or a till; None and `{}` for missing values."""
 
     terminal: str | None
     type: OperationType | None
@@ -308,7 +307,7 @@ class PaymentFacts(msgspec.Struct, frozen=True):
 
 
 def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]:
-    """Yield the fields in which what is said contradicts what is recorded. Amounts are compared by their sums."""
+    """Yield the fields in which the data contradicts the record. Amounts are compared by their sums."""
     if facts.terminal not in (None, transaction.terminal):
         yield "terminal"
     if None not in (facts.type, transaction.type) and facts.type is not transaction.type:
@@ -319,10 +318,9 @@ def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]
 
 
 def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
-    """Return the body of the one request that starts it: what its type needs, the till's objects verbatim.
+    """Return the body of the one request that starts it: the fields of its type, and the till's objects verbatim.
 
-    `unit`: of the amount on the wire, in which it is known to fit. Nothing in the body comes from an event but the
-    reference of what it is derived from.
+    `unit`: the unit of the amount on the wire, which fits. Only the reference of the original comes from an event.
 
     Source: terminal API, Start request.
     """
@@ -337,12 +335,12 @@ def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "
     return encode(body | _RAW.decode(transaction.options))
 
 
-# The bodies of what people decide (local API: release, resolve, acknowledge): reading and checking.
+# Bodies of operators' decisions (local API: release, resolve, acknowledge): reading and checking.
 
 Decision = Released | Resolved | Dismissed
 
 
-#: Begins the descriptions of what a payment was that a restore lost.
+#: Prefix of the descriptions of a lost payment's data.
 _LOST = "of a payment that a restore lost: "
 
 
@@ -385,7 +383,7 @@ def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> 
 
 
 def read_facts(body: bytes) -> PaymentFacts:
-    """Return what a person says that a payment was, in a body that was read without a fault (`Resolution`)."""
+    """Return an operator's data about a payment, from a body without a fault (`Resolution`)."""
     return _facts(FieldReader(body, Resolution.__struct_fields__))
 
 
@@ -403,7 +401,7 @@ def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None)
     return Dismissed(operator, note, uid, reader.choice("code", list(AttentionCode)))
 
 
-#: The calls by which a person decides.
+#: Calls of operators' decisions.
 DECISIONS: Mapping[str, DecisionRow[Decision]] = {
     "release": (lambda _reader, operator, note, uid: Released(operator, note, uid), Signed),
     "resolve": (_resolve, Resolution),

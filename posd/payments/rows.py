@@ -1,4 +1,4 @@
-"""Rows of transactions: one way to insert, one guarded way to change. What belongs to a change: `payments.record`."""
+"""Rows of transactions: one insert, one guarded update. `payments.record` changes the dependent rows."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ TRANSACTIONS = RecordTable(
         as_json("trail", Trail),
         RecordColumn("reading_type"),
         as_json("outcome", Outcome),
-        RecordColumn("given_reference"),  # it stands in the outcome as well, and so does the next
+        RecordColumn("given_reference"),  # also in the outcome, like the next column
         RecordColumn("unapproved"),
         as_json("withdrawn", Outcome),
         as_json("attention", tuple[Attention, ...]),
@@ -62,15 +62,15 @@ PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, PRUNED_PAYMENTS, "paymen
 get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
 _transaction = TRANSACTIONS.read
 
-#: The condition of the index of what is open; a final one has an outcome.
+#: Condition of the index of open transactions; a final one has an outcome.
 OPEN = "outcome IS NULL"
-#: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
+#: Few are open. Without the name of the index SQLite may scan all those of a terminal.
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
 _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: The newest payments of a terminal, newest first: one that declines all has as many as it likes.
+#: Newest payments of a terminal, newest first; a terminal that declines all can have any number.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"
@@ -90,7 +90,7 @@ def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transacti
 
 
 def number(db: sqlite3.Connection, client_transaction_id: str) -> int | None:
-    """Return the rowid of a transaction, None if not known."""
+    """Return the rowid of a transaction, or None."""
     row = db.execute(
         "SELECT rowid FROM transactions WHERE client_transaction_id = ?", (client_transaction_id,)
     ).fetchone()
@@ -104,7 +104,7 @@ def latest_start(db: sqlite3.Connection) -> str | None:
 
 
 def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
-    """Return the unit in which the newest payment of a terminal was answered, None if none is known."""
+    """Return the amount unit of the newest payment of a terminal with a known one, or None."""
     query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - of this file
     row = db.execute(query, (terminal,)).fetchone()
     return row[0] if row else None
@@ -113,9 +113,9 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
 def get_with_bodies(
     db: sqlite3.Connection, client_transaction_id: str, event_id: str
 ) -> tuple[Transaction | None, int | None, list[bytes]]:
-    """Return what each event of a terminal asks for, in one statement if possible.
+    """Return the data that each event needs, in one statement if possible.
 
-    The transaction, what `journal.NEWEST` gives for it, and the bodies that were recorded under an event_id of it.
+    The transaction, its `journal.NEWEST`, and the bodies that were recorded with an event_id of it.
     """
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
@@ -130,13 +130,13 @@ def get_with_bodies(
 
 
 def insert(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Insert a new transaction; called by `payments.record` alone, like `update`."""
+    """Insert a new transaction. Only `payments.record` calls it, and `update`."""
     TRANSACTIONS.insert(unit, transaction)
     keep_words(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
 
 
 def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Record a search without new results: its time, and no history row."""
+    """Record a search without new results: only its time, without a history row."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
         (*TRANSACTIONS.stored(transaction, "last_search"), transaction.client_transaction_id),
@@ -149,12 +149,12 @@ def open_ones(db: sqlite3.Connection) -> list[Transaction]:
 
 
 def ended(db: sqlite3.Connection, since: str, until: str) -> Iterator[Transaction]:
-    """Yield the final transactions that were asked for from `since` on and before `until`, oldest first."""
+    """Yield the final transactions created from `since` on and before `until`, oldest first."""
     return map(_transaction, db.execute(_SELECT_ENDED, (since, until)))
 
 
 def called_back(db: sqlite3.Connection) -> list[Transaction]:
-    """Return the transactions that are not final and whose callback URL names an address of this machine."""
+    """Return the transactions that are not final and have an address of this machine in their callback URL."""
     return [_transaction(row) for row in db.execute(f"{_SELECT_OPEN} AND callback_host IS NOT NULL")]
 
 
@@ -164,7 +164,7 @@ def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
 
 
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
-    """Yield the transactions of a sale, newest first; a till that always says the same has all."""
+    """Yield the transactions of a sale, newest first. A till with a constant sale has all in one."""
     return where(db, "sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,))
 
 
@@ -174,19 +174,19 @@ def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -
 
 
 def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
-    """Return the ended transactions that broke the lifecycle and for which the terminal was not yet asked."""
+    """Return ended transactions that broke the lifecycle and were not searched for yet."""
     where = "phase = 'final' AND last_search IS NULL AND instr(attention, '\"illegal_transition\"') > 0"
     query = f"{SELECT} INDEXED BY transactions_to_ask_once WHERE {where}"
     return [_transaction(row) for row in db.execute(query)]
 
 
-# Lists: each is walked in one index, newest first.
+# Lists, each scanned in one index, newest first.
 
 
 class IndexScan(msgspec.Struct, frozen=True):
-    """What is walked: a table and its index, the condition of the entries, and how transactions are joined to them.
+    """Scan: a table and its index, the condition of the entries, and the join to the transactions.
 
-    `at` and `identity` are the columns of its order.
+    `at` and `identity`: the columns of its order.
     """
 
     entries: str
@@ -197,24 +197,24 @@ class IndexScan(msgspec.Struct, frozen=True):
 
 
 def by_index(index: str, own: Condition) -> IndexScan:
-    """Return the walk of an index of transactions, of the entries that meet a condition."""
+    """Return the scan of an index of transactions, for entries that meet a condition."""
     return IndexScan(f"transactions INDEXED BY transactions_{index}", own)
 
 
 def by_word(word: str) -> IndexScan:
-    """Return the walk of those with a word of their metadata."""
+    """Return the scan of transactions with a word of their metadata."""
     join = "CROSS JOIN transactions ON client_transaction_id = w.id"
     return IndexScan("transaction_words w", ("w.word = ?", (word,)), join, "w.at", "w.id")
 
 
 def has_word(walk: IndexScan, words: Sequence[str]) -> Condition:
-    """Return the condition that a transaction of the scan has one of these words, too."""
+    """Return the condition that a transaction of the scan also has one of these words."""
     same = f"o.word IN ({', '.join('?' * len(words))}) AND o.at = {walk.at} AND o.id = {walk.identity}"
     return f"EXISTS (SELECT 1 FROM transaction_words o WHERE {same})", tuple(words)  # noqa: S608 - names of this file
 
 
 def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
-    """Return the number of entries of an index scan; `most`: where the count stops."""
+    """Return the number of entries of a scan. `most`: where the count stops."""
     where, parameters = walk.own
     query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
     found: int = db.execute(query, (*parameters, most)).fetchone()[0]
@@ -222,14 +222,14 @@ def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
 
 
 def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int) -> Iterator[Transaction]:
-    """Yield the transactions of an index scan that meet another condition, newest first."""
+    """Yield the transactions of a scan that meet another condition, newest first."""
     source, parameters = _source(walk, also)
     query = f"SELECT {', '.join(COLUMNS)} {source} ORDER BY {walk.at} DESC, {walk.identity} DESC LIMIT ?"
     return map(_transaction, db.execute(query, (*parameters, limit)))
 
 
 class SumRow(NamedTuple):
-    """What totals need of a transaction: its amount, and of its outcome what was authorized, as JSON."""
+    """Data of a transaction for totals: its amount, and the authorized values of its outcome, as JSON."""
 
     client_transaction_id: str
     type: str | None
@@ -240,7 +240,7 @@ class SumRow(NamedTuple):
     currency: str | None
 
 
-#: Of an outcome that an earlier version decided, its final event tells the currency.
+#: For an outcome of an earlier version, its final event has the currency.
 _CURRENCY = (
     "CASE WHEN outcome -> 'currency' IS NOT NULL THEN outcome ->> 'currency' ELSE"
     " (SELECT CASE json_valid(CAST(e.body AS TEXT)) WHEN 1 THEN CAST(e.body AS TEXT) ->> '$.operation.amount.currency'"
@@ -249,7 +249,7 @@ _CURRENCY = (
 
 
 def sums(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[SumRow]:
-    """Yield what totals need of the transactions of a walk that meet another condition."""
+    """Yield the data for totals of the transactions of a scan that meet another condition."""
     source, parameters = _source(walk, also)
     result = "CASE phase WHEN 'final' THEN coalesce(unapproved, 'approved') END"
     query = (
@@ -274,7 +274,7 @@ def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:
 
 
 def take_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
-    """Assign the terminal to a transaction; the caller has checked that the holder, if any, is done with it."""
+    """Assign the terminal to a transaction. The caller has checked that a holder no longer needs it."""
     unit.db.execute(
         "INSERT INTO leases (terminal, client_transaction_id) VALUES (?, ?)"
         " ON CONFLICT (terminal) DO UPDATE SET client_transaction_id = excluded.client_transaction_id",
@@ -283,14 +283,14 @@ def take_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str
 
 
 def give_up_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
-    """Free the terminal where the transaction holds it."""
+    """Free the terminal if the transaction holds it."""
     unit.db.execute(
         "DELETE FROM leases WHERE terminal = ? AND client_transaction_id = ?", (terminal, client_transaction_id)
     )
 
 
 def give_up_leases(unit: WriteTransaction, client_transaction_id: str) -> None:
-    """Free every terminal that the transaction holds: it should hold its own alone."""
+    """Free every terminal that the transaction holds; it should hold only its own."""
     unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
 
 
@@ -323,7 +323,7 @@ def remove_unread(unit: WriteTransaction, client_transaction_ids: Iterable[str])
 
 
 def unread(db: sqlite3.Connection) -> dict[str, bool]:
-    """Return the payments whose approval is unread, each with whether it has the attention."""
+    """Return the payments with an unread approval, and whether each has the attention."""
     query = (
         "SELECT client_transaction_id, instr(attention, ?) > 0 FROM unread_approvals"
         " JOIN transactions USING (client_transaction_id)"
@@ -332,9 +332,9 @@ def unread(db: sqlite3.Connection) -> dict[str, bool]:
     return {identity: bool(told) for identity, told in found}
 
 
-# Which searches are known to work, because they have found a transaction: a condition of the proof.
+# Searches that are known to work, because they have found a transaction: a condition of the proof.
 
-#: Of each search so many are remembered: the one that is asked for, and another.
+#: Remembered transactions for each search: the present one, and another.
 REMEMBERED = 2
 
 
@@ -349,7 +349,7 @@ def remember_search(unit: WriteTransaction, terminal: str, search: str, client_t
 
 
 def search_found_another(db: sqlite3.Connection, terminal: str, search: str, client_transaction_id: str) -> bool:
-    """Return whether that search has found another transaction of that terminal than this one."""
+    """Return whether that search has found another transaction of that terminal."""
     row = db.execute(
         "SELECT 1 FROM proven_searches WHERE terminal = ? AND search = ? AND client_transaction_id <> ?",
         (terminal, search, client_transaction_id),
@@ -358,7 +358,7 @@ def search_found_another(db: sqlite3.Connection, terminal: str, search: str, cli
 
 
 def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
-    """Return the newest transaction of a terminal that the terminal itself ended, to try a search on."""
+    """Return the newest transaction that a terminal itself ended, to try a search on it."""
     row = db.execute(
         f"SELECT id FROM ({_NEWEST_OF}) WHERE phase = 'final'"  # noqa: S608 - of this file
         " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') LIMIT 1",
@@ -367,14 +367,14 @@ def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
     return row[0] if row else None
 
 
-#: Approvals of a terminal by which the next one is judged.
+#: Approvals of a terminal, for the judgement of the next one.
 RECENT_APPROVALS = 20
 
 
 def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]:
-    """Return the events of a terminal's newest approvals but one.
+    """Return the events of a terminal's newest approvals except the last.
 
-    Left out are those that a person still has to look at, and those that arrived after the end of their payment.
+    Those with open attentions are left out, and those that arrived after the end of their payment.
     """
     found = db.execute(
         f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - of this file
@@ -393,13 +393,13 @@ _DROP = "DELETE FROM transaction_words WHERE word = ? AND at = ? AND id = ?"
 
 
 def keep_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
-    """Write down the words of a new transaction. Nothing is written where it has no metadata."""
+    """Store the words of a new transaction; nothing without metadata."""
     if metadata != b"{}":
         db.executemany(_KEEP, _words(identity, created_at, metadata))
 
 
 def drop_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
-    """Delete the words of a transaction: its new words are stored next, or it is deleted itself."""
+    """Delete the words of a transaction, before new ones are stored or the transaction is deleted."""
     db.executemany(_DROP, _words(identity, created_at, metadata))
 
 

@@ -1,7 +1,7 @@
-"""When a transaction is asked for (architecture, Doubt): pure, by the monotonic clock, in seconds.
+"""Time of the next search for a transaction (architecture, Doubt): pure, by the monotonic clock, in seconds.
 
-A `TransactionWatch` is what the reconciler remembers of one transaction. Time alone concludes nothing: when it has run
-out, posd asks, and tells a person.
+A `TransactionWatch` is the reconciler's data about one transaction. Elapsed time decides nothing: at its end posd
+searches, and informs an operator.
 
 | the transaction is                              | silence after which it is asked for | and a person is told |
 | ----------------------------------------------- | ----------------------------------- | -------------------- |
@@ -10,16 +10,17 @@ out, posd asks, and tells a person.
 | waiting for the card or the PIN                 | `stall`                             | `stalled`            |
 | at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
 
-Where the callback URL names an address that this machine has lost, no event can come: it is asked for in a rhythm of
-its own, at which a till can wait for the outcome; that none comes says nothing new.
+If this machine has lost the address in the callback URL, no event can arrive. Then searches are frequent enough for a
+waiting till, and a silence says nothing new.
 
-After an abort of a till it is asked for within seconds, until an event or a search says how it ended, or that the
-acquirer was asked: nothing else may come of it.
+After a till's abort, posd searches within seconds, until an event or a search shows the end or APPROVAL_REQUESTED,
+because no other event may follow.
 
-What a person closed is asked for too, for a while: the terminal's word beats a person's, and its events can be lost.
+A transaction that an operator closed is searched for too, for a while, because a report of the terminal overrides the
+decision and its events can be lost.
 
-It is asked for at once after a restart, at a gap, when its terminal has come back, and when a person wants it. What
-brings no answer is asked again with backoff; so is what stays silent or in doubt.
+A search runs at once after a restart, at a gap, when the terminal is reachable again, and on an operator's request. It
+is repeated with backoff after no answer, and while the transaction is silent or in doubt.
 """
 
 from typing import Literal
@@ -31,27 +32,27 @@ from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
 from posd.payments.model import AttentionCode, SearchResult
 from posd.records.model import Phase
 
-#: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.
+#: Longest pause between two searches, after which a terminal that returned unnoticed is asked.
 MAX_BACKOFF_SECONDS = 300.0
-#: How long a terminal is asked for what a person closed: its own deliveries end after 15 minutes.
+#: How long posd searches for a transaction that an operator closed; the terminal's own deliveries end after 15 minutes.
 #: Source: terminal API, Delivery.
 CLOSED_SECONDS = 3600.0
-#: The least pause between two such searches: nothing waits for them.
+#: Least pause between two such searches, because no till waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
-#: The longest pause between two searches of one whose events cannot arrive: a person waits at the till for the outcome.
+#: Longest pause between two searches if events cannot arrive, because a cashier waits for the outcome.
 LOST_PAUSE_SECONDS = 30.0
-#: So often, which is half an hour and longer than any customer takes; then as rarely as everything else.
+#: Number of such searches: half an hour, longer than any customer needs. Then the usual pauses apply.
 LOST_TRIES = 60
-#: How long after an abort that the terminal may have taken it is asked for, in seconds: a cashier waits for the result.
+#: Seconds after a possibly accepted abort until the search, because a cashier waits for the result.
 ABORTED_SECONDS = 3.0
-#: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
+#: Part by which a pause is lengthened at random, so that terminals are not asked in step after an outage.
 JITTER = 0.25
 #: Doublings after which the longest pause is reached with any grace.
 _MAX_DOUBLINGS = 16
 
 
 class ReconcileSettings(msgspec.Struct, frozen=True):
-    """`[reconcile]` of the configuration, in seconds; `probe_with_abort`: posd asks by itself whether anything runs."""
+    """`[reconcile]` of the configuration, in seconds. `probe_with_abort`: posd itself asks whether anything runs."""
 
     grace: float
     stall: float
@@ -61,36 +62,36 @@ class ReconcileSettings(msgspec.Struct, frozen=True):
 
 
 class TransactionWatch(msgspec.Struct, frozen=True):
-    """What is remembered of one transaction; times are seconds of the monotonic clock."""
+    """Data about one transaction; times are seconds of the monotonic clock."""
 
     terminal: str
     phase: Phase
     status: Status | None
     quiet_since: float
-    called_back: bool = False  # an event of it has come
+    called_back: bool = False  # an event has arrived
     aborting: bool = False  # see `Trail.aborting`
     callback_lost: bool = False  # its events cannot arrive: this machine lost the address of its callback URL
     told: bool = False  # of this silence
     search_at: float | None = None
-    wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
+    wanted: bool = False  # the search has another cause than silence, so one reply is enough
     tries: int = 0
-    until: float | None = None  # of what has ended: how long it is asked for; None: once
+    until: float | None = None  # of an ended one: time until which posd searches; None: once
 
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
-        """What a silence of this transaction is called; that nothing calls a lost address is expected."""
+        """Attention code for a silence; none with a lost address, where silence is expected."""
         return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 
 def silence_limit(watch: TransactionWatch, limits: ReconcileSettings) -> float:
-    """Return how long the transaction may be silent before it is asked for, in seconds."""
+    """Return how long the transaction may be silent before a search, in seconds."""
     if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.callback_lost):
         return limits.grace
     return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
 
 
 def due(watch: TransactionWatch, limits: ReconcileSettings) -> float | None:
-    """Return when something is to be done for it, None while its start is under way: that ends by itself."""
+    """Return the time of the next action; None while its start runs, which ends by itself."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
     silent = None if watch.told else watch.quiet_since + silence_limit(watch, limits)
@@ -98,18 +99,18 @@ def due(watch: TransactionWatch, limits: ReconcileSettings) -> float | None:
 
 
 def search_now(watch: TransactionWatch, now: float) -> TransactionWatch:
-    """Ask for it now, without regard to how long it has been silent."""
+    """Search now, however short the silence was."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
 def stopped(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> TransactionWatch:
-    """Ask for it soon: its terminal has answered an abort, and may have taken it."""
+    """Search soon: its terminal has replied to an abort, and may have accepted it."""
     soon = now + _least(watch, limits)
     return msgspec.structs.replace(watch, search_at=min(soon, watch.search_at or soon), tries=0)
 
 
 def closed(terminal: str, now: float) -> TransactionWatch:
-    """Watch what a person has just closed."""
+    """Watch a transaction that an operator has just closed."""
     watch = TransactionWatch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
     return search_now(watch, now)
 
@@ -124,7 +125,7 @@ def after_change(
     gap: bool,
     aborting: bool = False,
 ) -> TransactionWatch:
-    """Process a change of it: `event` where it was one, `gap` where it shows that another is missing."""
+    """Update for a change. `event`: it was an event. `gap`: it shows that another is missing."""
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
     if not event and (phase, status) == (watch.phase, watch.status):
@@ -141,12 +142,12 @@ def after_change(
         wanted=watch.wanted and pressing,
         tries=0,
     )
-    begins = watch.callback_lost and watch.phase is Phase.STARTING  # until then it was not asked for
+    begins = watch.callback_lost and watch.phase is Phase.STARTING  # before this it was not searched for
     return search_now(fresh, now) if gap or begins else fresh
 
 
 def overdue(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> TransactionWatch | None:
-    """Return the watch of a silence that is over its limit now and was not yet told, None if there is none."""
+    """Return the watch of an unreported silence above its limit, or None."""
     if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + silence_limit(watch, limits):
         return None
     return msgspec.structs.replace(watch, told=True, search_at=now)
@@ -167,18 +168,18 @@ def answered(
 
 
 def _least(watch: TransactionWatch, limits: ReconcileSettings) -> float:
-    """Return the least pause before it is asked for, in seconds."""
+    """Return the least pause before a search, in seconds."""
     if watch.until is not None:
         return max(limits.grace, CLOSED_PAUSE_SECONDS)
     return min(limits.grace, ABORTED_SECONDS) if watch.aborting else limits.grace
 
 
 # The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). They are
-# kept in memory, by the monotonic clock. A restart and a change of phase reset them.
+# in memory, by the monotonic clock. A restart and a change of phase reset them.
 
 
 class NotStartedProof(msgspec.Struct, frozen=True):
-    """When the terminal was asked, in seconds of the monotonic clock; None: not yet. `settle` is in seconds too."""
+    """Times of the questions to the terminal, on the monotonic clock; None: not yet. `settle` in seconds."""
 
     settle: float
     first_abort: float | None = None
@@ -188,17 +189,17 @@ class NotStartedProof(msgspec.Struct, frozen=True):
 
     @property
     def second_due(self) -> float | None:
-        """From when on answers count for the second round."""
+        """Time from which replies count for the second round."""
         return None if self.first_none is None else self.first_none + self.settle
 
     @property
     def complete(self) -> bool:
-        """Whether both rounds are done."""
+        """Whether both rounds are complete."""
         return self.second_none is not None
 
 
 def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotStartedProof:
-    """Count the answer to an abort that was sent at `asked`; one that may have found something begins again."""
+    """Count the reply to an abort sent at `asked`. A reply that may show a running payment restarts the rounds."""
     match answer:
         case AbortAnswer.NOTHING_RUNNING:
             if rounds.second_due is None:
@@ -211,7 +212,7 @@ def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotSt
 
 
 def searched(rounds: NotStartedProof, result: SearchResult, asked: float) -> NotStartedProof:
-    """Count the result of a search that was sent at `asked`: after the abort of its round. A find begins again."""
+    """Count the result of a search sent at `asked`, after the abort of its round. A find restarts the rounds."""
     match result:
         case SearchResult.NONE:
             if rounds.second_abort is not None and asked >= rounds.second_abort:

@@ -1,4 +1,4 @@
-"""Asking a terminal what it knows of a transaction, and recording what it says (architecture, Doubt)."""
+"""Search for a transaction on a terminal, and recording of its result (architecture, Doubt)."""
 
 import asyncio
 import sqlite3
@@ -25,7 +25,7 @@ from posd.storage.batch import WriteTransaction
 #: Why an element with our id does not count.
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
 
-#: Why an answer is not kept.
+#: Why a reply is not stored.
 TOO_MUCH = "its terminal has sent more today than is kept of it (events_of_terminal)"
 
 log = structlog.get_logger("posd.searching")
@@ -35,42 +35,45 @@ AskedDevice = tuple[str, str | None]
 
 
 class Searching(RecordService):
-    """Sends searches. One at a time a terminal: the reconciler sees to that."""
+    """Sender of searches. The reconciler ensures one at a time for each terminal."""
 
     def __init__(self, parts: ServiceParts, merchant_id: str, approval_checks: ApprovalChecks) -> None:
         super().__init__(parts)
         self._merchant_id = merchant_id
         self._checks = approval_checks
-        #: How often a terminal was asked since the start of the process, by result.
+        #: Number of searches since the start of the process, by result.
         self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
 
     def confirmed(self, terminal: str) -> bool:
-        """Whether a person has vouched for search and abort of that terminal: else their answers are no proof."""
+        """Whether an operator has vouched for search and abort of that terminal.
+
+        Otherwise their replies are no proof.
+        """
         return all(self.confirmed_row(terminal, name) for name in ("search", "abort"))
 
     def confirmed_row(self, terminal: str, operation: str) -> bool:
-        """Whether a person has vouched for that operation of that terminal."""
+        """Whether an operator has vouched for that operation of that terminal."""
         known = self._fleet.get(terminal)
         return known is not None and known.vouched(operation)
 
     def reachable(self, terminal: str) -> bool:
-        """Whether the last call or look at a terminal got through, or none has been tried."""
+        """Whether the last call or probe of a terminal succeeded, or there was none yet."""
         known = self._fleet.get(terminal)
         return known is not None and known.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
-        """Whether this search has found another transaction of the terminal than this one."""
+        """Whether this search has found another transaction of the terminal."""
         return terminal in self._fleet and rows.search_found_another(
             db, terminal, self._name(terminal), client_transaction_id
         )
 
     def _name(self, terminal: str) -> str:
-        """What identifies this search among others: method, path, pointer, and whether it is a page."""
+        """Key of this search: method, path, pointer, and whether the reply is a page."""
         row = self._fleet.of(terminal).rows["search"]
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice | None) -> bool:
-        """Whether the device that was asked is the one that the start was sent to: another may claim its serial."""
+        """Whether the device that was asked is the one that got the start; another may claim its serial."""
         if asked is None or transaction.sent_to is None:
             return False
         return self._fleet.of(transaction.terminal).was_same_device(transaction.sent_to, *asked)
@@ -78,9 +81,9 @@ class Searching(RecordService):
     async def search(
         self, client_transaction_id: str, terminal: str
     ) -> tuple[Transaction | None, Answer, AskedDevice | None]:
-        """Ask, and record the result; return the transaction after it, the answer, and who was asked.
+        """Search, and record the result. Return the changed transaction, the reply, and the device.
 
-        Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
+        Raise StorageUnavailable or CommitUncertain if it could not be recorded; it is repeated then.
         """
         answer, asked = await self.ask(client_transaction_id, terminal)
         self.results[RESULTS[type(answer)]] += 1
@@ -100,9 +103,9 @@ class Searching(RecordService):
         return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
-        """Return whether this search has found another transaction of the terminal than this one.
+        """Return whether this search has found another transaction of the terminal.
 
-        Where it was never seen to, it is tried once on the newest one that the terminal ended at the acquirer.
+        If it never has, it is tried once on the newest one that the terminal ended at the acquirer.
         """
         if terminal not in self._fleet:
             return False
@@ -119,7 +122,7 @@ class Searching(RecordService):
         return True
 
     async def ask(self, client_transaction_id: str, terminal: str) -> tuple[Answer, AskedDevice | None]:
-        """Ask, and record nothing; return who answers, too: what is announced may be another device."""
+        """Search without a record. Return also the device, because an announced one may be another."""
         if (known := self._fleet.get(terminal)) is None:
             return SearchFailed(f"terminal {terminal} is not in the fleet"), None
         base_url = await known.choose()
@@ -144,7 +147,7 @@ class Searching(RecordService):
         return self._welcome(answer, terminal), asked
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
-        """Leave out what is of another merchant or of a terminal that is not ours, as with events."""
+        """Drop elements of another merchant or of a terminal outside the fleet, as for events."""
         if not isinstance(answer, SearchHit):
             return answer
         ours = answer.kept(partial(self._is_ours, terminal))
@@ -159,10 +162,10 @@ class Searching(RecordService):
 
     def _is_ours(self, terminal: str, event: TransactionEvent | NotAnEvent) -> bool:
         if isinstance(event, NotAnEvent):
-            return True  # it bears our id; that it cannot be read is for a person to see
+            return True  # it has our id, and an operator should know that it is unreadable
         if not self._is_of_merchant(event):
             return False
-        serial = event.serial_number  # empty, as the merchant, where it cannot be read
+        serial = event.serial_number  # an unreadable serial or merchant is empty
         return serial in (terminal, "") or serial in self._fleet
 
     def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
@@ -190,7 +193,7 @@ class Searching(RecordService):
         return after
 
     def _is_too_much(self, before: Transaction, answer: SearchHit) -> bool:
-        """Whether its terminal has used up what is kept of it today. What ends an open payment is always kept."""
+        """Whether its terminal has used its storage budget of today. The end of an open payment is always stored."""
         ends = before.outcome is None and any(
             isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in answer.events
         )
@@ -201,26 +204,26 @@ class Searching(RecordService):
 
 
 def _kept(after: Transaction) -> bool:
-    """Whether what was found was recorded."""
+    """Whether the found elements were recorded."""
     return after.last_search is not None and after.last_search.result is SearchResult.FOUND
 
 
 # Turns of the questions to a terminal about its transactions.
 #
-# A question that is not answered takes as long as `reply_timeout_seconds`, and old transactions in doubt are asked for
-# again and again. So those that a person or a till waits for go first. The others get their turns in the pause that
-# follows each question for one transaction.
+# A question without a reply takes `reply_timeout_seconds`, and old transactions in doubt are asked for repeatedly. So
+# questions that an operator or a till waits for come first. The others run in the pause after each question for one
+# transaction.
 
 Urgent = Callable[[], bool]
 
 
 def always() -> bool:
-    """What a person asks for is urgent."""
+    """An operator's request is urgent."""
     return True
 
 
 class CallTurns:
-    """So many turns at a time. Of those that wait the urgent ones come first, and each kind in the order of coming."""
+    """Limited number of turns at a time. Urgent waiters come first, otherwise in order of arrival."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -228,12 +231,12 @@ class CallTurns:
 
     @property
     def pressed(self) -> bool:
-        """Whether one that waits is urgent."""
+        """Whether a waiter is urgent."""
         return any(urgent() for urgent in self._waiting.values())
 
     @asynccontextmanager
     async def turn(self, urgent: Urgent) -> AsyncIterator[None]:
-        """Hold a turn for the block. `urgent` is called again whenever a place becomes free."""
+        """Hold a turn for the block. `urgent` is called again whenever a turn is free."""
         await self._enter(urgent)
         try:
             yield
@@ -254,7 +257,7 @@ class CallTurns:
             raise
 
     def _leave(self) -> None:
-        # One that is cancelled is still here until its task resumes; it takes no turn.
+        # A cancelled waiter stays here until its task resumes, and must not get a turn.
         waiting = {place: urgent for place, urgent in self._waiting.items() if not place.done()}
         if not waiting:
             self._free += 1

@@ -1,14 +1,13 @@
 """Starting a payment, in six steps (architecture, The way of a payment).
 
-1. An id that is known is answered from the record. Calls of one id run one after the other.
-2. The request is checked; a request that is refused records nothing and sends nothing.
-3. The intent and the terminal's lease are recorded, in one commit with every guard against paying twice.
+1. A known id is answered from its record. Calls of one id run one after the other.
+2. The request is checked. A refused request records nothing and sends nothing.
+3. The intent and the terminal's lease are recorded in one commit, with every guard against a double payment.
 4. The request is sent, once.
-5. The answer is judged, and what it proves is recorded.
-6. A crash between two of these leaves `starting` on disk, which the next daemon turns into `in_doubt`
-   (`payments.record`).
+5. The reply is judged, and the result is recorded.
+6. A crash between two steps leaves `starting` on disk. The next daemon changes it to `in_doubt` (`payments.record`).
 
-Each call runs as a task of its own: a till that hangs up changes nothing.
+Each call runs as a task of its own, so a till that disconnects changes nothing.
 """
 
 from collections.abc import Callable
@@ -47,10 +46,10 @@ from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut,
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
-#: Of an acknowledgement so much is kept, in bytes: it may echo the till's metadata.
+#: Bytes of an acknowledgement that are kept; it may echo the till's metadata.
 MAX_REPLY_BYTES = 64 * 1024
 
-#: The codes of the problems with which a start is refused.
+#: Codes of the problems that refuse a start.
 REFUSALS = (
     "malformed_json",
     "unknown_terminal",
@@ -82,28 +81,28 @@ class SendDeadline(msgspec.Struct, frozen=True):
     elapsed: float  # seconds since the boot
 
     def passed(self, now: datetime, elapsed: float) -> bool:
-        """Whether that is over by either of the two."""
+        """Whether the deadline has passed on either clock."""
         return now >= self.moment or elapsed >= self.elapsed
 
 
 class StartRoute(msgspec.Struct, frozen=True):
-    """Where a request goes, where its events come to, and until when it may be sent, None for always.
+    """Destination of a request, its callback URL, and its deadline (None for none).
 
-    `errors_in_2xx`: what the profile says of an error in an answer of 2xx. `amount_unit`: of the amount that is sent,
-    for which the request was checked.
+    `errors_in_2xx`: the profile's meaning of an error in a 2xx reply. `amount_unit`: the unit of the sent amount, for
+    which the request was checked.
     """
 
     terminal: FleetTerminal
     to: Destination
     callback_url: str
-    callback_host: str | None  # address of this machine in it; None if it was configured
+    callback_host: str | None  # address of this machine in the callback URL; None if configured
     until: SendDeadline | None = None
     errors_in_2xx: bool = False
     amount_unit: AmountUnit = "main"
 
 
 class Payments(RecordService):
-    """Use case of the till: start."""
+    """Use case start, for tills."""
 
     def __init__(
         self,
@@ -114,10 +113,10 @@ class Payments(RecordService):
         amounts: AmountRules = NOTHING_MORE,
         on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
-        """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
+        """`zone`: the merchant's, whose calendar decides what a void is. `amounts`: the configured limits.
 
-        `approval_checks` knows the currencies of a terminal. `on_called_back_at`: called with the address of this
-        machine in a callback URL, once that is recorded.
+        `approval_checks`: knows the currencies of a terminal. `on_called_back_at`: called with the address of this
+        machine in a callback URL after it is recorded.
         """
         super().__init__(parts)
         self._parts = parts
@@ -142,14 +141,14 @@ class Payments(RecordService):
             new_id_for="payment",
         )
         self._starts = Starts(rules, parts)
-        #: Starts a transaction, or answers for one that is known.
+        #: Starts of transactions; a known id is answered from its record.
         self.start = self._starts.start
-        self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
+        self._newest: dict[str, Transaction] = {}  # the intent that counts, by id, while its start has no judgement
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing any more; give calls under way some seconds, then stop waiting for their replies.
+        """Start nothing more. Give open calls some seconds, then stop waiting for their replies.
 
-        A start whose reply is not waited for is judged like any other lost reply, and that is committed.
+        A start without an awaited reply is judged like any lost reply, and that is committed.
         """
         self._starts.draining = True
         await self._starts.wait(seconds)
@@ -161,10 +160,10 @@ class Payments(RecordService):
     async def _draft(
         self, identity: str, request: StartRequest, faults: tuple[RequestFault, ...]
     ) -> tuple[Transaction, StartRoute]:
-        """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
+        """Return the checked request and its destination. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        # both once: a reload may come before the commit
+        # both from one configuration, because a reload may come before the commit
         unit, answer_unit = terminal.config.amount_unit, terminal.answer_unit
         decimals = await self._decimals(identity, terminal.serial)
         check(unfit(request.amount, unit, decimals), "cannot start")
@@ -173,7 +172,7 @@ class Payments(RecordService):
         until = self._until(request.not_after)
         row = terminal.rows[request.type]
         way = await self._way(identity, terminal, until, row, unit)
-        self._starts.refuse_draining()  # which may have begun meanwhile
+        self._starts.refuse_draining()  # the stop may have begun meanwhile
         at = iso(self._now())
         draft = Transaction(
             client_transaction_id=identity,
@@ -196,13 +195,13 @@ class Payments(RecordService):
         return draft, way
 
     async def _decimals(self, identity: str, terminal: str) -> int:
-        """Return how many digits after the point an amount may have: as configured, else by the currency."""
+        """Return the allowed digits of an amount after the point: as configured, else by the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
         return digits_of(await self._starts.look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
-        """Raise Problem if the sum is above what the configuration allows, whichever way the money goes."""
+        """Raise Problem if the sum exceeds the configured limit, for every type."""
         most, asked = self._amounts.max_amount, amount_total(request.amount)
         if most is not None and asked > most:
             raise Problem(
@@ -215,7 +214,7 @@ class Payments(RecordService):
             )
 
     def _require_sendable(self, terminal: FleetTerminal, request: StartRequest, unit: AmountUnit) -> None:
-        """Raise Problem if the terminal cannot be sent this: what is signed, or not at this time."""
+        """Raise Problem if this cannot be sent to the terminal: it cannot be signed, or not at this time."""
         auth = terminal.config.auth
         if auth == "none":
             return
@@ -229,7 +228,7 @@ class Payments(RecordService):
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
-        """Return the terminal of what it derives from, None if none is known that is in the fleet."""
+        """Return the terminal of the original; None without one in the fleet."""
         if request.original is None and request.transaction_reference is None:
             return None
         named = partial(chains.named, original=request.original, reference=request.transaction_reference)
@@ -251,7 +250,7 @@ class Payments(RecordService):
         return until
 
     def _refuse_late(self, until: SendDeadline) -> None:
-        """Raise Problem if it may be sent no more."""
+        """Raise Problem if it may no longer be sent."""
         now = self._now()
         if until.passed(now, self._parts.elapsed()):
             self._parts.refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
@@ -272,7 +271,7 @@ class Payments(RecordService):
         row: OperationRow,
         unit: AmountUnit,
     ) -> StartRoute:
-        """Return where its request would go, and where its events would come to."""
+        """Return the destination of its request, and its callback URL."""
         to = await destination(terminal, "cannot start")
         callback_url, callback_host = "", None
         if to.base_url is not None:
@@ -286,7 +285,7 @@ class Payments(RecordService):
         return StartRoute(terminal, to, callback_url, callback_host, until, row.errors_in_2xx, unit)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
-        """Do steps 3 to 5; return the transaction as recorded, and whether this call started it. Raise Problem."""
+        """Do steps 3 to 5. Return the recorded transaction, and whether this call started it. Raise Problem."""
         draft, way = drafted
         identity = draft.client_transaction_id
         transaction, certain = draft, True
@@ -299,12 +298,12 @@ class Payments(RecordService):
                 attempted = Attempted(NotSent("its intent could not be committed for certain, so it was not sent"))
                 certain = False
             else:
-                if request is None:  # a callback was faster than the till: an orphan
+                if request is None:  # a callback arrived before the till's call: an orphan
                     return transaction, False
                 attempted = Attempted(await self._send(transaction, request, way.until), way.errors_in_2xx)
         try:
-            # If this has to be tried again, a later call may have started the id meanwhile, where the intent of this
-            # one had not come to disk: then what this attempt proves is of no account any more.
+            # If the commit has to be repeated, a later call may have started the id meanwhile, because this intent was
+            # not on disk. Then the judgement of this attempt does not count.
             concluded = await self._starts.conclude(identity, partial(self._conclude, draft, attempted))
         except Exception as error:
             if not certain:
@@ -314,12 +313,12 @@ class Payments(RecordService):
             raise unavailable(StorageUnavailable("the commit failed"))
         return concluded, True
 
-    # 3. The intent is recorded, with every guard against paying twice.
+    # 3. The intent is recorded, with every guard against a double payment.
 
     async def _intend(self, draft: Transaction, way: StartRoute) -> tuple[Transaction, TerminalRequest | None]:
-        """Commit the intent and the lease; return the transaction, and the one request that starts it.
+        """Commit the intent and the lease. Return the transaction, and the one request that starts it.
 
-        No request where the id was there already. Raise Problem, CommitUncertain.
+        Return no request if the id existed already. Raise Problem, CommitUncertain.
         """
         crash_point("start.before_intent")
         try:
@@ -344,7 +343,7 @@ class Payments(RecordService):
     def _record_intent(
         self, unit: WriteTransaction, draft: Transaction, way: StartRoute
     ) -> tuple[Transaction, TerminalRequest | None]:
-        """Record the intent (runs inside the commit). Raise Problem if a guard refuses it: nothing is recorded."""
+        """Record the intent (inside the commit). Raise Problem if a guard refuses it; then nothing is recorded."""
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
@@ -353,7 +352,7 @@ class Payments(RecordService):
             self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
         transaction, chain = chains.place(unit, draft, self._zone, self._amounts)
-        request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
+        request = self._request(transaction, way)  # cannot fail after the intent is on disk
         chains.refuse_sale(unit, transaction, chain)  # sale_conflict
         self._parts.refuse_unseen()  # restore_unseen
         chains.refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
@@ -377,7 +376,7 @@ class Payments(RecordService):
         terminal = request.terminal
 
         def connected(certificate: str | None) -> None:
-            """The last moment before bytes of it are on the network."""
+            """The last moment before bytes of it reach the network."""
             if until is not None and until.passed(self._now(), self._parts.elapsed()):
                 raise SendWithheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
             terminal.note_start(request.base_url, certificate)
@@ -385,15 +384,15 @@ class Payments(RecordService):
         crash_point("start.before_send")
         attempt = await terminal.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
-        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final: it is judged by all of it
+        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final, so all of it is judged
             attempt = cut(attempt, MAX_REPLY_BYTES)
         self._quotas.keep_event(terminal.serial, size_of(attempt))
         return attempt
 
-    # 5. The answer is judged, and what it proves is recorded.
+    # 5. The reply is judged, and the result is recorded.
 
     async def _conclude(self, transaction: Transaction, attempted: Attempted) -> Transaction | None:
-        """Commit what the attempt proves; None if the intent had not come to disk. Raise what the store raises."""
+        """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
         start = JudgedStart.of(attempted, transaction.client_transaction_id)
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
         terminal = self._fleet.of(transaction.terminal)
@@ -418,7 +417,7 @@ class Payments(RecordService):
         now: datetime,
         proved: Trusted | None,
     ) -> Transaction | None:
-        """Record what the attempt proves; None if the intent had not come to disk."""
+        """Record the judgement of the attempt; None if the intent did not reach the disk."""
         before = rows.get(unit.db, transaction.client_transaction_id)
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None
@@ -428,7 +427,7 @@ class Payments(RecordService):
 
 
 def _written(transaction: Transaction) -> None:
-    """Log that the request is on its way; not before that, so that the terminal does not wait for the log."""
+    """Log that the request was sent. Only now, so that the terminal does not wait for the log."""
     crash_point("start.written")
     log.info(
         "payment.started",

@@ -1,6 +1,6 @@
-"""How a transaction follows from another: by an event, by the answer to its start, by a crash.
+"""Transitions of a transaction: by an event, by the reply to its start, by a crash.
 
-Pure functions from a transaction to a transaction; the store saves the difference in the commit of what caused it.
+Pure functions from a transaction to a transaction. The store saves the difference in the same commit as the cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,23 +39,23 @@ class RepeatedEvent(Enum):
 
     NEW = auto()
     REPEATED = auto()  # the same event: a retry or a replay of the terminal's queue (terminal API, Delivery)
-    REUSED = auto()  # the same event_id with another content
+    REUSED = auto()  # the same event_id with other content
 
 
-#: Why a payment was said to be silent: an event ends both.
+#: Attentions of a silence, which an event ends.
 _SILENCES = (AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
 
-#: What is recorded of events: a repeat is not.
+#: Verdicts of recorded events; a repeat is not recorded.
 New = Literal[RepeatedEvent.NEW, RepeatedEvent.REUSED]
 
 
 def recognise(
     body: bytes, recorded: Sequence[bytes], read: Callable[[bytes], TransactionEvent] = read_event
 ) -> RepeatedEvent:
-    """Compare an event with those that were recorded under its `event_id` in its transaction.
+    """Compare an event with those recorded with the same `event_id` in its transaction.
 
-    It is the same event where the bytes are, and where it agrees with the first of them, which was applied, in all that
-    is read of it: a terminal may write it again, and count its tries in it. `read` reads them.
+    It is the same event if the bytes are equal, or if all read members equal those of the first one, which was applied:
+    a terminal may write it again with a counter of attempts. `read` parses them.
 
     Source: terminal API, Events.
     """
@@ -67,14 +67,14 @@ def recognise(
 def _agree(body: bytes, other: bytes, read: Callable[[bytes], TransactionEvent]) -> bool:
     try:
         return _set(read(body), damaged=()) == _set(read(other), damaged=())
-    except NotAnEvent:  # another version recorded it
+    except NotAnEvent:  # recorded by another version
         return False
 
 
 def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
-    """Return the limit that keeps an event out of a transaction with so many recorded events, None if it gets in.
+    """Return the limit that keeps an event out of a transaction with that many events, or None.
 
-    Final events have room of their own behind the others; see `urgent`.
+    Final events have their own budget after the others; see `urgent`.
     """
     if recorded < EVENTS_OF_TRANSACTION.value or urgent(trail, event, seen=seen):
         return None
@@ -85,7 +85,7 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
 
 
 def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
-    """Whether an event is the first of its state: it is always kept. There are seven states."""
+    """Whether an event is the first of its state. Such an event is always kept. There are seven states."""
     known = STATUSES.get(event.status) is not None
     return known and seen is RepeatedEvent.NEW and all(status != event.status for _, status in trail.edges)
 
@@ -93,9 +93,9 @@ def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
 def advance(
     transaction: Transaction, event: TransactionEvent, *, seen: New, now: datetime
 ) -> tuple[Transaction, Verdict]:
-    """Apply an authentic event of this transaction; a repeat (Seen.REPEATED) changes nothing and comes not here.
+    """Apply an authentic event of this transaction. A repeat (Seen.REPEATED) has no effect and is not passed here.
 
-    Returns the transaction as it then stands and what became of the event.
+    Return the changed transaction and the verdict on the event.
     """
     before = transaction
     transaction = _hear(transaction, event.serial_number, "an event arrived from", now)
@@ -116,7 +116,7 @@ def advance(
 
 
 def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) -> Transaction:
-    """Make the transaction of an authentic event that the database does not know (~orphan)."""
+    """Build the transaction of an authentic event that the database does not know (orphan)."""
     orphan = Transaction(
         client_transaction_id=client_transaction_id,
         terminal=event.serial_number,
@@ -135,10 +135,10 @@ def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) 
 
 
 def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime) -> Transaction:
-    """Apply what the answer to the one start request proves (architecture, The way of a payment).
+    """Apply the judgement of the one start request (architecture, The way of a payment).
 
-    An event can be faster than the answer and beats it: a refusal is final only where no authentic event exists, and
-    an acknowledgement never reopens a final.
+    An event can arrive before the reply and overrides it: a refusal is final only without an authentic event, and an
+    acknowledgement never reopens a final transaction.
     """
     before = transaction
     heard = transaction.heard
@@ -153,19 +153,19 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
         case StartRefused() | NeverSent() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
         case StartRefused() | NeverSent() | Canceled() if transaction.phase is Phase.STARTING:
-            # A callback was faster that posd could not use, or that told of a state which it does not know.
+            # An unusable callback, or one with an unknown state, arrived before the reply.
             transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)
         case StartRefused() | NeverSent() | Canceled() | Doubtful():
-            pass  # an event was faster and says more
+            pass  # an event arrived before the reply and has more information
         case _:
             assert_never(judgement)
     return _touch(transaction, before, now)
 
 
 def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt: its request may have reached the terminal, and nothing says what became of it."""
+    """Put a transaction in doubt: its request may have reached the terminal."""
     transaction = _set(transaction, phase=Phase.IN_DOUBT)
     return attend(
         transaction,
@@ -176,24 +176,24 @@ def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
 
 
 def interrupted(transaction: Transaction, now: datetime) -> Transaction:
-    """Recover a transaction that a daemon left in `starting`: whether the request was sent is unknown."""
+    """Recover a transaction that a daemon left in `starting`: posd cannot tell whether the request was sent."""
     return _touch(doubt(transaction, "posd was interrupted while it sent the request", now), transaction, now)
 
 
 def quarantined(transaction: Transaction, reason: str, now: datetime, serial: str | None = None) -> Transaction:
     """Record that an authentic callback of this transaction was refused and is in quarantine.
 
-    Its token shows that the request had reached a terminal, also where posd had inferred otherwise: that of `serial`,
-    where it is one outside the fleet.
+    Its token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`: that terminal,
+    if it is outside the fleet.
     """
     after = _hear(transaction, serial, "an event of it arrived from", now)
     return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
 
 
 def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
-    """Apply what a search brought. A state that it reports is applied like an event; nothing else is proof.
+    """Apply the result of a search. A reported state is applied like an event; nothing else is proof.
 
-    "None" and "no answer" conclude nothing here: see `posd.payments.schedule`.
+    "None" and "no answer" decide nothing here: see `posd.payments.schedule`.
     """
     after = transaction
     if isinstance(answer, SearchHit):
@@ -217,7 +217,7 @@ def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: d
 
 
 def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
-    """Conclude not_started from the full proof; not if the terminal has sent anything of it."""
+    """Conclude not_started from the full proof, unless the terminal has sent anything about it."""
     if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
         return transaction
     failure = Failure(
@@ -230,7 +230,7 @@ def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime
 
 
 def released(transaction: Transaction, now: datetime) -> Transaction:
-    """Free the terminal by a person's word: the question of this transaction stays open."""
+    """Free the terminal by decision of an operator or a till; the transaction stays open."""
     detail = f"a person freed terminal {transaction.terminal}; whether the customer was charged is still open"
     return _touch(attend(_set(transaction, released=True), AttentionCode.RELEASED, now, detail), transaction, now)
 
@@ -238,7 +238,7 @@ def released(transaction: Transaction, now: datetime) -> Transaction:
 def resolved(
     transaction: Transaction, result: Result, operator: str, note: str, reference: str | None, now: datetime
 ) -> Transaction:
-    """Close an open transaction by a person's word; what the terminal says later supersedes it."""
+    """Close an open transaction by an operator's decision; a later report of the terminal supersedes it."""
     evidence = Evidence(kind=EvidenceKind.OPERATOR, at=iso(now), operator=operator, note=note)
     failure = None
     if result is Result.NOT_STARTED:
@@ -248,7 +248,7 @@ def resolved(
 
 
 def overrun(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that its terminal sends more events than posd keeps."""
+    """Record that its terminal sends more events than posd stores."""
     detail = (
         f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. "
         "Further ones are refused for now. How the payment ends still gets in, and posd asks the terminal for it"
@@ -257,12 +257,12 @@ def overrun(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> Transaction:
-    """Close one attention by a person's word."""
+    """Close one attention by an operator's decision."""
     return _touch(clear(transaction, code), transaction, now)
 
 
 def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, now: datetime) -> Transaction:
-    """Record that an approval contradicts its request: it counts all the same, and a person compares."""
+    """Record that an approval contradicts its request. It counts, and an operator compares."""
     detail = (
         f"approved, but {'; '.join(reasons)}. It counts as the terminal says; compare it with the slip before the "
         f"customer leaves. If each approval of terminal {transaction.terminal} says so, its settings are wrong"
@@ -286,7 +286,7 @@ def touched(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def aborting(transaction: Transaction, now: datetime, *, may_be: bool) -> Transaction:
-    """Record that the terminal may have accepted an abort of a till, or has not: the outcome is still open."""
+    """Record whether the terminal may have accepted a till's abort. The outcome is still open."""
     if transaction.phase is Phase.FINAL:
         return transaction
     return _touch(_set(transaction, trail=_set(transaction.trail, aborting=may_be)), transaction, now)
@@ -310,17 +310,17 @@ def address_back(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
-    """Record that the identity of its terminal is in doubt: nothing is sent for it."""
+    """Record an identity conflict of its terminal: nothing is sent for it."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
 
 
 def undisputed(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that the identity of its terminal is certain again."""
+    """Record the end of the identity conflict of its terminal."""
     return _touch(clear(transaction, AttentionCode.IDENTITY_CONFLICT), transaction, now)
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
+    """Put a transaction in doubt that a restore could not read completely in the replaced file."""
     detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)
@@ -331,7 +331,7 @@ def _touch(transaction: Transaction, before: Transaction, now: datetime) -> Tran
 
 
 def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise and close the attentions that an event's step on the trail asks for."""
+    """Raise and close the attentions of an event's step on the trail."""
     transaction = _note_strange(transaction, event, step, now)
     if step.gap:
         return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
@@ -341,7 +341,7 @@ def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: da
 
 
 def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise an attention for what the terminal API does not define: an unknown state, an illegal transition."""
+    """Raise an attention for a state or transition that the terminal API does not define."""
     if step.verdict is Verdict.UNKNOWN_STATUS:
         transaction = attend(
             transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports a state unknown here: {event.status}"
@@ -357,7 +357,7 @@ def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step,
 
 
 def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], now: datetime) -> Transaction:
-    """Raise that something was read although a part of it could not be."""
+    """Raise an attention for data that was read although a part was damaged."""
     if not damaged:
         return transaction
     detail = (
@@ -379,7 +379,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
     """Record that a terminal knows it, and whether that is the one that was asked."""
     if not transaction.heard:
         transaction = _set(transaction, heard=True)
-    # It may not say which one it is; and a restore may not know which one was asked.
+    # The reply may not name the terminal, and a restore may not know which one was asked.
     if not serial or transaction.terminal in (serial, ""):
         return transaction
     return attend(
@@ -391,9 +391,9 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 
 
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
-    """Record what has our id and is no answer. Unreadable data never reverses a conclusion.
+    """Record an element with our id that is no answer. Unreadable data never reverses a conclusion.
 
-    While it is open, nothing can prove that it never started.
+    While it is open, "never started" cannot be proved.
     """
     if not answer.unreadable:
         transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
@@ -405,7 +405,7 @@ def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> 
 
 
 def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: datetime) -> Transaction:
-    """Apply one element of a search's reply that bears our id."""
+    """Apply one element of a search's reply that has our id."""
     if isinstance(event, NotAnEvent):
         return _unusable(transaction, "a search found this payment in a form that cannot be used", str(event), now)
     transaction = _hear(transaction, event.serial_number, "a search found it on", now)
@@ -417,7 +417,7 @@ def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: 
     transaction = _settle(transaction, event, step.verdict, EvidenceKind.SEARCH, now)
     outcome = transaction.outcome
     if outcome is not None and outcome.status == event.status:
-        return clear(transaction, AttentionCode.GAP)  # how it ended is said twice: nothing that matters is missing
+        return clear(transaction, AttentionCode.GAP)  # the end was reported twice, so no important event is missing
     return transaction
 
 
@@ -429,7 +429,7 @@ def _unusable(transaction: Transaction, what: str, reason: str, now: datetime) -
 def _settle(
     transaction: Transaction, event: TransactionEvent, verdict: Verdict, source: Source, now: datetime
 ) -> Transaction:
-    """Draw the consequence of a state that was laid on the trail."""
+    """Apply the consequences of a new state on the trail."""
     match verdict:
         case Verdict.APPLIED:
             return _apply(transaction, event, source, now)
@@ -440,7 +440,7 @@ def _settle(
 
 
 def _apply(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
-    """Move forward by an applied state."""
+    """Move the transaction forward by an applied state."""
     if event.reading_type not in (None, transaction.reading_type):
         transaction = _set(transaction, reading_type=event.reading_type)
     if transaction.type is None:
@@ -456,16 +456,16 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
     return clear(transaction, AttentionCode.IN_DOUBT)
 
 
-#: Steps on the way to a cancellation: they contradict none, and may come after it.
+#: Steps before a cancellation: they contradict none, and may arrive after it.
 _BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
 
 
 def _disprove(transaction: Transaction, news: str, now: datetime, *, moved: bool = False) -> Transaction:
-    """Withdraw what was inferred from the answer to the start, or of it, if a later input contradicts it.
+    """Withdraw an outcome that was inferred from the reply to the start, if a later input contradicts it.
 
-    A `not_started`: a terminal did get the request. A cancellation: it goes on, or did. A person's `canceled` or
-    `rejected`: the acquirer was asked, after which neither can be (terminal API, Lifecycle). `moved`: the state is new,
-    so the person did not know it.
+    `not_started`: a terminal did get the request. A cancellation: the payment goes on, or did. An operator's `canceled`
+    or `rejected`: the acquirer was asked, after which neither is possible (terminal API, Lifecycle). `moved`: the state
+    is new, so the operator did not know it.
     """
     outcome = transaction.outcome
     if outcome is None:

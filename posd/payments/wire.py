@@ -1,8 +1,8 @@
 """Wire codec: bytes of the terminal -> transaction event and acknowledgement (terminal API, Acknowledgement).
 
-The two have different shapes and are read separately. An event is read leniently, member by member: an approval is not
-lost because a byte of it is damaged, a number is a string, or an object has another shape. The raw bytes are the
-record. The use of a member decides how the event is treated if that member cannot be read:
+The two have different shapes and are read separately. An event is read leniently, member by member: an approval must
+not be lost because a byte of it is damaged, a number is a string, or an object has another shape. The raw bytes are the
+record. This table shows what follows if a member cannot be read:
 
 | member                   | needed for                          | where it cannot be read                             |
 | ------------------------ | ----------------------------------- | --------------------------------------------------- |
@@ -17,9 +17,9 @@ record. The use of a member decides how the event is treated if that member cann
 | `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
 | all others               | to show it                          | none; in a text U+FFFD                              |
 
-A search has no callback address: an element counts by its id alone, which has to be whole. Its state may stand in the
-acquirer's answer instead (`read_element`). Some members were seen under two names, in snake_case and in camelCase: both
-are read, and two that differ are one name that says two things.
+A search has no callback address, so an element counts only by its id, which must be complete. Its state may be in the
+acquirer's answer instead (`read_element`). Some members were seen with two names, in snake_case and in camelCase. Both
+are read; two different values count as a contradiction.
 
 Source: terminal API, Events.
 """
@@ -36,16 +36,16 @@ from posd.base.money import read_money
 from posd.payments.lifecycle import Status
 from posd.payments.model import TerminalFailure
 
-#: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
+#: Longest text of a name or code that is kept, in characters. The raw bytes have it in full.
 MAX_TEXT = 256
 
 
 class NotAnEvent(ValueError):
-    """The body is no transaction event; the message says why."""
+    """Body that is not a transaction event. The message has the reason."""
 
 
 class RawResponse(msgspec.Struct, frozen=True):
-    """What posd reads of the acquirer's answer, `raw_response`; all else stays in the raw bytes.
+    """Members of the acquirer's answer, `raw_response`, that posd reads. The raw bytes have the rest.
 
     Source: terminal API, Events.
     """
@@ -62,8 +62,8 @@ class RawResponse(msgspec.Struct, frozen=True):
 class TransactionEvent(msgspec.Struct, frozen=True):
     """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not.
 
-    `occurred_at`, `merchant_id`, `client_transaction_id` and the serial are empty if they cannot be read; `event_id`
-    is then made of the bytes (`digest`). `damaged` names what could not be read, in words.
+    `occurred_at`, `merchant_id`, `client_transaction_id` and the serial are empty if unreadable; `event_id` is then
+    derived from the bytes (`digest`). `damaged`: the unreadable parts, as text.
     """
 
     event_id: str
@@ -71,7 +71,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     status: str
     merchant_id: str
     client_transaction_id: str
-    serial_number: str  # terminal.serial_number, and so the next two
+    serial_number: str  # terminal.serial_number, and the next two in the same object
     brand: str | None = None
     model: str | None = None
     previous_status: str | None = None
@@ -85,30 +85,30 @@ class TransactionEvent(msgspec.Struct, frozen=True):
 
 
 class StartAcknowledgement(msgspec.Struct, frozen=True):
-    """The immediate answer to an async call; camelCase, another event_id, never read as an event.
+    """The immediate reply to an async call: camelCase, another event_id, never read as an event.
 
     Source: terminal API, Acknowledgement.
     """
 
     status: str | None
-    client_transaction_ids: tuple[str, ...]  # those that it echoes: none, or one in each place where one can stand
+    client_transaction_ids: tuple[str, ...]  # the echoed ids: none, or one for each place that has one
     serial_number: str | None
 
 
 def read_event(body: bytes) -> TransactionEvent:
-    """Read a transaction event. Raise NotAnEvent where it is none; the message names the field.
+    """Read a transaction event. Raise NotAnEvent, whose message names the field.
 
-    It is one where its status can be read, it names its transaction or its terminal, and neither says two things.
-    What else cannot be read is named in `damaged`.
+    It needs a readable status, and the name of its transaction or its terminal, each without a contradiction. `damaged`
+    names other unreadable parts.
     """
     members, damaged = _members_of(body)
     return _read(body, members, damaged, members.get("status"))
 
 
 def read_element(body: bytes, *, paged: bool = False) -> TransactionEvent:
-    """Read an element of a search's reply, as an event. Raise NotAnEvent where it is none.
+    """Read an element of a search's reply as an event. Raise NotAnEvent.
 
-    Where it has no `status`, it is the `transaction_status` of the acquirer's answer in it; `paged`: or of its own.
+    Without `status`, the `transaction_status` of the acquirer's answer in it counts; `paged`: or its own.
     """
     members, damaged = _members_of(body)
     status = members.get("status")
@@ -118,7 +118,7 @@ def read_element(body: bytes, *, paged: bool = False) -> TransactionEvent:
 
 
 def _members_of(body: bytes) -> tuple[Object, frozenset[Place]]:
-    """Return the members of an event, and the places that are damaged. Raise NotAnEvent."""
+    """Return the members of an event, and the damaged places. Raise NotAnEvent."""
     try:
         members, damaged = decoded(body)
     except ValueError as error:
@@ -130,7 +130,7 @@ def _members_of(body: bytes) -> tuple[Object, frozenset[Place]]:
 
 
 def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) -> TransactionEvent:
-    """Read an event; `status` is what it says of its state. Raise NotAnEvent."""
+    """Read an event. `status`: its state. Raise NotAnEvent."""
     read = _LenientReader(set(damaged))
     terminal = _under_one(read.object(members, "terminal"), "serial_number", "serialNumber")
     if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
@@ -159,14 +159,14 @@ def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) 
 
 
 def digest(body: bytes) -> str:
-    """Return what stands for the `event_id` of an event whose own cannot be read: the same bytes are the same event."""
+    """Return the replacement for an unreadable `event_id`: equal bytes give an equal value."""
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
 def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowledgement | None:
-    """Read an acknowledgement at the top, or in the member `object`, where one was seen too.
+    """Read an acknowledgement at the top level, or in the member `object`, where one was seen too.
 
-    `inner`: False as versions read it that looked at the top alone, for one name of the serial.
+    `inner`: False to read as earlier versions did: only the top level, and one name of the serial.
     """
     parts = (members, _object(members, "object")) if inner else (members,)
     operations = [_object(part, "operation") for part in parts]
@@ -192,18 +192,18 @@ def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowl
 
 
 def _echoed(*parts: Object) -> tuple[str, ...]:
-    """Return the ids that an answer names; one that is no text is not ours."""
+    """Return the ids that a reply names. One that is not a text does not count as ours."""
     echoes = [part.get("client_transaction_id") for part in parts]
     return tuple(
         (_text(part, "client_transaction_id") or "").lower()
         for part, echo in zip(parts, echoes, strict=True)
-        # One that is damaged says nothing; it was asked on this connection alone.
+        # A damaged id proves nothing, because only this request used the connection.
         if echo not in (None, "") and not (isinstance(echo, str) and UNREADABLE in echo)
     )
 
 
 def _status(value: Any) -> str:
-    """Return the one member without which nothing is known. Raise NotAnEvent."""
+    """Return the one required member. Raise NotAnEvent."""
     if not isinstance(value, str) or not value or UNREADABLE in value:
         raise NotAnEvent("status is missing or not a string that can be read")
     if len(value) > MAX_TEXT:
@@ -211,12 +211,12 @@ def _status(value: Any) -> str:
     return value
 
 
-#: What the acquirer's answer says of a payment in its own words, and no more than that.
+#: State in the acquirer's own answer.
 _ACQUIRERS_WORDS = (Status.APPROVAL, Status.DECLINED)
 
 
 def _acquirers_word(members: Object, *, paged: bool) -> Any:
-    """Return the state that the acquirer's answer in an element states; None if it states none, or two."""
+    """Return the state of the acquirer's answer in an element; None without one, or with two."""
     name = "transaction_status"
     response = _EMPTY if "raw_response" in members.repeated else _object(members, "raw_response")
     places = (response, members) if paged else (response,)
@@ -239,7 +239,7 @@ def _object(members: Object, name: str) -> Object:
 
 
 def _under_one(members: Object, name: str, other: str) -> Object:
-    """Return an object with a member that was seen under two names under the first; two values are one name twice."""
+    """Return an object with a member of two possible names under the first; two values count as a repeated name."""
     if other not in members:
         return members
     one = Object(members)
@@ -270,16 +270,16 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
 
 
 class _LenientReader:
-    """Reads the members of an event leniently, and notes which of them are there and cannot be read.
+    """Lenient reader of an event's members, which records the unreadable ones.
 
-    Each is named by the object that it stands in, and by its place.
+    Each is named by its object and its place.
     """
 
     def __init__(self, damaged: set[Place]) -> None:
         self.damaged = damaged
 
     def object(self, members: Object, *place: str) -> Object:
-        """Return an object, an empty one where there is none."""
+        """Return an object; an empty one if it is missing."""
         value = self._one(members, place)
         if value is None:
             return _EMPTY
@@ -289,7 +289,7 @@ class _LenientReader:
         return _EMPTY
 
     def text(self, members: Object, *place: str) -> str | None:
-        """Return a text for people, or a number's digits; what cannot be read in it is U+FFFD."""
+        """Return a text for people, or a number's digits; unreadable parts become U+FFFD."""
         value = self._one(members, place)
         if value is None:
             return None
@@ -300,9 +300,9 @@ class _LenientReader:
         return None
 
     def whole(self, members: Object, *place: str) -> str | None:
-        """Return a text that something is compared with or found by: one that is not whole is none."""
+        """Return a text for comparisons or look-ups; an incomplete one is empty."""
         value = members.get(place[-1])
-        if not members.repeated:  # as nearly always
+        if not members.repeated:  # the usual case
             if value is None:
                 return None
             if type(value) is str and value and UNREADABLE not in value:
@@ -314,14 +314,14 @@ class _LenientReader:
         return None
 
     def always(self, members: Object, *place: str) -> str:
-        """Return such a text of what the terminal API marks "always", empty if it is missing."""
+        """Return such a text for a member that the terminal API marks "always"; empty if it is missing."""
         text = self.whole(members, *place)
         if text is None:
             self.damaged.add(place)
         return text or ""
 
     def event_id(self, members: Object, body: bytes) -> str:
-        """Return the `event_id`, or the digest of the bytes: two events must not be taken for one."""
+        """Return the `event_id`, or the digest of the bytes, so that two events do not count as one."""
         text = self.always(members, "event_id")
         if text and text == as_text(members.get("event_id")):
             return text
@@ -339,7 +339,7 @@ class _LenientReader:
         return amount
 
     def _one(self, members: Object, place: tuple[str, ...]) -> Any:
-        """Return what stands under the last name of a place, nothing if that says two things."""
+        """Return the value of the last name of a place; nothing if it has two values."""
         if members.repeated and place[-1] in members.repeated:
             self.damaged.add(place)
             return None
@@ -353,7 +353,7 @@ class _LenientReader:
 
 _EMPTY = Object()
 
-#: What a terminal may write where there is nothing.
+#: Values of a terminal that mean nothing.
 _NOTHING: tuple[Any, ...] = ("", [], {})
 
 

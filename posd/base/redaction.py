@@ -10,7 +10,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
-from operator import itemgetter
 
 from posd.base import ids
 from posd.base.clocks import monotonic
@@ -30,8 +29,9 @@ _ESCAPE = re.compile(r'(\\u00[0-7][0-9a-fA-F]|\\["\\/]|%[0-7][0-9a-fA-F]|&#(?:x2
 _CHARACTERS = {"\\/": "/", "\\\\": "\\", '\\"': '"', "&#x2f;": "/", "&#x2F;": "/", "&#47;": "/"} | {
     f"{prefix}{code:02{case}}": chr(code) for code in range(128) for prefix in ("\\u00", "%") for case in "xX"
 }
-#: A backslash that the outermost encoding separated from its escape: in JSON twice, `%5c\\u0072` is an r.
-_STRAY = re.compile(r"(\\[\w/.~=-])", re.ASCII)
+#: A backslash without its escape, or an escape without its backslash. Another encoding between two of JSON, which
+#: encodes some characters only, leaves these: in JSON twice, `%5c\\u0072` is an r.
+_STRAY = re.compile(r"(\\?u00[0-7][0-9a-fA-F]|\\[\w/.~=-])", re.ASCII)
 _CALLBACK = re.compile(r"webhooks/(?:transactions|print-jobs)/[^/\s\"]*/([\w.~=-]+)", re.ASCII)
 #: Characters that are never part of a token, of a callback URL, or of an escape in one.
 _CUT = re.compile(rb"[,{}\[\]\s]")
@@ -121,11 +121,10 @@ class _Piece:
         urls = [found.span(1) for found in _CALLBACK.finditer(self._text)]
         known = {end for _, end in urls}
         self._of_urls = [self._original(span, self._levels) for span in urls]
-        if found := _one_level(self._text, _STRAY, itemgetter(1)):
-            text, level = found
-            for url in _CALLBACK.finditer(text):
-                span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
-                self._of_urls.append(self._original(span, [*self._levels, level]))
+        text, stray = _unescaped(self._text, _STRAY, _without_stray)
+        for url in _CALLBACK.finditer(text) if stray else ():
+            span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
+            self._of_urls.append(self._original(span, [*self._levels, *stray]))
         # Text of another encoding can only be before or after a token.
         self._places = [
             at
@@ -188,10 +187,16 @@ REDACTOR = Redactor()
 Levels = list[tuple[list[int], list[int]]]
 
 
-def _unescaped(text: str) -> tuple[str, Levels]:
+def _without_stray(escape: str) -> str:
+    return _CHARACTERS.get("\\" + escape.removeprefix("\\"), escape[-1])
+
+
+def _unescaped(
+    text: str, escape: re.Pattern[str] = _ESCAPE, character: Callable[[str], str] = _CHARACTERS.__getitem__
+) -> tuple[str, Levels]:
     """Return a text without the escapes of JSON and of URLs, and without HTML's escapes of a slash."""
     levels: Levels = []
-    while len(levels) < MAX_LEVELS and (found := _one_level(text, _ESCAPE, _CHARACTERS.__getitem__)):
+    while len(levels) < MAX_LEVELS and (found := _one_level(text, escape, character)):
         text, level = found
         levels.append(level)
     return text, levels

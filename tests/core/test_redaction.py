@@ -10,7 +10,7 @@ from time import thread_time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from posd.base import ids
@@ -56,6 +56,12 @@ WRITERS: dict[str, tuple[Callable[[str], str], ...]] = {
 FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for forms in WRITERS.values())
 
 
+@example(
+    Channel.TRANSACTION,
+    [[WRITERS["JSON"][1]], list(WRITERS["JSON"][:2]), [WRITERS["a URL"][0], *WRITERS["a URL"][:2]]],
+    "",
+    "",
+)
 @given(
     st.sampled_from(Channel),
     st.lists(FORMS, min_size=1, max_size=3),

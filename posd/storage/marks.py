@@ -210,7 +210,7 @@ def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
 
 def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None:
     """Return the period of the restores since `since` that may have lost records, confirmed or not, or None."""
-    query = "SELECT kind, rowid, detail FROM marks WHERE kind IN (?, ?) ORDER BY rowid"
+    query = "SELECT kind, rowid, detail FROM marks WHERE kind IN (?, ?)"
     found: list[MissingRecords] = []
     for kind, rowid, detail in db.execute(query, (RESTORED, GONE_BACK)).fetchall():
         named: type[Restored | GoneBack] = Restored if kind == RESTORED else GoneBack

@@ -1,4 +1,4 @@
-"""Which tests stand near a module: those that import it or a neighbour that does, and run in this process.
+"""Which tests stand near a module: those that import it or a neighbour that does, in this process.
 
 A mutant reaches no other process.
 """
@@ -11,15 +11,22 @@ from pathlib import Path
 VECTORS = "tests/vectors/test_vectors.py"
 #: Folders whose tests call posd's parts in their own process.
 FOLDERS = ("core", "services", "store", "terminals", "web")
+PURE = "tests/core/"
 
 
 def near(module: str) -> tuple[str, ...]:
-    """Return the files of tests that import a module, or one of its folder that imports it, and the vectors."""
-    users = {module}
-    for path in path_of(module).parent.glob("*.py"):
-        if module in _names(ast.parse(path.read_text())):
-            users.add(f"{module.rpartition('.')[0]}.{path.stem}")
-    return tuple(sorted({file for file, names in _imported().items() if users & names} | {VECTORS}))
+    """Return the files of tests near a module: its importers, the tests of pure rules of its users, the vectors."""
+    users = {
+        f"{module.rpartition('.')[0]}.{path.stem}"
+        for path in path_of(module).parent.glob("*.py")
+        if module in _names(ast.parse(path.read_text()))
+    }
+    found = {
+        file
+        for file, names in _imported().items()
+        if module in names or (file.startswith(PURE) and users & names)  # others cannot all run beside themselves
+    }
+    return tuple(sorted(found | {VECTORS}))
 
 
 @functools.cache

@@ -55,6 +55,7 @@ def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow  # each of its tests starts a shop of whole processes; test_sandbox.py tries the fixture itself
 def test_the_tests_of_the_page_pass_with_the_till_of_the_page(folder: Path) -> None:
     done = run_pytest(folder)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +64,6 @@ def test_the_tests_of_the_page_pass_with_the_till_of_the_page(folder: Path) -> N
     assert f"{count} passed" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize(("right", "wrong", "found_by"), MISTAKES.values(), ids=MISTAKES)
 def test_the_tests_of_the_page_find_a_mistake(folder: Path, right: str, wrong: str, found_by: set[str]) -> None:

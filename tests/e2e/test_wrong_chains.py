@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from posd.simulator import Simulator
 from tests.e2e.conftest import some
-from tests.support.chains import FITS, KINDS, Operation, approved, operation, stored, taking
+from tests.support.chains import FITS, Operation, approved, operation, stored, taking
 from tests.support.daemon import Daemon
 from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
 from tests.support.simulated import chain, play, simulated
@@ -48,110 +48,50 @@ STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "approved": (ended("APPROVAL"), ""),
 }
 
-#: In these it holds its terminal.
-HOLDING = ("open",)
 
-Originals = dict[tuple[str, str], Operation]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def originals(shop: Shop) -> AsyncIterator[Originals]:
-    """An operation of each type in each state; one that needs an original gets one that posd does not know."""
-    found: Originals = {}
-    free = operation(shop, "charge")
-    for kind in KINDS:
-        for state, (bring, _) in STATES.items():
-            found[kind, state] = item = operation(shop, kind, None if state in HOLDING else free)
-            await bring(item, **({"transaction_reference": str(uuid4())} if kind in FITS else {}))
-    yield found
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def _all_follows_from_what_was_recorded(shop: Shop) -> AsyncIterator[None]:
+    yield
     await nothing_to_correct(shop.daemon)
 
 
-def reason(kind: str, original: Operation, state: str) -> str:
-    """Return why an operation of that type is refused on it; nothing if it is allowed."""
-    if original.kind not in FITS[kind]:
-        return f"{original.identity} is a {original.kind}; {kind} is for a {' or '.join(sorted(FITS[kind]))}"
-    return STATES[state][1].format(id=original.identity)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("original", KINDS)
-@pytest.mark.parametrize("kind", FITS)
-async def test_by_original(shop: Shop, originals: Originals, kind: str, original: str) -> None:
-    serial = next(shop.serials)
-    for state in STATES:
-        to = originals[original, state]
-        item = Operation(shop, str(uuid4()), serial, kind)
-        why = reason(kind, to, state)
-        if not why:
-            await item.begin(original=to.identity)
-            await item.finish("TERMINAL_CANCELED")
-            continue
-        before, sent = everything(shop.daemon), len(shop.terminal.requests)
-        for request in ({"original": to.identity}, {"original": to.identity.upper(), "repeat": True}):
-            problem = await item.refused("unknown_original", **request)
-            assert problem["detail"].startswith(f"cannot start: {why}")
-            assert problem["detail"].endswith(f". No {kind} was sent")
-        assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
-
-
-@pytest.mark.quick(5)
-@pytest.mark.parametrize("original", KINDS)
-@pytest.mark.parametrize("kind", FITS)
-async def test_by_a_reference_that_posd_knows(shop: Shop, originals: Originals, kind: str, original: str) -> None:
-    """The till names only the reference; but it is known here that it belongs to something else."""
-    to = originals[original, "approved"]
-    if original == "re-auth":  # its reference stands for its pre-authorization
-        pre_auth = await approved(shop, "pre-auth")
-        to = await approved(shop, "re-auth", pre_auth)
-    item = operation(shop, kind)
-    fits = (*FITS[kind], "re-auth") if "pre-auth" in FITS[kind] else FITS[kind]
-    if original in fits:
-        await (await item.begin(transaction_reference=to.reference)).finish("TERMINAL_CANCELED")
-        assert (await item.get())["original"] == (pre_auth if original == "re-auth" else to).identity
-        return
+@pytest.mark.parametrize("state", STATES)
+async def test_what_an_original_does_not_allow_is_refused_and_leaves_nothing(shop: Shop, state: str) -> None:
+    """Which types fit which, and the words for each: tests/core/test_chains.py, tests/store/test_chain_place.py."""
+    bring, why = STATES[state]
+    charge = operation(shop, "charge")
+    await bring(charge)
     before, sent = everything(shop.daemon), len(shop.terminal.requests)
-    for reference in (to.reference, to.reference.upper()):
-        problem = await item.refused("unknown_original", transaction_reference=reference, repeat=True)
-        assert problem["detail"].startswith(f"cannot start: {reason(kind, to, 'approved')}")
+    for kind in FITS:
+        fits = "charge" in FITS[kind]
+        if fits and not why:
+            continue
+        item = Operation(shop, str(uuid4()), next(shop.serials), kind)
+        ways = [{"original": charge.identity}, {"original": charge.identity.upper(), "repeat": True}]
+        if not why:
+            ways += [{"transaction_reference": charge.reference}, {"transaction_reference": charge.reference.upper()}]
+        said = why.format(id=charge.identity) if fits else f"{charge.identity} is a charge; {kind} is for a "
+        for request in ways:
+            problem = await item.refused("unknown_original", **request)
+            assert problem["detail"].startswith(f"cannot start: {said}")
+            assert problem["detail"].endswith(f". No {kind} was sent")
     assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
 
 
 @pytest.mark.parametrize("kind", FITS)
-async def test_an_id_that_is_not_known(shop: Shop, originals: Originals, kind: str) -> None:
-    item = operation(shop, kind)
+async def test_an_id_that_is_not_known(shop: Shop, kind: str) -> None:
+    known, item = await approved(shop, "pre-auth"), operation(shop, kind)
     before, sent = everything(shop.daemon), len(shop.terminal.requests)
     for unknown in (str(uuid4()), item.identity):
         problem = await item.refused("unknown_original", original=unknown)
         assert f"no transaction {unknown} is known here; check the id" in problem["detail"]
     # A reference is not an id, and an id is no reference: posd cannot know the latter, and sends it unchanged.
-    await item.refused("unknown_original", original=originals["pre-auth", "approved"].reference)
+    await item.refused("unknown_original", original=known.reference)
     assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
     foreign = str(uuid4())
     await item.begin(transaction_reference=foreign.upper())
     assert item.sent["transaction_reference"] == foreign
     assert (await item.get())["original"] is None
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("kind", ["capture", "re-auth", "void"])
-async def test_of_a_re_authorization_its_pre_authorization_is_named(shop: Shop, kind: str) -> None:
-    pre_auth = await approved(shop, "pre-auth")
-    for number in range(2):
-        re_auth = await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)
-        await re_auth.finish("DECLINED" if number else "APPROVAL")
-        problem = await operation(shop, kind).refused("unknown_original", original=re_auth.identity)
-        assert f"{re_auth.identity} is a re-auth; {kind} is for a " in problem["detail"]
-        assert f"; name its pre-auth, {pre_auth.identity}" in problem["detail"]
-    await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
-
-
-async def test_of_a_re_authorization_of_elsewhere_no_other_one_is_named(shop: Shop) -> None:
-    """Its pre-authorization is not known here: to name what gave the reference instead would be refused too."""
-    first, second = await approved(shop, "re-auth"), operation(shop, "re-auth")
-    await (await second.begin(transaction_reference=first.reference)).finish()
-    problem = await operation(shop, "capture").refused("unknown_original", original=second.identity)
-    assert first.identity not in problem["detail"]
 
 
 async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:

@@ -210,6 +210,18 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "unknown_original",
         "r is a re-auth; capture is for a pre-auth; name its pre-auth, p.",
     ),
+    (RESERVED, "re-auth of r for 1"): (
+        "unknown_original",
+        "r is a re-auth; re-auth is for a pre-auth; name its pre-auth, p.",
+    ),
+    (f"{RESERVED}, q=re-auth of p for 9 declined", "void of q"): (
+        "unknown_original",
+        "q is a re-auth; void is for a capture or charge or pre-auth; name its pre-auth, p.",
+    ),
+    ("r=re-auth under stranger for 9, q=re-auth of r for 9", "capture of q for 1"): (
+        "unknown_original",
+        "q is a re-auth; capture is for a pre-auth.",
+    ),
     (RESERVED, "refund of r for 1"): ("unknown_original", "r is a re-auth; refund is for a capture or charge."),
     ("r=re-auth under stranger for 9", "capture of r for 1"): (
         "unknown_original",

@@ -10,14 +10,17 @@ import pytest
 
 from posd import cli
 from posd.base.negotiation import Language
-from posd.cli.explain.catalogue import read
+from posd.cli.explain.catalogue import read, use
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
+from posd.cli.watch.state import WatchState
+from posd.cli.watch.texts import once
 from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
 from tests.cli.print_documents import print_job
 from tests.cli.processes import posd, posd_on_terminal, posd_process
-from tests.cli.stub import Stub
+from tests.cli.stub import Stub, problem
+from tests.cli.watch.shops import BUSY, NOW
 from tests.support.tables import every
 
 CLI = Path(str(cli.__file__)).parent
@@ -103,6 +106,25 @@ def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("LC_ALL", locale)
     done = posd("status", config=tmp_path / "config.toml", socket=tmp_path / "none")
     assert done.stdout.splitlines()[0] == ("posd: NO ESTÁ EN MARCHA" if locale[:2] == "es" else "posd: DOES NOT RUN")
+
+
+def test_a_refusal_says_its_meaning_before_the_daemons_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    with Stub(tmp_path / "s", [problem(409, "terminal_busy", "terminal SN-0001 runs another payment")]):
+        refused = posd("abort", ID, socket=tmp_path / "s").stderr
+    assert refused.splitlines()[0] == (
+        "posd: El terminal está ocupado. posd dice: terminal SN-0001 runs another payment"
+    )
+
+
+def test_the_live_view_is_in_the_language(tmp_path: Path) -> None:
+    use(Language.ES)
+    try:
+        drawn = "\n".join(text.plain for text in once(WatchState(BUSY), NOW, 100))
+    finally:
+        use(Language.EN)
+    for word in ("accesible", "sin respuesta", "cobro: espera la tarjeta", "pregunte a una persona", "última hora"):
+        assert word in drawn, drawn
 
 
 def test_a_locale_without_accents_shows_letters_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ from posd.cli.payments.words import (
     status_hint,
     words_of,
 )
-from posd.cli.watch.texts import check_text
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
@@ -210,12 +209,6 @@ def test_every_operation_type_has_its_command_whose_short_help_is_whole() -> Non
     assert void is not None
     options = {option for parameter in void.params for option in parameter.opts}
     assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
-
-
-def test_a_check_is_shown_by_its_texts_alone() -> None:
-    check = {"status": "degraded", "detail": "it ends soon", "served": {"port": 8443}, "refused_by": [{"peer": "::1"}]}
-    assert check_text(check) == "degraded: it ends soon"
-    assert check_text({"status": "ok", "detail": ""}) == "ok"
 
 
 def test_every_sentence_of_a_command_is_said_by_one() -> None:

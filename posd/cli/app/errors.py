@@ -15,6 +15,7 @@ from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Lines
+from posd.cli.explain.catalogue import explained
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
@@ -106,7 +107,7 @@ def problem_lines(problem: Problem) -> list[str]:
     detail = problem.detail or problem.code
     for sent, typed in SPELLINGS.items():
         detail = detail.replace(sent, typed)
-    lines = [detail]
+    lines = [explained("problem", problem.code, detail)]
     errors = problem.extra.get("errors") or []
     lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
     lines += [f"  posd show {each}" for each in problem.extra.get("transactions") or ()]

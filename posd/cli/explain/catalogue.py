@@ -61,7 +61,7 @@ def read(language: Language) -> Mapping[str, Any]:
 
 def choose(ctx: click.Context) -> Language:
     """Choose the language of a command: Spanish by the person's locale, else that of the configuration."""
-    ctx.call_on_close(partial(use, Language.EN))
+    ctx.find_root().call_on_close(partial(use, Language.EN))  # an error is written after the command
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
     if locale.startswith("es"):
         return use(Language.ES)

@@ -227,7 +227,9 @@ SPELLINGS: Mapping[str, str] = {
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
     """Return the words of a health check and its advice: the daemon's, in Spanish with the catalogue's first."""
     # A posd that is older than this command has its commands in the words.
-    steps = msgspec.convert(check.get("commands", [{"does": check["todo"]}] if check["todo"] else []), list[RemedyStep])
+    steps = msgspec.convert(
+        check.get("commands", [{"does": check["todo"]}] if check.get("todo") else []), list[RemedyStep]
+    )
     if language() == "en" or check["status"] == "ok":
         return check["detail"], steps
     row = chosen("check")[name]

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from posd.base.problems import remedy
 from posd.base.text import shown
 from posd.cli import printing as print_words
 from posd.cli.app import times
@@ -58,7 +59,7 @@ def since(at: str | None, now: datetime) -> str:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(shown(text), style, no_wrap=True)
+    return Text(shown(named(text)), style, no_wrap=True)
 
 
 def _serial(row: Row, _now: datetime) -> Text:
@@ -71,7 +72,7 @@ def _reachable(row: Row, _now: datetime) -> Text:
 
 def _seen(row: Row, now: datetime) -> Text:
     ago = since(row.document["last_seen"], now)
-    return _text(f"{ago} ago" if ago else "not seen", "dim")
+    return _text(say("watch", "seen", ago=ago) if ago else "not seen", "dim")
 
 
 def _place(row: Row, _now: datetime) -> Text:
@@ -88,7 +89,8 @@ def _runs(row: Row, _now: datetime) -> Text:
             return _text("busy")
         return _text("free" if row.document["reachable"] else "-", "dim")
     state = words.state(payment)
-    return _text(f"{payment['type'] or 'transaction'}: {state}", "bold red" if state == "in doubt" else "")
+    text = f"{named(payment['type'] or 'transaction')}: {named(state)}"
+    return _text(text, "bold red" if state == "in doubt" else "")
 
 
 def _age(row: Row, now: datetime) -> Text:
@@ -126,8 +128,9 @@ def state(row: Row, _now: datetime) -> Text:
         return _text(print_words.state(row.document), "red" if row.document["phase"] == "in_doubt" else "")
     text = words.state(row.document)
     if row.document["next_step"] == "ask_person":
-        return _text(f"{text}: {ASK_A_PERSON}" if text == "in doubt" else ASK_A_PERSON, "bold red")
-    return _text(f"{text}, released" if row.document["released"] else text, "yellow" if text == "in doubt" else "")
+        return _text(": ".join(map(named, [text] * (text == "in doubt") + [ASK_A_PERSON])), "bold red")
+    marks = [text, "released"] if row.document["released"] else [text]
+    return _text(", ".join(map(named, marks)), "yellow" if text == "in doubt" else "")
 
 
 def _code(row: Row, _now: datetime) -> Text:
@@ -254,26 +257,20 @@ def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
     """Return what is wrong with posd itself, in at most `most` lines."""
     if state.away is not None:
         left = max(0, round((state.away.again_at - now).total_seconds()))
-        text = (
-            f"posd cannot be reached since {times.moment(state.away.since)}; trying again in {left} s. Payments go "
-            f"on at the terminals; what is shown below is from then. Why: {state.away.reason}"
-        )
+        text = say("watch", "away", since=times.moment(state.away.since), left=left, reason=state.away.reason)
         return Text("\n".join(_cut(text, room, most)), "red")
     checks = state.shop.health.get("checks") or {}
     bad = {name: check for name, check in checks.items() if check.get("status") != "ok"}
     style = "red" if any(check.get("status") == "failing" for check in bad.values()) else "yellow"
     each = max(1, max(2, most - 1) // max(1, len(bad)))
-    told = {name: _cut(f"{name.replace('_', ' ')} {check_text(check)}", room, each) for name, check in bad.items()}
+    told = {name: _cut(_check(name, check), room, each) for name, check in bad.items()}
     return Text("\n".join([line for lines in told.values() for line in lines][:most]), style)
 
 
-def check_text(check: object) -> str:
-    """Write one health check: its status and details."""
-    if not isinstance(check, Mapping):
-        return str(check)
-    # Values that are not texts are for programs; the texts are complete.
-    rest = "; ".join(value for name, value in check.items() if name != "status" and isinstance(value, str) and value)
-    return f"{check.get('status', '')}: {rest}" if rest else str(check.get("status", ""))
+def _check(name: str, check: Document) -> str:
+    """Write a health check: its name, its status, its detail and its advice."""
+    detail, steps = words.check_words(name, check)
+    return f"{named(name.replace('_', ' '))} {check['status']}: {'; '.join(filter(None, (detail, remedy(steps))))}"
 
 
 def _cut(text: str, room: int, most: int) -> list[str]:
@@ -289,11 +286,11 @@ def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
         case ListName.TERMINALS:
             text.append(f" {len(shown_rows)}")
             if silent := sum(row.document["reachable"] is False for row in shown_rows):
-                text.append(f", {silent} without answer", "bold red")
+                text.append(say("watch", "silent", count=silent), "bold red")
         case ListName.OPEN:
             text.append(f" {len(shop.open)}{'+' if 'open' in shop.cut else ''}")
             if shop.open_prints:
-                text.append(f", and {counted(len(shop.open_prints), 'print job')}")
+                text.append(say("watch", "prints", prints=counted(len(shop.open_prints), named("print job"))))
         case ListName.ATTENTION:
             more = "+" if shop.cut & {"attention", "print_attention"} else ""
             text.append(f" {len(shown_rows)}{more}", "bold yellow" if shown_rows else "")
@@ -312,13 +309,11 @@ def rates(shop: Shop, now: datetime) -> Text:
     approved = sum(item["approved"] for item in results)
     ended = sum(item[result] for item in results for result in RESULT_CODES)
     if not ended:
-        return Text("last hour no payment ended", "dim")
+        return Text(say("watch", "none_ended"), "dim")
     took = shop.figures["seconds"]
-    fast = f" · half in {took['median']:f} s, 95% in {took['p95']:f} s" if took["count"] else ""
+    fast = say("watch", "fast", half=took["median"], most=took["p95"]) if took["count"] else ""
     recent = sum(decided_at(item) > now - timedelta(minutes=1) for item in shop.recent)
-    return Text.assemble(
-        ("last hour ", "dim"), f"{ended} ended · {100 * approved // ended}% approved{fast} · {recent}/min"
-    )
+    return Text(say("watch", "ended", ended=ended, percent=100 * approved // ended, fast=fast, recent=recent))
 
 
 def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:

@@ -1,7 +1,7 @@
 """The long run: `python -m tests.fuzz --minutes N [--target NAME] [--seed N]`.
 
 Every target gets its share of the time, with new random cases. A case that breaks an invariant is shrunk and written to
-tests/vectors/found, where the suite replays it from then on. Exit code 1 where there was one.
+tests/vectors/found. The suite replays it from then on. Exit code 1 if there was one.
 """
 
 import argparse

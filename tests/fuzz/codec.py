@@ -25,9 +25,9 @@ from tests.fuzz.target import Case, Target, beside, refused_alone
 
 _OUTCOME = msgspec.json.Decoder(Outcome)
 
-#: What an event must say once, or it is none: what it states, of which payment, on which terminal.
+#: Members that an event must have exactly once: its state, its payment, its terminal.
 SAID_ONCE = (("status",), ("client_transaction_id",), ("terminal", "serial_number"))
-#: What it must say once, or nothing is read of it.
+#: Members that are read only if they appear exactly once.
 READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
     ("occurred_at",): lambda event: event.occurred_at,
     ("merchant_id",): lambda event: event.merchant_id,
@@ -47,7 +47,7 @@ ACKNOWLEDGED_ONCE = (
 
 
 def transactions() -> tuple[Transaction, ...]:
-    """Transactions in every phase, as a terminal's word may find them."""
+    """Transactions in every phase in which a terminal's word may find them."""
     new = starting()
     refused = conclude_start(new, StartRefused(409, "busy"), NOW)
     active = conclude_start(new, StartAccepted(seeds.SERIAL), NOW)
@@ -60,10 +60,10 @@ TRANSACTIONS = transactions()
 
 
 def check_event(case: Case) -> None:
-    """An event is read the same way always, or refused with a reason; it says once what it states, and of what.
+    """An event is always read in the same way, or refused with a reason. It gives its state and its payment once.
 
-    No event takes a transaction out of a final of the terminal, an exact repeat is known as one, and what is recorded
-    of the outcome is read again with every digit.
+    No event changes a transaction that is final by the terminal. An exact repeat is recognized, and the recorded
+    outcome is read back with every digit.
     """
     refused_alone(ValueError, decode, case.body)
     event: TransactionEvent | None = refused_alone(NotAnEvent, read_event, case.body)
@@ -96,7 +96,9 @@ def check_event(case: Case) -> None:
 
 
 def check_step(before: Transaction, after: Transaction) -> None:
-    """One step of a transaction: a final of the terminal stands, an outcome is there exactly when it is final."""
+    """One step of a transaction: a final state of the terminal stays, and there is an outcome exactly
+    when it is final.
+    """
     assert (after.phase is Phase.FINAL) == (after.outcome is not None)
     if before.outcome is not None and before.outcome.stated_by_terminal:
         assert after.outcome is not None
@@ -116,8 +118,9 @@ def check_step(before: Transaction, after: Transaction) -> None:
 def check_acknowledgement(case: Case) -> None:
     """The answer to a start proves what its status and its body prove, once and the same each time.
 
-    Not sent is unsent; lost is doubt; 3xx and 4xx but 408 are a refusal; nothing else is. Only a whole 2xx that says
-    one thing is an acknowledgement, and only a refusal or an unsent request ends a transaction.
+    A request that was not sent is `unsent`; a lost answer is doubt; 3xx and 4xx except 408 are a refusal; nothing else
+    is. Only a complete 2xx with one meaning is an acknowledgement, and only a refusal or an unsent request ends a
+    transaction.
     """
     attempt = attempt_of(case)
     judgement = refused_alone(NeverError, judge, attempt, IDENTITY)
@@ -153,11 +156,11 @@ def check_acknowledgement(case: Case) -> None:
 
 
 class NeverError(Exception):
-    """What a total function without an error of its own raises."""
+    """Errors of a function that should have none of its own."""
 
 
 def attempt_of(case: Case) -> Attempt:
-    """Return the attempt that a case stands for: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
+    """Return the attempt of a case: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
     status, complete, *_ = case.given
     if status <= 0:
         return NotSent("connection refused") if status == 0 else ReplyLost("no reply in time")
@@ -165,7 +168,7 @@ def attempt_of(case: Case) -> Attempt:
 
 
 def attempts(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
-    """Make cases of attempts, most of them with a whole 200."""
+    """Make cases of attempts, most of them with a complete 200."""
     statuses = st.sampled_from((200,) * 8 + (201, 202, 204, 299, 0, -1)) | st.sampled_from(STATUSES)
     return beside(bodies, statuses, st.sampled_from((True,) * 7 + (False,)), *given)
 
@@ -217,7 +220,7 @@ def _usable(element: str) -> bool:
 
 
 def _at(document: Any, pointer: str) -> list[Any]:
-    """Return every value that stands at a pointer."""
+    """Return every value at a pointer."""
     found = [document]
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

@@ -22,7 +22,7 @@ SECRET = "secret"
 def check_configuration(case: Case) -> None:
     """The file is read, or refused with problems that each name the file, the key, the reason and the cure on one line.
 
-    No other error comes, and `examine` tells the same.
+    No other error occurs, and `examine` gives the same result.
     """
     secret, check_files = case.given
     with tempfile.TemporaryDirectory() as name:
@@ -48,7 +48,7 @@ def _load(file: Path, check_files: bool) -> tuple[Config | None, tuple[ConfigPro
 
 
 def check_problems(problems: Sequence[ConfigProblem], file: Path) -> None:
-    """Each problem names the file, what is wrong and the cure, in one line that a terminal can show."""
+    """Each problem names the file, the mistake and the cure, in one line that a terminal can show."""
     assert problems
     for problem in problems:
         assert problem.file == str(file)
@@ -71,7 +71,7 @@ def check_loaded(loaded: Config) -> None:
 
 
 def _unreadable(header: HeaderValue) -> str:
-    """Say why a header's value cannot be read, "" where it can."""
+    """Return why a header's value cannot be read, "" if it can."""
     try:
         header.resolve()
     except HeaderError as error:
@@ -81,7 +81,7 @@ def _unreadable(header: HeaderValue) -> str:
 
 @st.composite
 def _lines(draw: DrawFn) -> bytes:
-    """Draw the example, with lines of it taken out, doubled, moved and switched on."""
+    """Draw the example with lines removed, doubled, moved and uncommented."""
     lines = EXAMPLE.splitlines(keepends=True)
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(lines) - 1))
@@ -97,7 +97,7 @@ def _lines(draw: DrawFn) -> bytes:
     return b"".join(lines)
 
 
-#: What stands in the file that is named: mostly a header's value.
+#: Content of the named file: mostly a header's value.
 SECRETS = st.sampled_from((b"key-1", b"key-1\n", b"", b"\x00", b"a\nb", b"\xff", b"x" * 9000)) | st.binary(max_size=16)
 
 

@@ -1,7 +1,7 @@
 """Cases that broke an invariant once, as files in `tests/vectors/found`; the suite replays each of them.
 
-They are vectors (tests/vectors/README.md) of the kind `found`: `given` is the target and its case, and what is expected
-are the invariants of that target (docs/evidence/fuzzing.md).
+They are vectors (tests/vectors/README.md) of the kind `found`: `given` is the target and its case, and the expectation
+is the invariants of that target (docs/evidence/fuzzing.md).
 """
 
 import hashlib

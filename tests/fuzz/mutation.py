@@ -63,7 +63,7 @@ STRANGE: tuple[Any, ...] = (
     ),
 )
 
-#: How a text goes out: most of it as the standard wants it.
+#: Escapes of a text in JSON: most of it as the standard recommends.
 ENCODINGS = ("utf-8",) * 8 + ("utf-8-sig", "utf-16", "utf-32", "latin-1")
 
 SPACES = ("",) * 4 + (" ", "\n\t\r ")
@@ -71,7 +71,7 @@ SPACES = ("",) * 4 + (" ", "\n\t\r ")
 
 @st.composite
 def documents(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) -> Any:
-    """Draw a tree: one of the seeds with up to four changes; `words` are put where a text is to be another."""
+    """Draw a tree: one of the seeds with up to four changes; `words` are used to replace a text."""
     root = [tree(draw(st.sampled_from(seeds)))]
     for _ in range(draw(st.integers(0, 4))):
         found = places(root)
@@ -123,14 +123,14 @@ def _names(words: Sequence[Any]) -> SearchStrategy[str]:
 def _values(seeds: Sequence[Any], words: Sequence[Any]) -> SearchStrategy[Any]:
     """Values to be put in: strange ones, words, and parts of the seeds."""
     parts = [place.value for seed in seeds for place in places([tree(seed)])]
-    # A copy each time: what is put in twice must not change twice.
+    # A copy each time: a value inserted twice must not change twice.
     strange = st.sampled_from((*STRANGE, *words)).map(tree)
     return strange | st.sampled_from(parts).map(tree) | st.text(max_size=12)
 
 
 @st.composite
 def contradicted(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) -> Any:
-    """Draw a tree: one of the seeds, in which one name stands twice and says two things."""
+    """Draw a tree: one of the seeds, in which one name appears twice with two values."""
     root = [tree(draw(st.sampled_from(seeds)))]
     found = [place for place in places(root) if isinstance(place.holder, Members)]
     if found:
@@ -143,7 +143,7 @@ def contradicted(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) 
 
 @st.composite
 def damaged(draw: DrawFn, whole: SearchStrategy[bytes]) -> bytes:
-    """Draw bytes, most of them as they are: some cut, some with a byte put in, taken out or changed, some spliced."""
+    """Draw bytes, most of them unchanged: some cut, some with a byte inserted, removed or changed, some spliced."""
     data: bytes = draw(whole)
     how = draw(st.sampled_from(("",) * 5 + ("cut", "insert", "remove", "change", "splice")))
     if not how or not data:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Pairs(list[tuple[str, Any]]):
-    """An object as the pairs that stand in it."""
+    """An object as the pairs in its text."""
 
     def all(self, name: str) -> list[Any]:
         """Return every value of a name, in order."""
@@ -14,7 +14,7 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def pairs(body: bytes) -> Any:
-    """Read what the codec has read before: objects as pairs, numbers as Decimal, or as text where it holds them not."""
+    """Read again what the codec has read: objects as pairs, numbers as Decimal, or as text if they do not fit."""
     return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
 
 
@@ -26,7 +26,7 @@ def _number(text: str) -> Any:
 
 
 def values(document: Any, *names: str) -> list[Any]:
-    """Return every value that stands at a path of names, one a reading of an object that says several things."""
+    """Return every value at a path of names, one for each reading of an object with repeated names."""
     found = [document]
     for name in names:
         found = [value for item in found if isinstance(item, Pairs) for value in item.all(name)]
@@ -34,6 +34,6 @@ def values(document: Any, *names: str) -> list[Any]:
 
 
 def one_thing(document: Any, *names: str) -> bool:
-    """Whether a path of names says at most one thing: numbers by value, and true is not 1."""
+    """Whether a path of names has at most one value: numbers are compared by value, and true is not 1."""
     found = values(document, *names)
     return all(type(value) is type(found[0]) and value == found[0] for value in found)

@@ -41,7 +41,7 @@ def batch(target: Target, count: int, number: int | None = None) -> Failure | No
     if number is not None:
         run = seed(number)(run)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Generating overly large repr")  # it would stand for the failure itself
+        warnings.filterwarnings("ignore", "Generating overly large repr")  # it would replace the failure itself
         try:
             run()
         except Exception as error:  # noqa: BLE001 - any exception that escapes is a finding

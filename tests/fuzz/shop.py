@@ -43,11 +43,12 @@ class Shop:
         self.local = httpx2.Client(transport=socket, base_url="http://posd/v1", timeout=PATIENCE_SECONDS)
 
     def fresh(self) -> str:
-        """Return an id that was not used yet."""
+        """Return an unused id."""
         return str(uuid5(_NAMESPACE, str(next(self._numbers))))
 
     def deliver(self, path: str, body: bytes | Iterable[bytes], method: str = "POST") -> int:
-        """Call the webhook listener, in pieces where the body is several; return the HTTP status, 0 where none came.
+        """Call the webhook listener, with the body in pieces if there are several; return the HTTP status, 0 if none
+        came.
 
         Who has shown no valid token too often is turned away before TLS, and comes again as a terminal does.
         """
@@ -69,7 +70,7 @@ class Shop:
         return ids.path(channel, identity, ids.token(key, channel, identity))
 
     def check(self) -> None:
-        """The daemon is alive, and its log tells of no fault of its own."""
+        """Check that the daemon is alive, and that its log has no fault of its own."""
         assert self.posd.process is not None
         assert self.posd.process.returncode is None, "the daemon has ended"
         assert faults(self.posd) == []

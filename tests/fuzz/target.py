@@ -8,7 +8,7 @@ from hypothesis.strategies import SearchStrategy
 
 
 class Case(NamedTuple):
-    """One input; `given` are the few words that stand beside the body."""
+    """One input; `given` are the few words beside the body."""
 
     body: bytes
     given: tuple[Any, ...] = ()
@@ -23,14 +23,14 @@ class Target(NamedTuple):
 
 
 def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
-    """Make cases of bodies and what stands beside them."""
+    """Make cases of bodies and their other words."""
     return st.builds(Case, bodies, st.tuples(*given))
 
 
 def refused_alone(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a total function twice: both times the same value, or both times the one error that it may raise (None).
 
-    A recursion limit that lies nearer must make no difference: the second call is made from far down the stack.
+    A nearer recursion limit must make no difference: the second call is made from deep in the stack.
     """
     first = _call(error, function, *arguments)
     second = _deeper(DEEPER, lambda: _call(error, function, *arguments))

@@ -1,4 +1,4 @@
-"""The short run against a real daemon: the same cases each time, and those that were found before."""
+"""The short run with a real daemon: the same cases each time, and those found before."""
 
 from collections.abc import Iterator
 
@@ -55,7 +55,7 @@ def test_nul_in_a_filter_finds_nothing(shop: Shop, filters: dict[str, str]) -> N
 @pytest.mark.parametrize("channel", ["transactions", "print-jobs"])
 @pytest.mark.parametrize("levels", [64, 65, 900, 20_000])
 def test_nesting_is_bounded(shop: Shop, channel: str, levels: int) -> None:
-    """Up to 64 levels it is taken; beyond, the place is named, or the body as a whole where it cannot be read."""
+    """Up to 64 levels are accepted. Beyond them the problem names the place, or the whole body if it cannot be read."""
     member = "metadata" if channel == "transactions" else "document"
     amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""
     body = f'{{"terminal": "SN-GONE", {amount}"{member}": {nest(levels)}}}'.encode()
@@ -68,5 +68,5 @@ def test_nesting_is_bounded(shop: Shop, channel: str, levels: int) -> None:
 
 
 def nest(levels: int) -> str:
-    """Return an object of so many levels."""
+    """Return an object with this many levels."""
     return '{"a":' * levels + "1" + "}" * levels

@@ -1,7 +1,7 @@
-"""JSON documents as trees that can be wrong: names that stand twice, literals that no library would write.
+"""JSON documents as trees that can be wrong: repeated names, and literals that no library would write.
 
-A tree is made of `Members` (an object, as pairs), lists, texts, true, false, None, and `Literal` (text that goes out
-as it stands).
+A tree is made of `Members` (an object, as pairs), lists, texts, true, false, None, and `Literal` (text that is written
+unchanged).
 """
 
 import json
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 
 class Members(list[tuple[str, Any]]):
-    """An object as pairs: a name can stand in it more than once."""
+    """An object as pairs: a name can appear in it more than once."""
 
 
 class Literal(NamedTuple):
-    """JSON text that goes out as it stands: a number with its digits, or what is no JSON at all."""
+    """JSON text that is written unchanged: a number with its digits, or text that is not JSON."""
 
     text: str
 
 
 class Place(NamedTuple):
-    """One value in a tree: what it stands in, and where."""
+    """One value in a tree: its container and its place."""
 
     holder: Any
     at: int
@@ -32,7 +32,7 @@ class Place(NamedTuple):
         return item[1] if isinstance(self.holder, Members) else item
 
     def put(self, value: Any) -> None:
-        """Put another value into its place."""
+        """Replace the value."""
         if isinstance(self.holder, Members):
             self.holder[self.at] = (self.holder[self.at][0], value)
         else:
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 def tree(value: Any) -> Any:
-    """Return Python's view of a JSON document as a tree of its own."""
+    """Return Python's value of a JSON document as a tree."""
     match value:
         case Members():
             return Members((name, tree(member)) for name, member in value)
@@ -72,7 +72,7 @@ def _places(holder: Any) -> Iterator[Place]:
 
 
 def write(value: Any, *, ascii_only: bool = False, space: str = "") -> str:
-    """Write a tree as JSON text, with `space` wherever JSON lets some stand."""
+    """Write a tree as JSON text, with `space` wherever JSON allows blanks."""
     match value:
         case Literal(text=text):
             return text
@@ -91,6 +91,6 @@ def write(value: Any, *, ascii_only: bool = False, space: str = "") -> str:
 
 
 def nested(value: Any, levels: int, *, in_objects: bool) -> Literal:
-    """Return a value that so many lists or objects lie around."""
+    """Return a value inside this many lists or objects."""
     opening, closing = ('{"a":', "}") if in_objects else ("[", "]")
     return Literal(opening * levels + write(value) + closing * levels)

@@ -13,7 +13,7 @@ from tests.fuzz.shop import Shop
 from tests.fuzz.target import Case, Target
 from tests.support.webhooks import disk, quarantined, recorded
 
-#: How an address is wrong, and the path that it makes of the right one.
+#: Kind of a wrong address -> the function that makes its path from the right one.
 FORGED: Mapping[str, Callable[[str], str]] = {
     "no token": lambda path: path.rsplit("/", 1)[0],
     "empty token": lambda path: path.rsplit("/", 1)[0] + "/",
@@ -74,7 +74,7 @@ class Webhooks:
             assert len(refused) <= times
 
     def _kept(self, channel: Channel, identity: str) -> tuple[list[bytes], list[bytes]]:
-        """Return the bodies of an id that were taken, and those that were refused and kept."""
+        """Return the accepted bodies of an id, and those that were refused and kept."""
         refused = [body for _, body in quarantined(self._shop.posd, identity)]
         if channel is Channel.TRANSACTION:
             return [body for _, body in recorded(self._shop.posd, identity)], refused

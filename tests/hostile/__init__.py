@@ -1,6 +1,6 @@
-"""A hostile LAN: what strangers can do to the webhook listener, and what honest terminals and the till get meanwhile.
+"""A hostile LAN: attacks of strangers on the webhook listener, and the service for honest terminals and the till
+meanwhile.
 
-`python -m tests.hostile` runs it (docs/evidence/hostile.md): a daemon, simulated terminals on addresses of loopback,
-a till, and attackers on other addresses, each a process of its own. Each attack is measured against a quiet time just
-before it.
+`python -m tests.hostile` runs it (docs/evidence/hostile.md): a daemon, simulated terminals on loopback addresses, a
+till, and attackers on other addresses, each as a process. Each attack is compared with a quiet time just before it.
 """

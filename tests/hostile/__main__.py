@@ -1,4 +1,4 @@
-"""`python -m tests.hostile`: attack a daemon and measure; exit code 1 where a bound is broken."""
+"""`python -m tests.hostile`: attack a daemon and measure; exit code 1 if a bound is broken."""
 
 import argparse
 import asyncio
@@ -40,7 +40,7 @@ async def measure(names: Sequence[str], seconds: float, directory: Path, *, nice
 
 
 def main() -> int:
-    """Read the command line, make the run, tell what was measured."""
+    """Read the command line, run the attacks, print the measurements."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of each attack; half as long is quiet before it")
     parser.add_argument("--attack", action="append", choices=ALL, help="repeatable; all without it")

@@ -1,7 +1,7 @@
 """An attacker's process: `python -m tests.hostile.attacker NAME OPTION... ADDRESS...`.
 
-It stands for another machine of the network, whose processor is not posd's: so it runs behind everybody else
-(`--nice`). It prints what it has done as one JSON document at its end.
+It represents another machine of the network with a processor of its own, so it runs with the lowest priority
+(`--nice`). At its end it prints its counts as one JSON document.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.hostile.attacks import ATTACKS, keep_on
 from tests.hostile.wire import Attacker
 
-#: Behind everybody else altogether: other machines do not take a processor from posd, so these take only what is idle.
+#: Idle priority: other machines take no processor time from posd, so attackers use only idle time.
 LAST = 19
 
 

@@ -1,4 +1,4 @@
-"""The attacks: each is what one worker does on one connection, again and again, and how many workers there are."""
+"""The attacks: each has the repeated action of one worker on one connection, and the number of workers."""
 
 import asyncio
 import json
@@ -19,14 +19,14 @@ from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, HOST, PATIENCE, Attacker,
 
 #: Between two bytes of those who dawdle, in seconds.
 DRIP_SECONDS = 0.5
-#: A body that posd has no use for, in bytes; of a request that is sent whole.
+#: Size of a useless body in a complete request, in bytes.
 SMALL = b'{"event_id": "x"}'
 #: A piece of what never ends, in bytes.
 PIECE = b" " * 65_536
 CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
 #: Requests that are written at once by those who do not wait for answers.
 PIPELINED = 500
-#: After which a till that is refused tries again, in seconds, as the answer says.
+#: Seconds after which a refused till tries again, as in the answer.
 RETRY_AFTER_SECONDS = 1.0
 #: How often a replay is repeated on one connection.
 REPLAYS = 20
@@ -251,12 +251,12 @@ async def deaf_replays(attacker: Attacker) -> None:
 
 
 async def till_connections(attacker: Attacker) -> None:
-    """A till that opens 2,000 connections, holds those that it gets, and tries the others again after a second."""
+    """A till that opens 2,000 connections, keeps those that it gets, and tries the others again after a second."""
     await _hold(attacker, head("/v1/health", method="GET"))
 
 
 async def till_streams(attacker: Attacker) -> None:
-    """A till that opens 2,000 streams, and tries those that are refused again after a second."""
+    """A till that opens 2,000 streams, and tries refused ones again after a second."""
     await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
 
 
@@ -309,7 +309,7 @@ async def _hold(attacker: Attacker, request: bytes) -> None:
 
 
 async def unread_log(attacker: Attacker) -> None:
-    """Callbacks with a wrong token, while nobody reads posd's log: the journal stands still."""
+    """Callbacks with a wrong token while nobody reads posd's log: the journal is stopped."""
     await forged_callbacks(attacker)
 
 
@@ -363,10 +363,11 @@ async def heavy_events(attacker: Attacker) -> None:
 
 @dataclass(frozen=True)
 class Attack:
-    """What is done by how many workers, from how many addresses, in how many processes; and what that may cost posd.
+    """An attack: the action, the number of workers, addresses and processes, and its permitted cost for posd.
 
-    `tills` is how many tills take all their connections, `events` how many rows of events it may leave. `insider`: it
-    is no stranger, and not part of everything at once. `log_stands_still`: what posd logs is not read meanwhile.
+    `tills` is the number of tills that use all their connections, `events` the permitted rows of events. `insider`: the
+    attacker is no stranger, so it is not part of the combined attack. `log_stands_still`: nobody reads posd's log
+    meanwhile.
     """
 
     do: Callable[[Attacker], Awaitable[None]]
@@ -380,7 +381,7 @@ class Attack:
 
     @property
     def summary(self) -> str:
-        """Say it in a line."""
+        """Return a description in one line."""
         return (self.do.__doc__ or "").strip().splitlines()[0]
 
 
@@ -455,7 +456,7 @@ ATTACKS: Mapping[str, Attack] = {
         insider=True,
     ),
     "unread-log": Attack(unread_log, insider=True, log_stands_still=True),
-    # The last one: it may leave most memory behind.
+    # It runs last, because it may leave the most memory in use.
     "tills-of-one-user": Attack(
         till_connections,
         workers=4000,
@@ -466,7 +467,7 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-#: Attacks that are made at once: all of strangers, and what tills and terminals can fill memory with.
+#: Attacks that run at the same time: all attacks of strangers, and those by which tills and terminals fill memory.
 TOGETHER: Mapping[str, Sequence[str]] = {
     "everything": [name for name, attack in ATTACKS.items() if not attack.insider],
     "insiders": ("till-pages", "till-half-bodies", "till-voids", "till-searches", "heavy-events", "unread-log"),

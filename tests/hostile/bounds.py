@@ -10,24 +10,24 @@ if TYPE_CHECKING:
 
 #: How many times as long as in the quiet time the till may wait: a cashier does not notice that of milliseconds.
 TIMES_AS_LONG = 3.0
-#: How long a read may take beside a till or a terminal that is let in, in milliseconds.
+#: Longest read beside an admitted till or terminal, in milliseconds.
 INSIDER_READ_MS = 500.0
 #: How much more resident memory than in the quiet time of the beginning, in megabytes: a small machine has it to spare.
 MEMORY_MB = 25.0
-#: The same beside a till or a terminal that is let in.
+#: The same beside an admitted till or terminal.
 INSIDER_MEMORY_MB = 32.0
 #: Connections of the LAN and a few descriptors that posd opens for honest work meanwhile.
 DESCRIPTORS = 512 + 40
 #: Descriptors of connections that are being turned away, and a few that posd opens for honest work meanwhile.
 TURNED_AWAY = MAX_TURNED_AWAY + 40
-#: Lines a minute: each kind of nuisance is told of once a minute, and there are nine kinds.
+#: Lines a minute: each kind of nuisance is logged once a minute, and there are nine kinds.
 KINDS = 9
 #: Lines in all that name an address which refuses the certificate (one for each address, in an hour).
 DISTRUSTED = 32
 
 
 def lines_allowed(seconds: float) -> int:
-    """Return how many log lines strangers may cause in a time: it does not depend on what they do."""
+    """Return how many log lines strangers may cause in a time. It does not depend on their actions."""
     return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
 
 

@@ -1,4 +1,4 @@
-"""What a process uses, as the kernel says."""
+"""Resources used by a process, from the kernel."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pathlib import Path
 EVERY_SECONDS = 0.1
 #: How long what strangers hold may take to be given back after they are gone, in seconds.
 GIVEN_BACK_SECONDS = 30.0
-#: And memory after that: posd gives it back two seconds after the end of many connections.
+#: Time until memory is measured again: posd returns memory two seconds after the end of many connections.
 SETTLE_SECONDS = 3.0
 
 
@@ -22,7 +22,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Return what a process uses now; its peak since `forget_peak`."""
+    """Return the resources in use now, with the peak since `forget_peak`."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     kilobytes = {name: int(fields[name].split()[0]) for name in ("VmRSS", "VmHWM")}
     count = len(list(Path(f"/proc/{pid}/fd").iterdir()))
@@ -30,7 +30,7 @@ def usage(pid: int) -> Usage:
 
 
 def forget_peak(pid: int) -> None:
-    """Let the peak of the resident memory begin anew (proc(5), clear_refs)."""
+    """Reset the peak of the resident memory (proc(5), clear_refs)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
@@ -41,14 +41,16 @@ def processor_seconds(pid: int) -> float:
 
 
 async def watch_descriptors(pid: int, most: list[int]) -> None:
-    """Keep the largest number of open descriptors in a list of one, for ever."""
+    """Record the largest number of open descriptors in a list with one item, for ever."""
     while True:
         most[0] = max(most[0], usage(pid).descriptors)
         await asyncio.sleep(EVERY_SECONDS)
 
 
 async def given_back(pid: int, descriptors: int) -> Usage:
-    """Wait until a process has no more than so many descriptors, or too long; return what it uses a moment later."""
+    """Wait until a process has at most this many descriptors, or until the time limit; return its resources a moment
+    later.
+    """
     for _ in range(int(GIVEN_BACK_SECONDS / EVERY_SECONDS)):
         if usage(pid).descriptors <= descriptors:
             break

@@ -38,7 +38,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def deeds(results: Sequence[Result]) -> str:
-    """Say what the attackers did, a line an attack."""
+    """Return the attackers' counts, one line for each attack."""
     return "\n".join(
         f"{result.name}: {', '.join(f'{count} {what}' for what, count in result.done.items())}" for result in results
     )

@@ -1,4 +1,4 @@
-"""A run: for each attack a quiet time and then the attack, both with a till that pays, and what was measured."""
+"""A run: for each attack a quiet time and then the attack, both with a till that pays, and the measurements."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ BEFORE_SECONDS = 1.0
 END_SECONDS = 60.0
 #: Descriptors that the daemon may have more than in the quiet time once the attackers are gone.
 SPARE_DESCRIPTORS = 4
-#: Entries in the journal of a payment that nobody disturbs, and what a call may add: that it was made, and its answer.
+#: Entries in the journal for an undisturbed payment, and those that a call may add: the call, and its answer.
 HONEST_ENTRIES = 20
 ENTRIES_A_MINUTE = 2 * limits.CALLS_OF_TRANSACTION.value
 
@@ -59,7 +59,7 @@ class Result:
 
     name: str
     seconds: float
-    quiet: Phase | None  # where the times are not judged, it is left out
+    quiet: Phase | None  # omitted if times are not judged
     attack: Phase
     memory_quiet_mb: float
     memory_peak_mb: float
@@ -79,7 +79,7 @@ class Run:
     """Measures attacks on one shop."""
 
     def __init__(self, shop: Shop, *, nice: int) -> None:
-        """`nice` is how far the attackers stand behind everybody else."""
+        """`nice` is the lowered priority of the attackers."""
         self._shop = shop
         self._nice = nice
         self._first_mb = 0.0
@@ -95,7 +95,7 @@ class Run:
         return self._shop.daemon.process.pid
 
     async def warm_up(self, seconds: float) -> None:
-        """Pay until the daemon has loaded what it needs; capture a callback."""
+        """Pay until the daemon has loaded its modules; capture a callback."""
         await self._phase(seconds)
         self._path, body = self._shop.captured()
         self._body.write_bytes(body)
@@ -144,7 +144,7 @@ class Run:
         return result
 
     async def _phase(self, seconds: float) -> Phase:
-        """Let the till pay for a time, and compare the ledgers."""
+        """Run the till for a time, and compare the ledgers."""
         seen = await self._shop.till(seconds)
         self._ids = set(seen["paid"])
         self._paid |= self._ids
@@ -178,7 +178,7 @@ class Run:
         return self._events
 
     def _stored(self, files: set[str], extra: int) -> list[str]:
-        """Return what is on the disk that no honest party has brought there, beside so many rows of events."""
+        """Return the rows on disk that come from no honest party, apart from this many rows of events."""
         filled, found = self._shop.filled, sorted(self._shop.files() - files)
         stored = self._shop.stored()
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
@@ -193,7 +193,7 @@ class Run:
         return found
 
     async def _attackers(self, names: Sequence[str], seconds: float) -> dict[str, int]:
-        """Run the attackers' processes to their end; return what they have done."""
+        """Run the attackers' processes to their end; return their counts."""
         running = [self._attacker(name, number, seconds) for name in names for number in range(ATTACKS[name].processes)]
         total: Counter[str] = Counter()
         for counts in await asyncio.gather(*running):
@@ -202,7 +202,7 @@ class Run:
 
     async def _attacker(self, name: str, number: int, seconds: float) -> dict[str, int]:
         attack = ATTACKS[name]
-        network = 10 + list(ATTACKS).index(name)  # what one attack has made known, no other has
+        network = 10 + list(ATTACKS).index(name)  # no attack profits from an earlier one
         addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),

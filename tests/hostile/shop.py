@@ -20,7 +20,7 @@ from tests.support.daemon import START_SECONDS, Daemon, toml
 
 #: How much faster than people the terminals are: a payment takes some 150 ms.
 SPEED = 40.0
-#: What is browsed for: no terminal of the shop is, but strangers announce it.
+#: The service type that posd browses: no terminal of the shop announces it, but strangers do.
 TYPE = "_posd-hostile._tcp.local."
 #: A payment of SN-1 that has this many operations: a void that failed, again and again.
 LONG_CHAIN = name(1)
@@ -40,7 +40,7 @@ class Shop:
     filled: Mapping[str, int] = field(default_factory=dict)
 
     async def till(self, seconds: float) -> dict[str, Any]:
-        """Run a till on all terminals for a time; return what it has seen (see `tests.hostile.till`)."""
+        """Run a till on all terminals for a time; return its results (see `tests.hostile.till`)."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hostile.till", "--socket", str(self.daemon.till_socket)),
             *("--seconds", str(seconds), *self.serials),
@@ -63,7 +63,7 @@ class Shop:
         ]
 
     def stored(self) -> Mapping[str, int]:
-        """Count what the database has."""
+        """Count the rows of the database."""
         queries = {
             "transactions": "SELECT count(*) FROM transactions",
             "events": "SELECT count(*) FROM events",
@@ -78,7 +78,7 @@ class Shop:
         return {str(path.relative_to(self.directory)) for path in (self.directory / "state").rglob("*")}
 
     def captured(self) -> tuple[str, bytes]:
-        """Return path and body of a callback that was answered 200: what somebody could have recorded."""
+        """Return path and body of a callback that was answered 200, as an attacker could have recorded it."""
         with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
@@ -89,7 +89,7 @@ class Shop:
 
 @asynccontextmanager
 async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
-    """Start a daemon and its terminals; end them, and look at the daemon's log."""
+    """Start a daemon and its terminals; end them, and check the daemon's log."""
     serials = [f"SN-{number}" for number in range(1, count + 1)]
     addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
     issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -123,7 +123,7 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
 
 
 async def _start_terminal(shop: Shop, serial: str, address: str, made: tls.TlsFiles) -> str:
-    """Start a terminal and return where it can be called."""
+    """Start a terminal and return its address."""
     directory = shop.directory
     with (directory / f"{serial}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(

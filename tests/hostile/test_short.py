@@ -37,7 +37,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 #: How long each group attacks, and how long is paid before the first, in seconds.
 SECONDS = 2.0
-#: The attackers run behind everything else: the tests beside this one have to go on.
+#: The attackers run with the lowest priority, so that parallel tests can continue.
 NICE = 10
 TERMINALS = 2
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """A shop whose daemon has told of no fault of its own at the end."""
+    """A shop whose daemon has logged no fault of its own at the end."""
     with tempfile.TemporaryDirectory(prefix="posd-hostile-") as directory:
         async with open_shop(Path(directory), TERMINALS) as shop:
             yield shop

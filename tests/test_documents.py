@@ -24,6 +24,9 @@ NAMED = re.compile(r'<a id="([^"]+)">')
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 #: A path in backticks; those of posd are named from posd/ on, or from the folder below it.
 PATH = re.compile(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|md|toml|sql|service|socket|timer|html|j2|json|svg))`")
+#: A module that a document names without its folder, and the names of all modules.
+MODULE = re.compile(r"`(\w+\.py)`")
+MODULES = frozenset(path.name for folder in ("posd", "tests") for path in (ROOT / folder).rglob("*.py"))
 
 
 def anchors(document: Path) -> set[str]:
@@ -52,9 +55,10 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 @each_document
 def test_every_file_that_is_named_is_there(document: Path) -> None:
-    named = set(PATH.findall(document.read_text("utf-8")))
+    text = document.read_text("utf-8")
     places = (ROOT, ROOT / "posd", document.parent)
-    assert [path for path in sorted(named) if not any((place / path).exists() for place in places)] == []
+    paths = [path for path in PATH.findall(text) if not any((place / path).exists() for place in places)]
+    assert paths + [name for name in MODULE.findall(text) if name not in MODULES] == []
 
 
 def test_each_threat_has_a_test_that_shows_what_stops_it() -> None:

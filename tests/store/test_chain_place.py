@@ -152,6 +152,8 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ),
     ("a=charge on 1, b=charge on 2 gives a, v=refund under a for 1 on 2", "refund of a for 10"): ("a", "a", "a"),
     ("a=charge on 1, b=charge on 2 gives a", "void under a on 2"): ("a", "b", "b"),
+    ("a=charge, b=charge gives a, v=refund under a for 1", "refund of a for 10"): ("a", "a", "a"),
+    ("c=capture under stranger for 9, f=refund under stranger for 2", "void of c"): ("c", "c", "c f"),
     ("x=refund under stranger for 1 declined", "void under stranger"): ("stranger", None, "x"),
     # What ended without an effect is in the way of nothing.
     ("a=charge, v=void of a declined, w=void of a not_started", "void of a"): ("a", "a", "a v w"),
@@ -263,6 +265,23 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
     ("r=re-auth under stranger for 9, c=capture under stranger for 1", "capture under r for 1"): (
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
+    ),
+    ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1", "capture of p for 1"): (
+        "already_derived",
+        f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
+    ),
+    # What is open above its original stands in its way too.
+    ("p=pre-auth for 9, c=capture of p for 5, v=void of p open", "refund of c for 1"): (
+        "chain_conflict",
+        f"{OTHER} void v (open). {WAIT}",
+    ),
+    ("p=pre-auth for 9, c=capture under p for 5, v=void of p open", "refund of c for 1"): (
+        "chain_conflict",
+        f"{OTHER} void v (open). {WAIT}",
+    ),
+    ("p=pre-auth for 9, c=capture of p for 1", "re-auth of p for 10"): (
+        "chain_conflict",
+        f"{ENDED} capture c (approved). {ONE_MORE.format(kind='re-auth')}",
     ),
     ("v=void under stranger", "refund under stranger for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
     # What it is for.

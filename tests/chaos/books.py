@@ -8,14 +8,6 @@ from typing import Any
 
 from tests.chaos.ledgers import Line
 
-#: The terminal's final -> posd's result (spec 3.1).
-RESULTS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from tests.chaos.books import RESULTS, Books, Case, Finding, cases, number
+from tests.chaos.books import Books, Case, Finding, cases, number
 from tests.chaos.stored import of_database
+from tests.support.events import RESULTS
 
 
 def compare(books: Books) -> list[Finding]:

@@ -25,12 +25,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.support.streams import stream
+from tests.support.streams import ask, stream
 
 #: Until a daemon that cannot be reached is called again, in seconds.
 AGAIN_SECONDS = 0.05
 #: How long one call waits for an outcome, in seconds.
 LOOK_SECONDS = 1.0
+#: Longest that a call may take, in seconds: the daemon can be held up.
+ANSWER_SECONDS = 60.0
 #: Seconds before the next payment after one that did not start, doubled each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
@@ -193,25 +195,20 @@ class Till:
         while True:
             try:
                 return await self._call_once(method, path, body)
-            except (OSError, asyncio.IncompleteReadError, ValueError):
+            except OSError:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _call_once(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Call on a new connection. Raise OSError, IncompleteReadError, ValueError without a complete response."""
-        reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=2**20)
+        """Call on a connection of its own. Raise OSError if no complete answer came."""
+        content, headers = None, ""
+        if body is not None:
+            content, headers = json.dumps(body).encode(), "content-type: application/json\r\n"
+        connection = await ask(self._socket, path, headers, method=method, content=content)
         try:
-            content = b"" if body is None else json.dumps(body).encode()
-            head = f"{method} /v1{path} HTTP/1.1\r\nhost: posd\r\nconnection: close\r\n"
-            if content:
-                head += f"content-type: application/json\r\ncontent-length: {len(content)}\r\n"
-            writer.write(f"{head}\r\n".encode() + content)
-            await writer.drain()
-            line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            fields = dict(header.lower().split(": ", 1) for header in headers if header)
-            answer = await reader.readexactly(int(fields["content-length"]))
-            return int(line.split(" ")[1]), json.loads(answer)
+            reply = await connection.answer(ANSWER_SECONDS)
+            return reply.status, json.loads(reply.body)
         finally:
-            writer.transport.abort()
+            connection.hang_up()
 
 
 def main() -> None:

@@ -15,14 +15,8 @@ from typing import Any
 from posd.upkeep.verify import verify
 from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
+from tests.support.events import RESULTS
 
-#: The terminal's final -> posd's result (spec 3.1).
-RESULTS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
 #: Evidence of a payment that never started: nothing was sent, it was refused, both rounds of proof, an operator's
 #: decision.
 PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, FINALS, event
+from tests.support.events import APPROVED, FINALS, RESULTS, event
 from tests.support.shop import Payment, Shop, acknowledging, answering, held, knowing, open_counters
 from tests.support.streams import Connection
 from tests.support.terminal import Request, Script
@@ -21,12 +21,6 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 #: A final that another payment on the same terminal had.
 OTHERS = event(str(uuid4()), "APPROVAL")
-RESULTS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
 
 
 def element(payment: Payment, status: str, previous: str | None = None) -> dict[str, Any]:

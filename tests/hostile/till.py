@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from tests.support.streams import ask
+
 #: Between two reads, and between the end of a payment and the next one on the same terminal, in seconds.
 PAUSE_SECONDS = 0.02
 #: Longest that a call may take, in seconds; then the till writes down a problem.
@@ -70,14 +72,13 @@ class Till:
 
     async def _call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         content = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} /v1{path} HTTP/1.1\r\nhost: posd\r\nconnection: close\r\ncontent-type: application/json\r\n"
-        async with asyncio.timeout(CALL_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(str(self._socket))
-            writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
-            answer = await reader.read()
-            writer.close()
-        head_of_answer, _, document = answer.partition(b"\r\n\r\n")
-        return int(head_of_answer.split(b" ", 2)[1]), json.loads(document) if document else None
+        headers = "content-type: application/json\r\n"
+        connection = await ask(self._socket, path, headers, method=method, content=content)
+        try:
+            reply = await connection.answer(CALL_SECONDS)
+            return reply.status, json.loads(reply.body) if reply.body else None
+        finally:
+            connection.hang_up()
 
 
 def main() -> None:

@@ -9,18 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from posd.storage.connection import open_database
-from tests.support.events import FINALS
+from tests.support.events import FINALS, RESULTS
 
 #: A transaction never goes back. Neither of the two middle states comes before the other.
 ORDER = {"starting": 0, "in_doubt": 1, "active": 1, "final": 2}
-
-#: The terminal's final -> posd's result (spec 3.1).
-RESULTS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
 
 
 @dataclass

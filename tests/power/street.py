@@ -8,9 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 from posd.tls import issue
-from tests.power.promises import RESULTS, Promises
+from tests.power.promises import Promises
 from tests.support.daemon import Daemon, toml
-from tests.support.events import APPROVED, body
+from tests.support.events import APPROVED, RESULTS, body
 from tests.support.shop import AMOUNT, acknowledging, answering, entry
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal

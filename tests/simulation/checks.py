@@ -12,11 +12,10 @@ from zoneinfo import ZoneInfo
 from posd.base import limits
 from posd.base.times import parse_iso
 from posd.payments.model import LONG_WAIT
-from tests.power.promises import RESULTS
 from tests.simulation import machine
 from tests.simulation.bank import Truth
 from tests.simulation.http import Reply
-from tests.support.events import FINALS
+from tests.support.events import FINALS, RESULTS
 
 if TYPE_CHECKING:
     from tests.simulation.chain import Link

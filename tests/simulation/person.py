@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.power.promises import RESULTS
 from tests.simulation.http import Broken, Client, Reply
-from tests.support.events import FINALS
+from tests.support.events import FINALS, RESULTS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -7,7 +7,14 @@ from uuid import uuid4
 
 from posd.base.times import iso
 
-FINALS = ("APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED")
+#: Final of the terminal -> result of posd (spec 3.1).
+RESULTS = {
+    "APPROVAL": "approved",
+    "DECLINED": "declined",
+    "TERMINAL_REJECTED": "rejected",
+    "TERMINAL_CANCELED": "canceled",
+}
+FINALS = tuple(RESULTS)
 
 #: An approved contactless charge, in order, with the state before each (spec 3.1, rule 7).
 APPROVED = (

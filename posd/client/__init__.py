@@ -9,8 +9,8 @@
             case Paid.PAID: ...
 
 `AsyncPosd` is the same for asyncio. Every call can raise `PosdError`. If its `never_started` is True, the payment is
-not paid, and the till can forget the id. Otherwise the till stores the id and follows `next_step`. The package imports
-no other part of posd, and httpx2 only once a client is made.
+not paid, and the till can forget the id. Otherwise the till keeps the id and follows `next_step`. The package imports
+no other part of posd, and loads httpx2 only when a client is made.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -97,7 +97,7 @@ class AsyncConnection:
                 try:
                     reply = await self.call(call)
                 except PosdError as error:
-                    reply = None  # a later ValueError is the till's own, from its on_away
+                    reply = None  # a later ValueError comes from the till's own on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -149,9 +149,9 @@ class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[
     _posd: "AsyncPosd"
 
     async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
-        """Yield the terminal's events and the payment's states, from the beginning, and last the outcome.
+        """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
-        Over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        It continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
@@ -241,8 +241,8 @@ class AsyncPosd(
     ) -> AsyncGenerator[FeedChange, None]:
         """Yield every recorded change of every payment and print job after that place, without end.
 
-        Over restarts of posd, without repetition or gap, if the till stores the `place` of the last one. `on_notice` is
-        called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
+        It continues over restarts of posd, without repetition or gap, if the till stores the `place` of the last one.
+        `on_notice` is called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
         """
         place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         async with aclosing(self.connection.follow(place)) as items:

@@ -38,7 +38,7 @@ from posd.client.store import Store, StoredPayment
 Number: TypeAlias = Decimal | int | str
 Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
-#: Member of a sum without parts, which says nothing about IVA.
+#: Member for a sum without parts, which does not state its IVA.
 SUM = "subtotal_iva0"
 #: Members that posd accepts; `[amounts]` of its configuration can add more. Those with a point are inside an object.
 MEMBERS = (
@@ -148,7 +148,7 @@ OneVersion = TypeVar("OneVersion", covariant=True)
 Id: TypeAlias = UUID | str
 Json: TypeAlias = Mapping[str, object]
 
-#: Types that need no amount: they cover all of the original.
+#: Types without a required amount: they cover all of the original.
 WITHOUT_AMOUNT = frozenset({"void", "refund"})
 
 #: keyword argument -> its name in the API, if different.
@@ -218,8 +218,8 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     aware time after which the payment is not started. An operation on another payment names it by its id (`original`),
     or by the acquirer's `transaction_reference`.
 
-    A call returns once the terminal has acknowledged or refused, or is in doubt; the handle's outcome has the result.
-    While posd is away the call is repeated with the same id, for the client's patience.
+    A call returns when the terminal has acknowledged or refused, or the payment is in doubt; the handle's outcome has
+    the result. While posd is away the call is repeated with the same id, for the client's patience.
 
     Raise PosdError, whose `never_started` and `next_step` tell the till what to do. Raise TypeError or ValueError for
     an invalid amount, id or time: then nothing was sent.
@@ -368,7 +368,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
 def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
     """Return keyword arguments under the API's names, in the order of `names` (a TypedDict).
 
-    Raise TypeError for an unknown one: otherwise a misspelt `sale` would start a payment without a sale.
+    Raise TypeError for an unknown one, because a misspelt `sale` would start a payment without a sale.
     """
     for name in given.keys() - names.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {name!r}")
@@ -384,8 +384,8 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
     def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Ending:
         """Wait for the outcome, over restarts of posd, without limit or `timeout` seconds. It starts nothing.
 
-        `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
-        text says so, and there is no outcome yet.
+        `show` is called with each new text for the cashier (`display`), including the last one. If a person has to
+        check, the text says so, and there is no outcome yet.
 
         Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
         """

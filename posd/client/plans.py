@@ -157,7 +157,7 @@ OnNotice: TypeAlias = Callable[[Notice], None]
 PATIENCE_SECONDS = 15.0
 #: seconds between two attempts to reach posd: short for a person, no load.
 RETRY_SECONDS = 0.25
-#: seconds of waiting for errors that seldom pass: while posd starts, its socket exists before its group and mode are
+#: Seconds of waiting for errors that seldom pass. While posd starts, its socket exists before its group and mode are
 #: set.
 LASTING_SECONDS = 2.0
 #: seconds: the longest time-out that posd accepts for one call (local API).

@@ -36,9 +36,9 @@ class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
     _posd: "Posd"
 
     def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
-        """Yield the terminal's events and the payment's states, from the beginning, and last the outcome.
+        """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
-        Over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        It continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
@@ -112,8 +112,8 @@ class Posd(
     ) -> Generator[FeedChange, None, None]:
         """Yield every recorded change of every payment and print job after that place, without end.
 
-        Over restarts of posd, without repetition or gap, if the till stores the `place` of the last one. `on_notice` is
-        called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
+        It continues over restarts of posd, without repetition or gap, if the till stores the `place` of the last one.
+        `on_notice` is called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
         """
         place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         for _, change in self.connection.follow(place):

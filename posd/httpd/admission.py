@@ -1,13 +1,13 @@
 """Admission of connections: on the LAN by address, on a Unix socket by process and user; counts of refused traffic.
 
-An unproven connection costs most before its token is checked: it holds memory, and the TLS handshake is work. So one
+An unproven connection costs most before its token is checked, because it holds memory and needs a TLS handshake. So one
 rule limits unproven connections, for each address and for all unknown addresses together. The rule has a number of
 places and a budget of unproven connections. A place is safe for `GRACE_SECONDS` only; then a new connection may take
-it. The budget refills within the same time. So the next connection within the budget always finds a place.
+it. The budget refills within the same time, so the next connection within the budget always finds a place.
 
-A connection with a valid token refunds its part of the budget, so the budget does not limit honest traffic. An address
-is known if it belongs to a terminal of the fleet. It is also known for a day after a callback about an open payment.
-Unknown addresses share places and a budget of their own. They cannot use those of known addresses.
+A connection with a valid token returns its part of the budget, so the budget does not limit genuine traffic. An address
+is known if it belongs to a terminal of the fleet, and for a day after a callback about an open payment. Unknown
+addresses share places and a budget of their own, and cannot use those of known addresses.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ import structlog
 
 from posd.httpd.allowance import Allowance
 
-#: Seconds for which an unproven connection keeps its place against others. An honest terminal has shown its token by
+#: Seconds for which an unproven connection keeps its place against others. A genuine terminal has shown its token by
 #: then.
 GRACE_SECONDS = 2.0
 #: Places of a known address; terminals behind one address translation share them.
 PLACES_OF_KNOWN = 64
-#: Places of an unknown address, and of all unknown addresses together. They also bound the work of strangers: so many
+#: Places of an unknown address, and of all unknown addresses together. They also bound the work of strangers: that many
 #: TLS handshakes in two seconds, about a millisecond each.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
@@ -50,9 +50,9 @@ log = structlog.get_logger("posd.listener")
 
 
 class ListenerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Name of a listener in logs and metrics, its limits, and what the state of its requests has.
+    """Name of a listener in logs and metrics, its limits, and the additional state of its requests.
 
-    `in_turn`: the app does not need to learn of a disconnect before its response. So data behind a complete request is
+    `in_turn`: the app does not need to know of a disconnect before its response. So data behind a complete request is
     read after its response.
     """
 
@@ -79,15 +79,15 @@ class AddressQuota:
 
     @property
     def idle(self) -> bool:
-        """Whether no place is held and the budget is full, as in a new share."""
+        """Whether it equals a new share: no place in use, and the budget full."""
         return not self._held and not self._budget.used()
 
     def has_room(self, now: float) -> bool:
-        """Return whether one more connection may enter, if need be in place of an overdue unproven one."""
+        """Return whether one more connection may enter, if necessary in place of an overdue unproven one."""
         return not self._budget.seconds_until() and (self._held < self._places or self._overdue(now) is not None)
 
     def make_room(self, now: float) -> None:
-        """Cut the connection that is unproven for the longest time, if no place is free."""
+        """Close the connection that has been unproven longest, if no place is free."""
         if self._held >= self._places and (oldest := self._overdue(now)) is not None:
             oldest.cut()
 
@@ -98,11 +98,11 @@ class AddressQuota:
         self._unproven[place] = None
 
     def keep(self, place: "ConnectionSlot") -> None:
-        """Protect a place from being cut."""
+        """Protect a place from replacement."""
         self._unproven.pop(place, None)
 
     def refund(self) -> None:
-        """Refund the budget that an honest connection used."""
+        """Return the budget that a genuine connection used."""
         self._budget.give_back()
 
     def give_back(self, place: "ConnectionSlot") -> None:
@@ -210,7 +210,7 @@ class AdmissionGate:
         self._known.pop(address, None)
         self._known[address] = self._clock()
         if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]  # the one that was silent longest
+            del self._known[next(iter(self._known))]  # the one without a callback for the longest time
 
     def _is_known(self, address: str, now: float) -> bool:
         if now - self._known.get(address, -KNOWN_SECONDS) < KNOWN_SECONDS:
@@ -236,10 +236,10 @@ def plain(peer: str) -> str:
 
 
 class RejectedTraffic:
-    """Counts of refused connections and requests, and their log lines.
+    """Counters of refused connections and requests, and their log lines.
 
-    The first of a kind is logged at once. Later ones are logged as a number when the minute ends, by a timer. An
-    `Allowance` reports whether there is room, not how many were refused.
+    The first of a kind is logged at once. Later ones are logged as a number when the minute ends. An `Allowance` is not
+    used, because it has no number of refusals.
     """
 
     def __init__(self) -> None:
@@ -298,7 +298,8 @@ class SocketPeer(NamedTuple):
 
 
 class PeerQuotas:
-    """Places of one Unix socket. `on_full` gets the reached limit and the sender, and returns the response's bytes.
+    """Places of one Unix socket. `on_full` gets the reached limit and the sender, and returns the bytes of the
+    response.
 
     The limits are named `process`, `user` and `socket`.
     """
@@ -314,7 +315,7 @@ class PeerQuotas:
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
         """Occupy a place for a connection; without a free one, send the response, close it and return False.
 
-        `full`: the socket has all the connections that it may have.
+        `full`: the socket has all its allowed connections.
         """
         reached = self._reached(sender) or ("socket" if full else None)
         if reached is not None:

@@ -10,8 +10,8 @@ MAX_KEYS = 4096
 class Allowance:
     """Allowance of `room` for each key, which refills at `rate` a second, or only by `give_back` without a rate.
 
-    A key with all of its room is not stored. With a rate and more than `most` keys, the key that is unused longest is
-    dropped. `clock`: monotonic seconds.
+    A key with its full allowance is not stored. With a rate and more than `most` keys, the key that is unused longest
+    is dropped. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Allowance:
     def seconds_until(self, key: Hashable = "", amount: float = 1) -> float:
         """Return the seconds until `amount` fits, 0 if it fits. An amount above `room` fits when all is free.
 
-        Return infinity if only `give_back` makes room.
+        Return infinity if only `give_back` can free it.
         """
         missing = self.used(key) + min(amount, self.room) - self.room
         if missing <= 0:
@@ -43,7 +43,7 @@ class Allowance:
         return missing / self.rate if self.rate else math.inf
 
     def take(self, key: Hashable = "", amount: float = 1) -> None:
-        """Use an amount. It may exceed the room, because earlier checks can overlap."""
+        """Use an amount. It may exceed the allowance, because earlier checks can overlap."""
         self._add(key, amount)
         if self.rate and len(self._used) > self._most:
             del self._used[next(iter(self._used))]

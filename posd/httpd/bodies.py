@@ -1,4 +1,4 @@
-"""Request bodies: their pieces on the way to the app, and complete within a size and a time limit; responses.
+"""Request bodies: pieces on their way to the app, complete bodies within limits of size and time, and responses.
 
 After an early response the rest of the body is read and dropped, and then the connection closes.
 """
@@ -20,7 +20,7 @@ class BodyChannel:
     """Pieces of a request's body, and whether its client is gone. One task takes them, another one adds them.
 
     At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
-    A client that disconnects while a queue is full would leave a connection and its tasks behind.
+    If a client disconnected while a queue was full, its connection and tasks would stay.
     """
 
     __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
@@ -35,13 +35,13 @@ class BodyChannel:
         self.delivered = False
         #: Called when `gone` is set.
         self.on_gone: Callable[[], None] | None = None
-        #: Returns the data to send in place of an unread rest. None: nothing is sent.
+        #: Returns the data to send instead of an unread rest; None for nothing.
         self.last_words: Callable[[], bytes] | None = None
         #: Whether the response was cut off.
         self.cut_off = False
 
     async def take(self) -> ASGIReceiveEvent:
-        """Return the next piece (ASGI `receive`), or the disconnect, at each call, once the client is gone."""
+        """Return the next piece (ASGI `receive`); at each call after the client is gone, return the disconnect."""
         while self._piece is None:
             if self.gone:
                 return _GONE
@@ -53,7 +53,7 @@ class BodyChannel:
         return piece
 
     async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Add a piece, once there is room; drop it if the client is gone."""
+        """Add a piece when there is room; drop it if the client is gone."""
         while self._piece is not None and not self.gone:
             self._bringer = asyncio.get_running_loop().create_future()
             await self._bringer
@@ -145,7 +145,7 @@ async def answer_early(
 ) -> None:
     """Send a response before the body is read to its end; then the connection closes.
 
-    The close waits until the client has received it: a client that still sends would get a reset in place of the
+    The close waits until the client has read it. Otherwise a client that still sends would get a reset instead of the
     response.
     """
     draining = asyncio.create_task(_drain(receive))

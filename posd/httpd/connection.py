@@ -58,12 +58,13 @@ TAKE_SECONDS = 30.0
 #: Seconds that a disconnected slow reader has to read the rest; then the connection is aborted. The same holds for the
 #: rest of any response whose connection ends.
 LINGER_SECONDS = 60.0
-#: Longest TLS handshake, in seconds. A terminal's takes well under a second; a half one must not hold a place longer.
+#: Longest TLS handshake, in seconds. A terminal's takes well under a second, and an incomplete one must not hold a
+#: place longer.
 TLS_HANDSHAKE_SECONDS = 10.0
 #: Longest shutdown of a TLS connection, in seconds: less than the stop may take.
 TLS_SHUTDOWN_SECONDS = 0.3
-#: Bytes read before the app asks for them. asyncio stores up to twice as much, of terminals a TLS record too. With less
-#: of a terminal, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
+#: Bytes read before the app asks for them. asyncio stores up to twice as much, and for terminals a TLS record too. With
+#: a smaller value, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
 #: response.
 TILL_AHEAD_BYTES = 1024 - 1
 TERMINAL_AHEAD_BYTES = 4 * 1024
@@ -95,10 +96,10 @@ class SlowReader(OSError):
 
 
 class BoundedWriter(asyncio.StreamWriter):
-    """Writer that disconnects a client which reads nothing.
+    """Writer that disconnects a client that reads nothing.
 
     asyncio waits for such a client without limit, with all data for it. A hanging till or a forgotten stream would hold
-    memory and a connection until it ends.
+    memory and a connection without end.
     """
 
     _lying = 0
@@ -158,7 +159,7 @@ def untaken(transport: asyncio.WriteTransport) -> int:
 
 
 def _no_refusal(_peer: str, _error: BaseException) -> bool:
-    """Return False: without TLS no client refuses our certificate."""
+    """Return False: without TLS no client refuses the certificate."""
     return False
 
 
@@ -168,7 +169,10 @@ async def _its_status(refused: RefusedRequest, _peer: str) -> int:
 
 
 class ListenerContext(WorkerContext):
-    """Hypercorn's context of a listener, with all that its connections share. `now`: wall clock, for their dates."""
+    """Hypercorn's context of a listener, with the shared state of its connections.
+
+    `now`: wall clock, for their dates.
+    """
 
     def __init__(
         self, app: ASGIFramework, policy: ListenerPolicy, noise: RejectedTraffic, now: Callable[[], datetime]
@@ -197,7 +201,7 @@ class ListenerContext(WorkerContext):
         self.config.keep_alive_timeout = policy.keep_alive_seconds
 
     async def terminate_idle(self) -> None:
-        """End idle connections at once, and each other one after its request."""
+        """End idle connections at once, and other connections after their request."""
         await self.terminated.set()
         for end in list(self.idle):
             end()
@@ -205,7 +209,7 @@ class ListenerContext(WorkerContext):
             self._timer.cancel()
 
     def start_idle(self, end: Callable[[], None]) -> None:
-        """Start the idle time of a connection, again if it runs; `end` is called after it, and at the stop of posd."""
+        """Start or restart the idle time of a connection. `end` is called after it, and at the stop of posd."""
         loop = asyncio.get_running_loop()
         self.idle.pop(end, None)
         self.idle[end] = loop.time()
@@ -352,7 +356,7 @@ class HttpConnection(TCPServer):
 
     async def _open(self, head: RequestHead) -> None:
         exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self.shared.heads, head))
-        if self._over:  # it was pipelined, and the client has disconnected
+        if self._over:  # the request was pipelined, and the client has disconnected
             if not self._said:  # after an announced close a request counts as not received (RFC 9112, 9.6)
                 await exchange.gone()
             return
@@ -475,7 +479,7 @@ class HttpExchange:
             self._connection.spawn(self._run, self._hand_over(more=True))
 
     async def gone(self) -> None:
-        """Report to the app that the client is gone or has its response; drop all that the app sends later."""
+        """Report to the app that the client is gone or has its response. Drop everything that the app sends later."""
         if not self._closed:
             await self.begin()  # the app must record the request and the disconnect
             self._closed = True
@@ -528,12 +532,12 @@ class HttpExchange:
             await self._finish()
 
     def _cut_off(self) -> None:
-        """End an unread response: with the app's last words if it has some, else at once."""
+        """End an unread response: with the app's last message if it has one, else at once."""
         answer, pieces = self.answer, self._pieces
         if pieces is not None and pieces.last_words is not None and not answer.over:
             pieces.cut_off = True
             self._connection.writer.write(answer.piece(pieces.last_words(), more=False))
-        elif pieces is None or not pieces.cut_off:  # otherwise the last words were just written
+        elif pieces is None or not pieces.cut_off:  # otherwise the last message was just written
             self._connection.abort()
         answer.over = answer.closes = True
 

@@ -23,9 +23,9 @@ from posd.httpd.connection import ListenerContext, cut, serve
 
 #: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
-#: Work of one turn of accepting: 1 for a refused connection, more for a response or an admission. Other tasks run after
-#: each turn, at any load from the LAN. On the LAN a pause follows, in seconds. Tills wait in one line for accept, so a
-#: till with hundreds of connections must not make it long.
+#: Work of one step of accepting: 1 for a refused connection, more for a response or an admission. Other tasks run after
+#: each step, at any load from the LAN. On the LAN a pause follows, in seconds. All tills share one queue for accept, so
+#: a till with hundreds of connections must not fill it.
 LAN_TURN_WORK = 32
 LOCAL_TURN_WORK = 512
 ADMISSION_WORK = 8
@@ -166,7 +166,7 @@ class HttpListener:
                 self.accept_error = None  # the next accept follows in the same step
 
     def _take(self, connection: socket.socket, address: Any) -> int:
-        """Serve or refuse a connection; return the amount of work."""
+        """Serve or refuse a connection. Return the amount of work."""
         peer = address[0] if isinstance(address, tuple) else "local"
         full = len(self._connections) >= self.policy.max_connections
         sender, place = _sender_of(connection), None
@@ -240,7 +240,7 @@ def give_memory_back() -> None:
 def use_one_heap() -> None:
     """Set the C library to one heap for all threads; called before there is a second thread.
 
-    glibc makes a heap for each thread, and each retains its free memory (M_ARENA_MAX in mallopt(3)). posd's threads
+    glibc makes a heap for each thread, and each keeps its free memory (M_ARENA_MAX in mallopt(3)). posd's threads
     mostly wait for the disk, not for each other.
     """
     with suppress(AttributeError):

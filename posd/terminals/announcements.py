@@ -1,8 +1,8 @@
 """Announcements of a terminal: its addresses, and the choice between several claims to be it. No I/O.
 
-mDNS passes on what a device announces, from every interface: loopback, link-local addresses, nonsense. An address is a
-candidate if it can be a device on this network. Loopback and link-local ones need such an interface in the
-configuration. A public address is no candidate: a terminal that has one needs a base_url.
+mDNS passes on everything that a device announces, from every interface: loopback addresses, link-local ones, invalid
+ones. An address is a candidate if it can be a device on this network. Loopback and link-local addresses need such an
+interface in the configuration. A public address is never a candidate; a terminal with one needs a base_url.
 """
 
 import ipaddress
@@ -54,13 +54,13 @@ def _usable(address: Address, chosen: list[Address]) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address.is_site_local):
         return False
     if address.is_global or (isinstance(address, ipaddress.IPv6Address) and (address.sixtofour or address.teredo)):
-        return False  # a device on the internet: any person can rent one, with a certificate of a public CA
+        return False  # a device on the internet, where anyone can have a certificate of a public CA
     return not (address.is_unspecified or address.is_multicast or address.is_reserved)
 
 
 # Content of an mDNS announcement of a terminal: a serial, addresses, a port.
 #
-# Any device on the network can announce anything. An incomplete or unprintable announcement is ignored.
+# Any device on the network can announce any content. An incomplete or unprintable announcement is ignored.
 
 #: Longest serial, in characters, as in the configuration. A longer one belongs to no terminal of the fleet.
 MAX_SERIAL = 64
@@ -273,7 +273,9 @@ class SerialAnnouncements(msgspec.Struct):
         return [candidate for candidate in self.candidates if candidate.tried < before]
 
     def decided(self, before: float) -> bool:
-        """Return whether the best candidate is known: none is newer than the first that replied since `before`."""
+        """Return whether the best candidate is known: no untried one is newer than the first that replied since
+        `before`.
+        """
         newest_first = reversed(self._claims)
         for claim in sorted(newest_first, key=lambda claim: claim.replaced):
             fresh = [candidate for candidate in claim.candidates if candidate.tried >= before]
@@ -306,7 +308,8 @@ class SerialAnnouncements(msgspec.Struct):
                 self._claims.remove(old)
         self._claims.append(claim)
         while len(self._claims) > MAX_CLAIMS:
-            # One whose certificate verified stays while it is silent: it will not be announced again after its return.
+            # A candidate whose certificate verified stays while it is silent, because it will not be announced again
+            # after its return.
             least_first = reversed([old for old in self if old is not claim])
             self._claims.remove(min(least_first, key=lambda old: bool(old.certificates)))
         return not here >= set(urls)

@@ -1,4 +1,4 @@
-"""Result of the one attempt to call a terminal: whether anything was written, and whether a whole reply arrived.
+"""Result of the one attempt to call a terminal: whether anything was written, and whether a complete reply arrived.
 
 An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). It is at the top of the reply,
 in its member `failure`, or in its member `object`, which otherwise holds what the error is about. All three are read
@@ -28,10 +28,10 @@ BUSY = "TER-003"
 
 
 class ErrorEnvelope(msgspec.Struct, frozen=True):
-    """An error in the terminal's own words; a field is None if it is missing or no text.
+    """The terminal's own error. A field is None if it is missing or not a text.
 
-    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error under
-    HTTP 2xx too, where a lone code can mean anything. `clear`: all readable parts agree. `whole`: clear, with a type
+    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error even
+    with HTTP 2xx, where a code alone can mean anything. `clear`: all readable parts agree. `whole`: clear, with a type
     and a code. `serial_number`: the terminal that it names.
     """
 
@@ -123,7 +123,7 @@ class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
 
 
 class Replied(msgspec.Struct, frozen=True, omit_defaults=True, tag="replied"):
-    """A whole reply: HTTP status and body. `complete` is False if the body was cut at the limit.
+    """A complete reply: HTTP status and body. `complete` is False if the body was cut at the limit.
 
     `remark`: a sentence about the reply, such as the clocks after a refused signed call. `sealed`: the body is
     encrypted and could not be decrypted; nothing in it can be read.
@@ -148,7 +148,7 @@ Attempt = NotSent | Replied | ReplyLost
 def cut(attempt: Attempt, most: int) -> Attempt:
     """Return an attempt with at most `most` bytes of its reply; a remark states the full size.
 
-    The stored attempt is the one that is judged: a cut reply is not complete.
+    The stored attempt is the one that is judged, so a cut reply is not complete.
     """
     if not isinstance(attempt, Replied) or len(attempt.body) <= most:
         return attempt
@@ -207,7 +207,7 @@ class Doubtful(msgspec.Struct, frozen=True):
     reason: str
 
 
-#: 408 shows that the terminal stopped reading, not that it had not begun.
+#: 408 shows that the terminal stopped reading, but it may have begun the payment.
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
 #: Refused authentication: the terminal does not know the caller and sends nothing to the acquirer.
 UNAUTHENTICATED = frozenset({401, 403})
@@ -251,7 +251,7 @@ def refused(reply: Replied, error: ErrorEnvelope | None) -> StartRefused:
     return StartRefused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)
 
 
-# What a signed call shows about this machine's clock. The schemes sign the time, and a terminal refuses a time too far
+# Evidence of a signed call about this machine's clock. The schemes sign the time, and a terminal refuses a time too far
 # from its own clock. The `Date` of its reply is that clock (RFC 9110, 6.6.1), in whole seconds.
 
 

@@ -1,6 +1,6 @@
 """Client for terminals: a new connection for each call, and exact knowledge of the bytes sent.
 
-A stale kept-alive connection would make uncertain outcomes common, so none is kept. The request is one write
+A stale kept-alive connection would cause many uncertain outcomes, so none is kept. The request is one write
 (`exchange`), with a mark just before it. A failure before the mark is `NotSent`, one after it `ReplyLost`.
 """
 
@@ -251,7 +251,7 @@ class TerminalAccess:
         """Cancel the open calls, as a time-out does; later calls are not sent."""
         self._hurried = True
         for deadline in self._deadlines:
-            with suppress(RuntimeError):  # its time is just up
+            with suppress(RuntimeError):  # its time has just ended
                 deadline.reschedule(0)
 
 

@@ -121,7 +121,7 @@ class Discovery:
         self._told: str | None = None
         #: Announcements that the library refuses, or that are not of a terminal.
         self.ignored = 0
-        #: Why mDNS does not run, or not everywhere, in words; else None.
+        #: Why mDNS does not run, or not on all interfaces, as text; else None.
         self.trouble: str | None = "it has not started yet"
         interfaces.listen(self._wake.set)
         fleet.expect_announcements()

@@ -1,7 +1,8 @@
 """One HTTP/1.1 request and its reply, over a connection of its own (RFC 9112).
 
-posd writes and reads these itself. A payment is safe only if posd knows whether a byte of its request can have left. So
-the write is one visible call, and the caller can set its mark before it. No other function of an HTTP library is
+posd writes and reads these itself. A payment is safe only if posd knows whether a byte of its request may have been
+sent. So the write is one visible call, and the caller can set its mark before it. No other function of an HTTP library
+is
 needed: no pool, no redirects, no cookies, no proxies, no decompression.
 
 llhttp parses the replies, with its strict settings. The reader stores a bounded part of the peer's data.
@@ -18,7 +19,7 @@ import msgspec
 
 #: Most bytes of a reply, which is a short JSON object; the rest is not read.
 MAX_REPLY_BYTES = 256 * 1024
-#: Most bytes of status line and headers, with those of interim replies.
+#: Most bytes of status line and headers, including those of interim replies.
 MAX_HEAD_BYTES = 16 * 1024
 #: Most headers of a reply, with its trailers.
 MAX_HEADERS = 256
@@ -196,7 +197,7 @@ class ClientExchange(asyncio.Protocol):
                 transport.abort()
 
     def _watch(self) -> None:
-        """End the exchange after too long a silence. New data does not set a new timer."""
+        """End the exchange after too long a silence. New data does not start a new timer."""
         last = self._heard + self._silence
         if self._loop.time() < last:
             self._timer = self._loop.call_at(last, self._watch)
@@ -210,7 +211,7 @@ class ClientExchange(asyncio.Protocol):
             return
         self._outcome.set_result(outcome)
         self._reader.close()
-        self.close()  # at once: asyncio would first reply to the goodbye of a TLS connection
+        self.close()  # at once, because asyncio would first reply to the TLS close_notify
         if not self._taken.done():
             self._taken.set_result(False)
 

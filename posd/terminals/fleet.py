@@ -105,7 +105,7 @@ class Fleet:
             raise Problem("not_found", f"terminal {serial} is not in the fleet")
         return found
 
-    # What may come from any terminal.
+    # Messages that may come from any terminal.
 
     def answer_unit(self, serial: str) -> AmountUnit | None:
         """Return the unit of the amounts that a terminal sends, None outside the fleet."""
@@ -171,7 +171,7 @@ class Fleet:
                 self.announce(stranger)
         announced = [item for terminal in self for item in terminal.claims.announcements]
         for terminal in self:
-            # its configured address changed: the order of the announcements for it is not known
+            # its configured address changed, so the order of its announcements is unknown
             if terminal.announced is None:
                 terminal.compare(*announced, *self.strangers.values())
 
@@ -204,12 +204,12 @@ class Fleet:
     # Announcements and probes.
 
     def listen(self, listener: Callable[[str], None], *news: AddressChange) -> None:
-        """Call `listener` with the serial at such news, after the listeners before it."""
+        """Call `listener` with the serial at such an event, after earlier listeners."""
         for item in news:
             self.state.listeners.setdefault(item, []).append(listener)
 
     def announce(self, announcement: Announcement) -> bool:
-        """Apply an announcement; return whether it has news."""
+        """Apply an announcement. Return whether anything changed."""
         serial, name = announcement.serial, announcement.name
         old = self.strangers.pop(name, None)
         for other in self:
@@ -242,7 +242,7 @@ class Fleet:
             terminal.claims.mark_stale()
 
     def expect_announcements(self) -> None:
-        """Delay calls until the first announcement of a terminal, because mDNS has just started."""
+        """Make calls wait for the first announcement of a terminal, because mDNS has just started."""
         self.state.announced_until = monotonic() + FIRST_SECONDS
 
     def network_changed(self) -> None:

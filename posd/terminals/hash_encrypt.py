@@ -84,7 +84,7 @@ class SigningMoment:
         decryptor, unpadder = self._cipher(iv).decryptor(), PKCS7(BLOCK_BITS).unpadder()
         try:
             opened = unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
-            _JSON.decode(opened)  # one of 256 wrong keys leaves a valid padding
+            _JSON.decode(opened)  # one of 256 wrong keys gives a valid padding
         except ValueError:
             raise UnreadableReply("the reply is encrypted with another key than the request") from None
         return opened

@@ -1,4 +1,4 @@
-"""Rules for what is known of a terminal: an address is not an identity. No I/O.
+"""Rules for the identity of a terminal: an address is not an identity. No I/O.
 
 Any device on the network can announce a serial, and reply. So a terminal is followed to a new address only with proof:
 the pinned certificate, or one of the named CA that has its serial. Without proof, a new address is used only under
@@ -8,11 +8,11 @@ three conditions:
 - the address that was used last has been silent for some time;
 - one device alone claims the serial.
 
-Anything else is a conflict: nothing is sent, and the operator decides. A configured address always wins.
+Anything else is a conflict: nothing is sent, and the operator decides. A configured address overrides announcements.
 
-An operator vouches for a row of the profile in one of two ways. One is `confirmed = true` in the configuration. The
-other is to have seen it working with this terminal (`Commission.proven`), with its present profile. After a change of
-the profile nothing of that counts until the operator checks again.
+An operator vouches for a row of the profile in one of two ways: by `confirmed = true` in the configuration, or by
+commissioning the row on this terminal (`Commission.proven`) with its present profile. After a change of the profile the
+commissioning does not count until the operator repeats it.
 """
 
 import hashlib
@@ -102,7 +102,7 @@ def judge(seen: Situation) -> UsableAddress | AddressConflict:
         return AddressConflict.RIVALS if seen.claimants > 1 else UsableAddress.NEWEST
     if not seen.claimants or seen.old is LastTrusted.UNKNOWN:
         return UsableAddress.TRUSTED
-    if seen.old is LastTrusted.ANSWERS:  # a device that the operator has rejected cannot stop the shop
+    if seen.old is LastTrusted.ANSWERS:  # a device that the operator has rejected must not stop payments
         return UsableAddress.TRUSTED if seen.decided else AddressConflict.RIVALS
     if seen.claimants > 1:
         return AddressConflict.RIVALS
@@ -150,7 +150,7 @@ ProofWord = Annotated[
 
 
 class Claimant(msgspec.Struct, frozen=True):
-    """One address that is said to be the terminal's."""
+    """One address that is claimed for the terminal."""
 
     base_url: Annotated[str, Meta(description="the address")]
     source: Annotated[
@@ -167,7 +167,7 @@ EDIT = "sudo editor"
 
 
 class OpenConflict(msgspec.Struct, frozen=True):
-    """An open conflict: its start, its claims, and sentences about the finding and the next step."""
+    """Open conflict: its start, its claims, and the sentences about it and the next step."""
 
     kind: AddressConflict
     since: str
@@ -178,13 +178,13 @@ class OpenConflict(msgspec.Struct, frozen=True):
     @property
     def detail(self) -> str:
         """The finding, its effect, and the next step."""
-        if self.kind is AddressConflict.SERIAL:  # a query for an earlier start is still allowed there
+        if self.kind is AddressConflict.SERIAL:  # searches for an earlier start are still allowed there
             return f"{self.what}. No payment is sent to it. {remedy(self.steps)}"
         return f"{self.what}. Nothing is sent to it. {remedy(self.steps)}"
 
 
 def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...]:
-    """Return what to do about a conflict. `other_serial`: the serial that the device there reports."""
+    """Return the advice on a conflict. `other_serial`: the serial that the device there reports."""
     if other_serial is None:
         return (
             RemedyStep(
@@ -207,7 +207,7 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
 def words(
     kind: AddressConflict, serial: str, others: tuple[str, ...], old: str | None, other: OtherTerminal | None
 ) -> str:
-    """Return the finding in words. `others`: other addresses that reply; `old`: the last trusted or configured address.
+    """Return the finding as text. `others`: other addresses that reply; `old`: the last trusted or configured address.
 
     `other`: the other terminal that the device there is, or None.
     """
@@ -251,9 +251,9 @@ class Commission(msgspec.Struct, frozen=True):
 def profile_version(terminal: "TerminalConfig", table: Table) -> str:
     """Return the version of a terminal's profile: a digest of all inputs of a proof, without secrets.
 
-    It covers each row (without `confirmed`, which is the operator's word too) and how the terminal is called. It also
-    covers the names of the headers, the authentication of calls and webhooks, and the units of amounts. On this network
-    it excludes the address, because a terminal moves. In the cloud it includes the address of the service.
+    It covers each row (without `confirmed`, which is also an operator's statement) and how the terminal is called. It
+    also covers the names of the headers, the authentication of calls and webhooks, and the units of amounts. On this
+    network it excludes the address, because a terminal moves. In the cloud it includes the address of the service.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}

@@ -1,4 +1,4 @@
-"""Where a terminal is: its addresses, what is seen of them, and the one to use. No connection is made here."""
+"""Location of a terminal: its addresses, their state, and the one to use. No connection is made here."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ CONFIGURED = identity.judge(Situation(configured=True, pinned=False, proven=Fals
 
 
 class AddressChange(Enum):
-    """Kinds of news about a terminal (see `FleetState.tell`)."""
+    """Kinds of events of a terminal (see `FleetState.tell`)."""
 
     WANTED = auto()  # a call asks for its state, or it is announced at an address without a probe
     HEARD = auto()  # it sent something itself
@@ -67,11 +67,11 @@ class AddressChange(Enum):
 
 
 class FleetState(msgspec.Struct, eq=False):
-    """What the terminals of a fleet share.
+    """Shared state of the terminals of a fleet.
 
     `clock_sure`: returns whether this machine's clock can judge the dates of certificates. `commissions` and `trusted`:
-    what is stored of each serial, also of one of a later configuration. `announced_until`: until when first
-    announcements are waited for, in monotonic seconds.
+    stored data by serial, also for terminals of a later configuration. `announced_until`: the time until which calls
+    wait for first announcements, in monotonic seconds.
     """
 
     now: Callable[[], datetime] = wall
@@ -91,13 +91,13 @@ class FleetState(msgspec.Struct, eq=False):
     listeners: dict[AddressChange, list[Callable[[str], None]]] = {}
 
     def tell(self, serial: str, news: AddressChange) -> None:
-        """Report news of a terminal to the listeners."""
+        """Report an event of a terminal to the listeners."""
         for listener in self.listeners.get(news, ()):
             listener(serial)
 
 
 class TerminalLocation:
-    """Addresses of one terminal, and where it was trusted.
+    """Addresses of one terminal, including the trusted one.
 
     `configured`: its configured address, None for a discovered one. `last_seen` and the times of the candidates are ISO
     8601.
@@ -130,7 +130,7 @@ class TerminalLocation:
         self.claims = SerialAnnouncements(config.scheme)
         #: Whether any address may be tried: it is configured, or its device has to prove its identity.
         self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
-        #: The last announcement at its configured address, of whichever terminal.
+        #: The last announcement from its configured address, of any terminal.
         self.announced: Announcement | None = None
 
     def _relocate(self, config: TerminalConfig) -> None:
@@ -199,7 +199,7 @@ class TerminalLocation:
                 proved=self._proved,
                 decided=trusted is not None and trusted.decided,
                 contested=trusted is not None and bool(trusted.turned_down),
-                # with none, and with several, it does not matter
+                # an empty or ambiguous host needs no check
                 open=len(others) == 1 and self._fleet.is_open(self.serial),
             )
         )
@@ -349,10 +349,10 @@ class TerminalLocation:
 
         A fingerprint instead: it is, if it shows that certificate.
 
-        An address alone is no proof, because other devices can get it. So the device with the same certificate is the
-        same. Without one (plain HTTP, or a start before posd was restarted), the same address counts as the same
-        device, and another address as another. A pinned device is the same everywhere, because no other is ever called.
-        In the cloud the path has the serial.
+        An address alone is no proof, because other devices can get it. A device with the same certificate is the same
+        one. Without a certificate (plain HTTP, or a start before posd was restarted), an equal address counts as the
+        same device. A pinned device is the same everywhere, because no other is ever called. In the cloud the path has
+        the serial.
         """
         if not self.on_lan or (self.config.pin is not None and base_url.startswith("https:")):
             return True
@@ -366,7 +366,7 @@ class TerminalLocation:
         same = self.same_device(sent_to, base_url)
         return same if isinstance(same, bool) else certificate == same
 
-    # What a connection, a call or an event shows.
+    # Results of connections, calls and events.
 
     def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
         """Record the result of a connection to one of its addresses; `reason`: why it does not reply."""

@@ -1,8 +1,8 @@
 """One terminal of the fleet: its configuration, its addresses, its conflict, and calls to it.
 
-A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement. It may
-change at any time: the next request uses the newest right one (see `announcements`). A terminal in the cloud is called
-at the configured address only: announcements on this network do not concern it.
+A terminal is identified by its serial. Its address comes from the configuration, which overrides announcements, or from
+an announcement. It may change at any time: the next request uses the newest right one (see `announcements`). A terminal
+in the cloud is called only at the configured address, and announcements on this network do not apply to it.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 FRESH_SECONDS = 30.0
 #: The same age for a call that waits for the probe, or if no address replied.
 CHECK_SECONDS = 1.0
-#: Seconds that a call waits for other announced addresses once the trusted one has replied. A slow device must not
+#: Seconds that a call waits for other announced addresses after the trusted one has replied. A slow device must not
 #: delay every payment, and is sent nothing.
 OTHERS_SECONDS = 0.3
-#: Seconds that one device alone must be seen before a conflict between several ends.
+#: Seconds for which only one device must be seen before a conflict between several ends.
 CALM_SECONDS = 15.0
 
 #: Reason why a device is not the terminal that had proven its identity before.
@@ -179,9 +179,9 @@ class FleetTerminal(TerminalLocation):
 
         A device that reports another serial gets queries for earlier starts at it, but no start.
 
-        Of several announced addresses, each is probed first, unless the right one is known. So a call goes to one
-        address, once, and to one that replies, if any does. If nothing proves which device is the terminal, a probe
-        must also show that no other device contradicts it.
+        Each announced address is probed first, unless the right one is known. So a call goes to one address, once, and
+        to one that replies, if any does. If nothing proves which device is the terminal, a probe must also show that no
+        other device contradicts it.
 
         If none is known and mDNS has just started, the call waits for the first announcement of the terminal.
         """
@@ -210,7 +210,7 @@ class FleetTerminal(TerminalLocation):
             await self._probe_all(self._fresh)
 
     async def _probe_for_the_best(self) -> None:
-        # A result without any reply expires soon: a terminal that restarts does not announce itself again.
+        # A result without any reply expires soon, because a restarting terminal does not announce itself again.
         since = self._fresh
         probes = {self._probe(item.base_url) for item in self.claims.stale(since)}
         while probes and not self.claims.decided(since):
@@ -321,7 +321,7 @@ class FleetTerminal(TerminalLocation):
     def update_conflict(self, *, probed: bool = False, at_once: bool = False) -> None:
         """Update the conflict; report its beginning and its end.
 
-        `probed`: all devices were just probed. `at_once`: the operator has decided; earlier sightings do not count.
+        `probed`: all devices were just probed. `at_once`: the operator has decided, so earlier sightings do not count.
         """
         serial, use, old = self.serial, self.use, self._conflict
         if not isinstance(use, AddressConflict):

@@ -1,8 +1,8 @@
 """TLS towards terminals: a CA, or a pinned fingerprint; verification is never off.
 
-A connection that fails here carries no request: it is provably not sent. The message about the failure names a cure,
-which requires the refused certificate. OpenSSL does not return it, so a second connection fetches it. On that
-connection nothing is sent and nothing is trusted.
+No request is sent on a connection that fails here, so the request is provably not sent. The message about the failure
+names a cure, which requires the refused certificate. OpenSSL does not return it, so a second connection fetches it. On
+that connection nothing is sent and nothing is trusted.
 """
 
 import asyncio
@@ -204,9 +204,9 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
     return certificate
 
 
-# Probe of a terminal: TCP, TLS as for a payment, and goodbye. No request is sent.
+# Probe of a terminal: TCP, TLS as for a payment, and an orderly close. No request is sent.
 
-#: Seconds that the terminal has for its part of the goodbye.
+#: Seconds that the terminal has for its part of the close.
 GOODBYE_SECONDS = 1.0
 
 #: Error of a failed connection -> words.
@@ -280,7 +280,7 @@ async def _goodbye(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await writer.wait_closed()
             return
-    writer.transport.abort()  # it does not reply to the goodbye
+    writer.transport.abort()  # it does not reply to the close
 
 
 def _unreached(error: OSError | ValueError) -> Unreached:

@@ -53,9 +53,13 @@ SPACINGS = ((2, True), (1, True), (1, False))
 LEAST_REST = 12
 
 
-def since(at: str | None, now: datetime) -> str:
-    """Write how long ago something was, "" where it never was."""
-    return times.age(max(0.0, (now - datetime.fromisoformat(at)).total_seconds())) if at else ""
+def since(at: str | None, now: datetime, *, roughly: bool = False) -> str:
+    """Write how long ago something was, "" where it never was.
+
+    `roughly`: "now" within a minute, so that the line seldom changes and takes few bytes.
+    """
+    seconds = (now - datetime.fromisoformat(at)).total_seconds() if at else 0.0
+    return "" if not at else named("now") if roughly and seconds < 60 else times.age(max(0.0, seconds))
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -71,8 +75,7 @@ def _reachable(row: Row, _now: datetime) -> Text:
 
 
 def _seen(row: Row, now: datetime) -> Text:
-    ago = since(row.document["last_seen"], now)
-    return _text(say("watch", "seen", ago=ago) if ago else "not seen", "dim")
+    return _text(since(row.document["last_seen"], now, roughly=True) or "not seen", "dim")
 
 
 def _place(row: Row, _now: datetime) -> Text:
@@ -139,7 +142,7 @@ def _code(row: Row, _now: datetime) -> Text:
 
 
 def _attention_age(row: Row, now: datetime) -> Text:
-    return _text(since((row.attention or {}).get("since"), now), "dim")
+    return _text(since((row.attention or {}).get("since"), now, roughly=True), "dim")
 
 
 def _to_do(row: Row, _now: datetime) -> Text:

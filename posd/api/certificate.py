@@ -45,7 +45,7 @@ REMINDER_SECONDS = 86_400.0
 MAX_WORDS = 1000
 
 #: Cure of a certificate while the clock is not trusted.
-CLOCK_FIRST = (RemedyStep("see to the clock first", "posd clock"),)
+CLOCK_FIRST = (RemedyStep("correct the clock first", "posd clock"),)
 
 log = structlog.get_logger("posd.certificate")
 listener_log = structlog.get_logger("posd.listener")
@@ -154,7 +154,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             return self._check_without_clock(now)
         validity = info.validity(now)
         if validity is tls.Validity.FUTURE:
-            future = f"the certificate is from the future: terminals may refuse it until {info.not_before:%Y-%m-%d}"
+            future = f"the certificate is not valid yet: terminals may refuse it until {info.not_before:%Y-%m-%d}"
             return "degraded", future, self.pair.cure
         if validity is tls.Validity.EXPIRED:
             return "failing", "the certificate has expired", self.pair.cure
@@ -163,7 +163,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             words.append(f"the certificate ends in {days} days")
             todo = tuple(self.pair.cure)
         if self.trouble is not None:  # it would break the next start
-            words.append(f"the one on the disk is not served: {self.trouble}")
+            words.append(f"the certificate on disk is not served: {self.trouble}")
             todo = todo or (RemedyStep("put a certificate and its key in place", "posd tls status"),)
         state: documents.State = "degraded" if words else "ok"
         if self.new_ca_from is not None:
@@ -178,12 +178,12 @@ class ServedCertificate(msgspec.Struct, eq=False):
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
         if info.validity(now) not in (tls.Validity.VALID, tls.Validity.ENDS):
-            words = f"the certificate is valid {until}; cannot tell whether it is valid now: the clock is not trusted"
+            words = f"the certificate is valid {until}; its dates cannot be checked: the clock is not trusted"
             return "degraded", words, CLOCK_FIRST
         if self.trouble is not None:
             return (
                 "degraded",
-                f"the one on the disk is not served: {self.trouble}",
+                f"the certificate on disk is not served: {self.trouble}",
                 (RemedyStep("", "posd tls status"),),
             )
         return "ok", f"valid {until}", ()
@@ -233,7 +233,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             listener(served)
         log.info(
             "certificate.loaded",
-            detail="the same as before" if same else "a new one, for connections from now on",
+            detail="the same as before" if same else "a new certificate, for new connections",
             fingerprint_sha256=served.info.fingerprint_sha256,
             expires=iso(served.info.not_after),
         )
@@ -297,7 +297,7 @@ async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
             raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from error
         log.warning("certificate.not_renewed", error=failure, detail=str(error))
         return
-    log.info("certificate.renewed", detail="it had ended" if ended else "it was from the future")
+    log.info("certificate.renewed", detail="it had ended" if ended else "it was not valid yet")
 
 
 async def renew(config_file: Path) -> str:
@@ -360,13 +360,13 @@ def _stamp(path: Path) -> object:
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
-        "bad_certificate": "it does not trust the CA, or called a name or address that the certificate does not carry: "
-        "put ca.crt on it (posd tls ca), and look at posd tls status",
+        "bad_certificate": "it does not trust the CA, or called a name or address that is not in the "
+        "certificate: put ca.crt on it (posd tls ca), and read posd tls status",
         "certificate_unknown": "it does not trust the CA, or called a name or address that the certificate does not "
         "carry: put ca.crt on it (posd tls ca), and look at posd tls status",
-        "certificate_expired": "to it the certificate is past its end: look at its clock, and at posd tls status",
-        "certificate_revoked": "to it the certificate is revoked: ask who runs the CA",
-        "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it takes",
+        "certificate_expired": "its clock says that the certificate has expired: check its clock, and posd tls status",
+        "certificate_revoked": "it considers the certificate revoked: ask who runs the CA",
+        "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it accepts",
     }
 )
 

@@ -29,8 +29,10 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     id: Annotated[int, Meta(description="its place; ascending")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
-    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment with the address that it was sent to")]
-    print_job_id: Annotated[str | None, Meta(description="the print job with the address that it was sent to")]
+    client_transaction_id: Annotated[
+        Uuid | None, Meta(description=("the payment, with the address that its body came from"))
+    ]
+    print_job_id: Annotated[str | None, Meta(description="the print job, with the address that its body came from")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]
     body: Annotated[
@@ -51,7 +53,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 class Reprocessed(reprocess.TransactionReport):
     """What was applied of the quarantine, and where what is stored differed from what follows from the record."""
 
-    printing: Annotated[PrintReport, Meta(description="the same of print jobs")] = msgspec.field(
+    printing: Annotated[PrintReport, Meta(description="the same for print jobs")] = msgspec.field(
         default_factory=PrintReport
     )
 
@@ -68,16 +70,16 @@ class Restores(RestoresSeen, frozen=True):
 
     refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
     transactions: Annotated[
-        list[UnknownPayment], Meta(description="payments taken over by no more than their id, oldest first")
+        list[UnknownPayment], Meta(description="payments of which only the id was taken over, oldest first")
     ]
 
 
 class PruneProgress(msgspec.Struct, frozen=True):
     """What the removal of old records does now."""
 
-    retention_days: Annotated[int, Meta(description="for how many days records are kept, 0: without limit")]
-    doing: Annotated[str | None, Meta(description="what a run is doing, null if none runs")]
-    removed: Annotated[int, Meta(description="what that run has removed up to now")]
+    retention_days: Annotated[int, Meta(description="days for which records are kept, 0: without limit")]
+    doing: Annotated[str | None, Meta(description="state of a run, null if none runs")]
+    removed: Annotated[int, Meta(description="what that run has removed so far")]
 
 
 # Terminals, the feed and the daemon itself (local API, Terminals, feed, service).
@@ -88,26 +90,24 @@ State = Literal["ok", "degraded", "failing"]
 class Terminals(msgspec.Struct, frozen=True):
     """The fleet, and what else was asked for."""
 
-    terminals: Annotated[list[Terminal], Meta(description="the fleet as configured; then announced strangers")]
+    terminals: Annotated[list[Terminal], Meta(description="the configured fleet, then announced terminals outside it")]
 
 
 class Change(msgspec.Struct, frozen=True):
     """One recorded change of one transaction or print job: how it stands since then."""
 
-    seq: Annotated[int, Meta(description="its place; ascending, without gaps from first_seq on")]
+    seq: Annotated[int, Meta(description="its number; ascending, without gaps from first_seq on")]
     at: Annotated[Moment, Meta(description="when")]
     kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
     id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
-    reason: Annotated[str, Meta(description="what changed it: a word for people and logs; new ones may be added")]
+    reason: Annotated[str, Meta(description="cause of the change: a word for people and logs; new words may be added")]
     phase: Annotated[Phase, Meta(description="its phase since then")]
     status: Annotated[str | None, Meta(description="its status since then")]
-    result: Annotated[
-        str | None, Meta(description="of a transaction: the result of its outcome, null until there is one")
-    ]
+    result: Annotated[str | None, Meta(description="of a transaction: the result of its outcome, null before its end")]
     attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
     terminal: Annotated[str | None, Meta(description="serial number of its terminal, if known")]
     outcome: Annotated[
-        FeedOutcome | UnsetType, Meta(description="with `with=outcome`, of a payment that had ended by then")
+        FeedOutcome | UnsetType, Meta(description="with `with=outcome`, for a payment that had ended by then")
     ] = UNSET
 
 
@@ -115,33 +115,33 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the feed."""
 
     database_id: Annotated[
-        str, Meta(description="their database; a new one after each restore, which counts from the start")
+        str, Meta(description="id of the database; a new one after each restore, whose numbers start again")
     ]
-    first_seq: Annotated[int, Meta(description="the number from which on this database_id has no gap")]
+    first_seq: Annotated[int, Meta(description="the first number of this database_id after which there is no gap")]
     changes: Annotated[list[Change], Meta(description="ascending by seq")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
-    place: Annotated[str, Meta(description="the same with a check, which reveals an older copy of the database")]
-    notices: Annotated[list[Notice], Meta(description="why the reader may have missed something; mostly none")]
+    place: Annotated[str, Meta(description="the same with a check code, which reveals an older copy of the database")]
+    notices: Annotated[list[Notice], Meta(description="reasons why the reader may have missed changes; usually none")]
     databases: Annotated[
-        list[FeedDatabase], Meta(description="each database_id that this database had, the present one last")
+        list[FeedDatabase], Meta(description="each database_id of this database, the present one last")
     ]
     open: Annotated[
         int | UnsetType,
-        Meta(description="with `with`, where the feed ends with this page: payments that have not ended"),
+        Meta(description="with `with`, on the last page of the feed: number of payments that have not ended"),
     ] = UNSET
     attention: Annotated[
         dict[str, int] | UnsetType,
-        Meta(description="likewise: how many payments and print jobs need a person, by code of the attention"),
+        Meta(description="likewise: number of payments and print jobs that need a person, by code of the attention"),
     ] = UNSET
 
 
 class Check(msgspec.Struct, frozen=True):
     """One check of the health resource."""
 
-    status: Annotated[State, Meta(description="`failing`: payments cannot be made")]
+    status: Annotated[State, Meta(description="`failing`: no payments are possible")]
     detail: Annotated[str, Meta(description="what was found")]
-    todo: Annotated[str, Meta(description="what a person should do, empty if nothing is to be done")]
-    commands: Annotated[list[RemedyStep], Meta(description="the same step by step, each with the command that does it")]
+    todo: Annotated[str, Meta(description="what a person should do, empty if nothing")]
+    commands: Annotated[list[RemedyStep], Meta(description="the same step by step, each with its command")]
 
     @classmethod
     def of(cls, status: State, detail: str, *steps: RemedyStep) -> Check:
@@ -161,7 +161,7 @@ class Refusals(msgspec.Struct, frozen=True):
     """A device that refuses the certificate."""
 
     address: Annotated[str, Meta(description="its address")]
-    alert: Annotated[str, Meta(description="the TLS alert by which it does")]
+    alert: Annotated[str, Meta(description="the TLS alert of the refusal")]
     count: Annotated[int, Meta(description="how often")]
     first_at: Annotated[Moment, Meta(description="first")]
     last_at: Annotated[Moment, Meta(description="last")]
@@ -171,23 +171,23 @@ class CertificateCheck(Check, frozen=True):
     """The check of the certificate."""
 
     served: Annotated[Served, Meta(description="what the listener shows")]
-    refused_by: Annotated[list[Refusals], Meta(description="who refused it within the last day")]
+    refused_by: Annotated[list[Refusals], Meta(description="devices that refused it within the last day")]
 
 
 class ConfigurationError(msgspec.Struct, frozen=True):
     """One thing that is wrong with a configuration."""
 
     file: Annotated[str, Meta(description="in which file")]
-    line: Annotated[int | None, Meta(description="on which line of it, null if not known")]
-    key: Annotated[str, Meta(description="the key, as in `terminals[1].serial`; empty: the file as a whole")]
-    message: Annotated[str, Meta(description="what is wrong, and what to write")]
+    line: Annotated[int | None, Meta(description="line of the file, null if not known")]
+    key: Annotated[str, Meta(description="the key, as in `terminals[1].serial`; empty: the whole file")]
+    message: Annotated[str, Meta(description="the mistake, and what to write")]
 
 
 class RefusedConfiguration(msgspec.Struct, frozen=True):
     """A changed configuration that was not taken up."""
 
     at: Annotated[Moment, Meta(description="when")]
-    errors: Annotated[list[ConfigurationError], Meta(description="all that is wrong with it")]
+    errors: Annotated[list[ConfigurationError], Meta(description="all mistakes in it")]
 
 
 class ConfigurationState(msgspec.Struct, frozen=True):
@@ -196,9 +196,9 @@ class ConfigurationState(msgspec.Struct, frozen=True):
     loaded_at: Annotated[Moment, Meta(description="when it was read")]
     refused: Annotated[
         RefusedConfiguration | None,
-        Meta(description="the newest reload, where it was refused; else null"),
+        Meta(description="the newest reload, if it was refused; otherwise null"),
     ]
-    needs_restart: Annotated[list[str], Meta(description="keys that have changed and that only a restart takes up")]
+    needs_restart: Annotated[list[str], Meta(description="changed keys that need a restart")]
 
 
 class Checks(msgspec.Struct, frozen=True):
@@ -207,20 +207,20 @@ class Checks(msgspec.Struct, frozen=True):
     storage: Annotated[Check, Meta(description="whether the database can be read and written")]
     local_api: Annotated[Check, Meta(description="whether clients find the sockets of the local API")]
     webhook_listener: Annotated[Check, Meta(description="whether terminals can call back")]
-    certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
+    certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is valid")]
     discovery: Annotated[Check, Meta(description="whether posd receives the announcements of terminals")]
-    clock: Annotated[Check, Meta(description="whether the clock of this machine can be right")]
-    configuration: Annotated[Check, Meta(description="whether the configuration that is on the disk was taken up")]
+    clock: Annotated[Check, Meta(description="whether the clock of this machine can be trusted")]
+    configuration: Annotated[Check, Meta(description="whether posd uses the configuration on disk")]
     restore: Annotated[
-        Check, Meta(description="whether the database can have forgotten payments, and a person has looked at it")
+        Check, Meta(description="whether the database may have forgotten payments, and a person has confirmed that")
     ]
-    identity: Annotated[Check, Meta(description="whether it is sure which device is each terminal")]
+    identity: Annotated[Check, Meta(description="whether it is clear which device is each terminal")]
 
 
 class Health(msgspec.Struct, frozen=True):
     """Whether posd is well."""
 
-    status: Annotated[State, Meta(description="that of the worst check")]
+    status: Annotated[State, Meta(description="state of the worst check")]
     checks: Annotated[Checks, Meta(description="each in words")]
 
 
@@ -228,11 +228,11 @@ class Version(msgspec.Struct, frozen=True):
     """What runs here."""
 
     version: Annotated[str, Meta(description="of posd")]
-    api: Annotated[Literal["v1"], Meta(description="of this API: the first part of its paths")]
+    api: Annotated[Literal["v1"], Meta(description="version version of this API: the first part of its paths")]
     schema: Annotated[int, Meta(description="of the database")]
-    timezone: Annotated[str, Meta(description="the merchant's, of days and hours")]
-    currency: Annotated[str, Meta(description="the merchant's, empty if the configuration does not say it")]
-    language: Annotated[str, Meta(description="of what a cashier is shown")]
+    timezone: Annotated[str, Meta(description="time zone of the merchant, for days and hours")]
+    currency: Annotated[str, Meta(description="name of the merchant, empty if the configuration does not give it")]
+    language: Annotated[str, Meta(description="language of the texts for cashiers")]
 
 
 # Documents of `GET /status`: the condition of posd, its machine and its terminals, for an operator.
@@ -244,30 +244,30 @@ class LastPayment(msgspec.Struct, frozen=True):
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     at: Annotated[Moment, Meta(description="when it was started")]
     phase: Annotated[Phase, Meta(description="its phase")]
-    result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
+    result: Annotated[str | None, Meta(description="result of its outcome, null before its end")]
 
 
 class TerminalStatus(Terminal, frozen=True, kw_only=True):
     """A terminal of the fleet, and what it did last."""
 
-    last_payment: Annotated[LastPayment | None, Meta(description="null if there was none, or it cannot be read")]
+    last_payment: Annotated[LastPayment | None, Meta(description="null if there is none, or it cannot be read")]
 
 
 class Counters(msgspec.Struct, frozen=True):
     """How many there are of what may need a person."""
 
     open_payments: Annotated[int, Meta(description="payments without an outcome")]
-    in_doubt: Annotated[int, Meta(description="those that the terminal may or may not have")]
+    in_doubt: Annotated[int, Meta(description="payments that the terminal may or may not have")]
     attention: Annotated[int, Meta(description="attentions of payments that no person has acknowledged")]
     open_print_jobs: Annotated[int, Meta(description="print jobs that have not ended")]
     print_attention: Annotated[int, Meta(description="attentions of print jobs that no person has acknowledged")]
-    quarantine: Annotated[int, Meta(description="callbacks that were refused though authentic")]
+    quarantine: Annotated[int, Meta(description="callbacks with a valid address that were refused")]
 
 
 class Disk(msgspec.Struct, frozen=True):
     """The file system on which the database lies; null if the system does not say."""
 
-    free_bytes: Annotated[int | None, Meta(description="what is free for posd")]
+    free_bytes: Annotated[int | None, Meta(description="bytes free for posd")]
     size_bytes: Annotated[int | None, Meta(description="its size")]
     database_bytes: Annotated[int | None, Meta(description="the size of the database file")]
 
@@ -275,17 +275,17 @@ class Disk(msgspec.Struct, frozen=True):
 class DaemonStatus(msgspec.Struct, frozen=True):
     """How posd is."""
 
-    at: Annotated[Moment, Meta(description="what the clock of this machine says")]
-    started_at: Annotated[Moment, Meta(description="since when this process runs, by that clock as it is now")]
-    uptime_seconds: Annotated[float, Meta(description="for how long it has run, independent of the wall clock")]
+    at: Annotated[Moment, Meta(description="time of this machine's clock")]
+    started_at: Annotated[Moment, Meta(description="start of this process, by the present clock")]
+    uptime_seconds: Annotated[float, Meta(description="run time of this process, independent of the wall clock")]
     version: Annotated[Version, Meta(description="what runs")]
     health: Annotated[Health, Meta(description="every check, as in GET /v1/health")]
-    configuration: Annotated[ConfigurationState, Meta(description="which configuration is in force")]
+    configuration: Annotated[ConfigurationState, Meta(description="the configuration in use")]
     clock: Annotated[Check, Meta(description="the check of the clock")]
     certificate: Annotated[CertificateCheck, Meta(description="the check of the certificate")]
-    restore: Annotated[Check, Meta(description="the check of what the database can have forgotten")]
-    relay: Annotated[None, Meta(description="how the relay is; always null: there is none yet")]
+    restore: Annotated[Check, Meta(description="check for forgotten payments")]
+    relay: Annotated[None, Meta(description="state of the relay; always null, because there is none yet")]
     disk: Annotated[Disk, Meta(description="where the database lies")]
-    backup_at: Annotated[Moment | None, Meta(description="when the newest backup was made, null if there is none")]
+    backup_at: Annotated[Moment | None, Meta(description="time of the newest backup, null if there is none")]
     counters: Annotated[Counters | None, Meta(description="null if the database cannot be read")]
     terminals: Annotated[list[TerminalStatus], Meta(description="the fleet, as configured")]

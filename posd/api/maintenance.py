@@ -66,19 +66,19 @@ class BackupRequest(msgspec.Struct, frozen=True):
     path: Annotated[
         Path | None,
         WireFormat(AbsolutePath | None),
-        Meta(description="a file, which is replaced when the new one is whole"),
+        Meta(description="a file, which is replaced when the new one is complete"),
     ] = None
     into: Annotated[
         Path | None,
         WireFormat(AbsolutePath | None),
-        Meta(description="a directory: the file gets a name with the time in it, and the oldest are removed"),
+        Meta(description="a directory: the name of the file contains the time, and the oldest files are removed"),
     ] = None
     keep: Annotated[
         int,
         WireFormat(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
-        Meta(description=f"of `into`: how many are kept, {KEEP} if left out"),
+        Meta(description=f"with `into`: number of files to keep, {KEEP} if left out"),
     ] = KEEP
-    send: Annotated[bool, WireFormat(bool | None), Meta(description="the answer is the backup")] = False
+    send: Annotated[bool, WireFormat(bool | None), Meta(description="the response is the backup")] = False
 
     @property
     def field(self) -> str:
@@ -129,7 +129,7 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
     if days is None:
         days = configured
         if not days and not reader.faults:
-            message = "is required, for the configuration keeps everything (database.retention_days is 0)"
+            message = "is required, because the configuration keeps everything (database.retention_days is 0)"
             reader.fault("/older_than_days", message)
     elif not _is_whole(days, 0, MOST_DAYS):
         reader.fault("/older_than_days", f"must be a whole number of 0 to {MOST_DAYS}")
@@ -173,7 +173,7 @@ class QuarantineCalls:
         identity = parameters.path(request, parameters.QUARANTINE_ID)
         found = await self._context.read(partial(quarantine.one, identity=identity))
         if found is None:
-            raise Problem("not_found", f"nothing in quarantine has the id {identity}; posd quarantine lists them")
+            raise Problem("not_found", f"the quarantine has no id {identity}; posd quarantine lists them")
         return json_response(quarantine_document(found))
 
     async def reprocess(self, request: Request) -> Response:
@@ -239,7 +239,7 @@ class BackupCalls(msgspec.Struct, eq=False):
             return DescriptorStream(descriptor, written.bytes)
         log.info("store.backup", database=done.path, count=done.transactions)
         if isinstance(done, Rotated) and done.unusable:
-            words = f"these beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
+            words = f"these files beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
             log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
         return json_response(done)
 
@@ -268,7 +268,7 @@ class BackupCalls(msgspec.Struct, eq=False):
         # The body is the one of a release: operator and reason.
         decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
-        with storage_problem("cannot do it now: {error}; check the disk, and try again"):
+        with storage_problem("not possible now: {error}; check the disk, and try again"):
             seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
             await self.restore_guard.seen()
         log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))
@@ -278,7 +278,7 @@ class BackupCalls(msgspec.Struct, eq=False):
 def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSeen:
     seen = RestoresSeen(marks.unseen_restores(unit.db), marks.unseen_gone_back(unit.db))
     if not (seen.restores or seen.gone_back):
-        raise Problem("not_found", "every restore is confirmed already; there is nothing to confirm")
+        raise Problem("not_found", "every restore is confirmed already; nothing is left to confirm")
     marks.add(unit.db, at, marks.SEEN, detail)
     return seen
 
@@ -327,14 +327,14 @@ class RetentionCalls:
             report = await self._retention.prune(asked.older_than_days, dry_run=asked.dry_run)
         except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
             raise Problem(
-                "storage_unavailable", f"not all was removed: {error}; check the disk, and do it again"
+                "storage_unavailable", f"not everything was removed: {error}; check the disk, and call again"
             ) from error
         except retention.ClockUntrusted as error:
             raise Problem(
                 "clock_unsure", f"nothing was removed: {error}. What to do: {clock.REMEDY}; then prune again"
             ) from error
         except retention.PruneStopped as error:
-            raise Problem("draining", "posd is stopping; not all was removed. Do it again in a moment") from error
+            raise Problem("draining", "posd is stopping; not everything was removed. Call again in a moment") from error
         return json_response(report)
 
 
@@ -350,28 +350,28 @@ class Witnesses(msgspec.Struct, frozen=True):
     """What speaks for the clock, and against it."""
 
     now: Annotated[Moment, Meta(description="what the clock says")]
-    highest: Annotated[Moment | None, Meta(description="the highest trusted time, null before the first")]
+    highest: Annotated[Moment | None, Meta(description="the latest trusted time, null before the first")]
     confirmed: Annotated[
         Moment | None, Meta(description="up to here the time is confirmed: retention goes by it; null before any was")
     ]
-    built: Annotated[Moment, Meta(description="when this version was made")]
-    kernel: Annotated[Kernel, Meta(description="whether a time service keeps the clock, as far as the kernel says")]
-    terminals: Annotated[TerminalTimes, Meta(description="what the terminals' events say")]
-    max_step_seconds: Annotated[float, Meta(description="the largest step that is usual (`clock.max_step_seconds`)")]
+    built: Annotated[Moment, Meta(description="build time of this version")]
+    kernel: Annotated[Kernel, Meta(description="whether a time service sets the clock, according to the kernel")]
+    terminals: Annotated[TerminalTimes, Meta(description="times in the terminals' events")]
+    max_step_seconds: Annotated[float, Meta(description="the largest usual step (`clock.max_step_seconds`)")]
 
 
 class ClockState(msgspec.Struct, frozen=True):
     """Whether posd trusts the clock, and why not."""
 
     sure: Annotated[bool, Meta(description="whether posd trusts it")]
-    reason: Annotated[Doubt | None, Meta(description="why not, as a word, null if it does")]
-    detail: Annotated[str, Meta(description="the same for people, empty if posd trusts it")]
-    todo: Annotated[str, Meta(description="what to do, empty if there is nothing")]
+    reason: Annotated[Doubt | None, Meta(description="reason as a word, null if posd trusts the clock")]
+    detail: Annotated[str, Meta(description="the reason for people, empty if posd trusts the clock")]
+    todo: Annotated[str, Meta(description="what to do, empty if nothing")]
     since: Annotated[Moment | None, Meta(description="the last trusted time, null if posd trusts it now")]
-    unsure: Annotated[list[Stretch], Meta(description="when posd did not trust it, the newest first")]
-    waiting: Annotated[list[str], Meta(description="what waits until posd trusts it")]
-    witnesses: Annotated[Witnesses, Meta(description="what speaks for it, and against it")]
-    confirmation: Annotated[Confirmation | None, Meta(description="the last word of a person, null without one")]
+    unsure: Annotated[list[Stretch], Meta(description="earlier times without trust, the newest first")]
+    waiting: Annotated[list[str], Meta(description="work that waits until posd trusts the clock")]
+    witnesses: Annotated[Witnesses, Meta(description="the witnesses for and against the clock")]
+    confirmation: Annotated[Confirmation | None, Meta(description="a person's latest confirmation, null without one")]
 
 
 class ClockRequest(msgspec.Struct, frozen=True):
@@ -399,7 +399,7 @@ class ClockCalls:
     async def confirm_clock(self, request: Request) -> Response:
         """`POST /clock/confirm`: record an operator's confirmation of the clock."""
         asked = read_confirmation(request.state.body)
-        with storage_problem("cannot do it now: {error}; check the disk, and try again"):
+        with storage_problem("not possible now: {error}; check the disk, and try again"):
             await self._clock.confirm(asked.operator, asked.note or "", request.state.uid)
         return json_response(await self._state())
 

@@ -234,7 +234,7 @@ MEDIA = "application/problem+json"
 _RETRY_AFTER: Schema = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 #: Headers of the responses with that status.
 HEADERS: dict[int, Schema] = {
-    405: {"Allow": {"description": "the methods that the path has", "schema": {"type": "string"}}},
+    405: {"Allow": {"description": "the methods of the path", "schema": {"type": "string"}}},
     429: _RETRY_AFTER,
     503: _RETRY_AFTER,
 }
@@ -273,7 +273,7 @@ def later_schema(schemas: Schemas) -> Schema:
     words = _opened(_words([step.value for step in StartStep]))
     return {
         "type": "object",
-        "description": "A problem of a code that this description lacks: a later posd may have more",
+        "description": "A problem with a code that this description lacks: a later posd may have more",
         "properties": properties | _next_step(words) | _unknown_id(schemas),
         "required": list(properties),
     }
@@ -281,7 +281,7 @@ def later_schema(schemas: Schemas) -> Schema:
 
 def _next_step(step: Schema) -> Schema:
     """Return the member of a problem in the calls that start something."""
-    words = "in the calls that start something: what the till does. A word that it does not know means `ask_person`"
+    words = "in calls that start something: the till's next step. A till treats an unknown word as `ask_person`"
     return {"next_step": step | {"description": words}}
 
 
@@ -296,8 +296,8 @@ def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
         "type": type_,
         "title": {"type": "string", "description": "the same for every problem of the code"},
         "status": status | {"description": "the HTTP status"},
-        "detail": {"type": "string", "description": "what cannot be done, why, and what to do; for people"},
-        "code": code | {"description": "what a program looks at"},
+        "detail": {"type": "string", "description": "the failed action, the reason, and what to do; for people"},
+        "code": code | {"description": "a word for programs"},
     }
 
 
@@ -357,15 +357,15 @@ a client must accept them. Nothing else changes under `/v1`.\
 PRINTING = ("Print jobs", "documents for the printers of the terminals")
 REPORTS = ("Report", "sums of payments, in a span of time or in a shift that a person has closed")
 TAGS = {
-    "transactions": ("Transactions", "payments: start once, wait, look, decide"),
+    "transactions": ("Transactions", "payments: start once, wait, read, decide"),
     "print-jobs": PRINTING,
-    "terminals": ("Terminals", "the fleet, and what is announced"),
+    "terminals": ("Terminals", "the fleet, and announced terminals"),
     "feed": ("Feed", "every recorded change"),
     "report": REPORTS,
     "shifts": REPORTS,
 }
 SERVICE = ("Service", "posd itself")
-OPERATORS = ("Operators", "what a person does to the records as a whole")
+OPERATORS = ("Operators", "operators' actions on all records")
 
 
 #: Members that responses repeat unchanged: their text has the blanks that most tills and terminals write.
@@ -470,7 +470,7 @@ def _operation(schemas: Schemas, examples: Examples, route: Route) -> Schema:
     operation: Schema = {
         "operationId": route.name,
         "summary": route.summary.partition(". ")[0].rstrip("."),
-        "description": route.summary + (" Served on the admin socket alone." if route.admin else ""),
+        "description": route.summary + (" Served on the admin socket only." if route.admin else ""),
         "tags": [_tag(route)[0]],
         "x-posd-socket": sockets,
     }

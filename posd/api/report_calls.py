@@ -33,26 +33,26 @@ def _zone(text: str) -> ZoneInfo:
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError("is not a time zone: write one as America/Guayaquil") from error
+        raise ValueError("is not a time zone: write one like America/Guayaquil") from error
 
 
 def _which(text: str) -> int | str:
     return text if text in (OPEN, LAST) else parameters.SEQ.read(text)
 
 
-SINCE = Parameter("since", parameters.MOMENT, "what counts from then on", example="2026-11-20T05:00:00Z")
+SINCE = Parameter("since", parameters.MOMENT, "the first moment of the span", example="2026-11-20T05:00:00Z")
 UNTIL = Parameter("until", parameters.MOMENT, "and before then: at most 366 days", example="2026-11-21T05:00:00Z")
 SHIFT = Parameter(
     "shift",
     ParameterKind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
-    f"in place of `since` and `until`: the number of a shift that was closed, `{LAST}` for the last one, `{OPEN}` for "
+    f"in place of `since` and `until`: the number of a closed shift, `{LAST}` for the last one, `{OPEN}` for "
     "payments since",
 )
 TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
 TIMEZONE = Parameter(
     "timezone", ParameterKind(_zone, {"type": "string"}), "of days and hours; without it, the merchant's", example="UTC"
 )
-MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till's metadata that is to be listed")
+MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till's metadata to list")
 
 
 class ReportCalls:
@@ -84,7 +84,7 @@ class ReportCalls:
             span = report.ReportSpan(since, until, zone, terminal)
             read = partial(report.of_span, span=span, context=context, clock=clock)
         elif query["since"] or query["until"]:
-            raise invalid("shift", "is in place of `since` and `until`: leave them out")
+            raise invalid("shift", "replaces `since` and `until`: omit them")
         else:
             options = shift_reports.ReportOptions(context, zone, clock, terminal)
             number = which if isinstance(which, int) else None
@@ -117,7 +117,7 @@ class ReportCalls:
 
     async def _close(self, closing: Any) -> Any:
         crash_point("operator.before_commit")
-        detail = "no shift was closed, as far as is known: {error}; check the disk, and look at the last shift"
+        detail = "no shift was closed, as far as is known: {error}; check the disk, and read the last shift"
         with storage_problem(detail):
             closed = await self._store.write(closing)
         crash_point("operator.committed")
@@ -132,7 +132,7 @@ class ReportCalls:
 def _span(since: str | None, until: str | None, most_days: int) -> Any:
     """Return the two moments. Raise Problem if they are no span."""
     if since is None or until is None:
-        raise invalid("since", "and `until` are needed, or `shift`")
+        raise invalid("since", "and `until` are required, or `shift`")
     begin, end = parse_iso(since), parse_iso(until)
     for name, moment in (("since", begin), ("until", end)):
         if moment.year not in YEARS:

@@ -25,7 +25,7 @@ from posd.upkeep.retention import Report
 
 STORED = ("storage_unavailable",)
 #: Parameter of the calls that show terminals.
-CHECK_FIRST = Parameter("check", at.FLAG, "`true`: look at those first that were not looked at just now", default=False)
+CHECK_FIRST = Parameter("check", at.FLAG, "`true`: first check terminals that were not checked recently", default=False)
 #: Media type of the response to `send`.
 OCTETS = "application/octet-stream"
 
@@ -34,7 +34,7 @@ OPERATOR_ROUTES = (
         "GET",
         "/v1/quarantine",
         "list_quarantine",
-        "List what was refused though its callback address was authentic, with its bytes and the reason.",
+        "List the bodies that were refused although their callback address was valid, with the reasons.",
         {200: AnswerSpec("a page", documents.Quarantine)},
         STORED,
         query=(at.AFTER, at.LIMIT),
@@ -62,9 +62,9 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/backup",
         "back_up",
-        "Copy the database, with the callback keys, while payments go on: to a file, into a directory that keeps the "
-        "newest, or into the answer.",
-        {200: AnswerSpec("what was written; of `send` the backup itself", Rotated | Written, also=OCTETS)},
+        "Copy the database, with the callback keys, while payments continue: to a file, into a directory that "
+        "keeps the newest copies, or into the response.",
+        {200: AnswerSpec("the file written; with `send` the backup itself", Rotated | Written, also=OCTETS)},
         ("malformed_json", *STORED, "draining"),
         body=BackupRequest,
         admin=True,
@@ -73,8 +73,8 @@ OPERATOR_ROUTES = (
         "GET",
         "/v1/restore",
         "get_restore",
-        "Show what happened to the database and no person has looked at, with the payments in question.",
-        {200: AnswerSpec("what no person has looked at", documents.Restores)},
+        "Show the restores and steps back in time that no person has confirmed, with the payments in question.",
+        {200: AnswerSpec("what no person has confirmed", documents.Restores)},
         STORED,
         admin=True,
     ),
@@ -82,7 +82,7 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/restore/seen",
         "confirm_restore",
-        "Say that a person has looked at what a restore left behind; health is ok again.",
+        "Confirm that a person has checked the effects of a restore; health is ok again.",
         {200: AnswerSpec("the restores", documents.RestoresSeen)},
         ("malformed_json", "not_found", *STORED),
         body=Signed,
@@ -92,7 +92,7 @@ OPERATOR_ROUTES = (
         "GET",
         "/v1/prune",
         "get_prune",
-        "Say for how many days records are kept, and what their removal is doing.",
+        "Show for how many days records are kept, and the state of their removal.",
         {200: AnswerSpec("the progress", documents.PruneProgress)},
         admin=True,
     ),
@@ -100,7 +100,7 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/prune",
         "prune",
-        "Remove what ended longer ago than the days; payments go on meanwhile.",
+        "Remove records that ended longer ago than the days; payments continue meanwhile.",
         {200: AnswerSpec("what was removed, or would be", Report)},
         ("malformed_json", *STORED, "clock_unsure", "draining"),
         body=PruneRequest,
@@ -111,8 +111,8 @@ OPERATOR_ROUTES = (
         "GET",
         "/v1/status",
         "get_status",
-        "Show how posd, its machine and its terminals are, and what is open: all that `posd status` shows.",
-        {200: AnswerSpec("the status, also when something is wrong", DaemonStatus)},
+        "Show the state of posd, its machine and its terminals, and what is open: everything in `posd status`.",
+        {200: AnswerSpec("the status, also if something is wrong", DaemonStatus)},
         query=(CHECK_FIRST,),
         admin=True,
     ),
@@ -120,7 +120,7 @@ OPERATOR_ROUTES = (
         "GET",
         "/v1/clock",
         "get_clock",
-        "Show what speaks for the clock of this machine and against it, and what waits for it.",
+        "Show the witnesses for and against the clock of this machine, and the work that waits for it.",
         {200: AnswerSpec("the witnesses", ClockState)},
         STORED,
         admin=True,
@@ -129,7 +129,7 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/clock/confirm",
         "confirm_clock",
-        "Say that a person has compared the clock of this machine, and that it is right now.",
+        "Confirm that a person has compared the clock of this machine, and that it is right now.",
         {200: AnswerSpec("the witnesses after it", ClockState)},
         ("malformed_json", *STORED),
         body=ClockRequest,
@@ -143,7 +143,7 @@ OPERATOR_ROUTES = (
         {
             201: AnswerSpec("the shift", "Shift"),
             200: AnswerSpec(
-                "the last shift; none was closed: nothing was paid since then, or it is not the one that `after` names",
+                "the last shift; none was closed: there was no payment since then, or it is not the one in `after`",
                 "Shift",
             ),
         },
@@ -157,8 +157,8 @@ OPERATOR_ROUTES = (
 # Calls on terminals, the feed, and the daemon itself.
 
 FEED = (
-    StreamMessage("KIND", documents.Change, "one change; it is called by its kind, and its id is its place"),
-    StreamMessage("notice", Notice, "why the reader may have missed something; without an id"),
+    StreamMessage("KIND", documents.Change, "one change; its event name is its kind, and its id is its place"),
+    StreamMessage("notice", Notice, "the reason the reason why the reader may have missed something; without an id"),
     *ENDS,
 )
 
@@ -167,7 +167,7 @@ SERVICE_ROUTES = (
         "GET",
         "/v1/terminals",
         "list_terminals",
-        "List the terminals of the fleet: where each is, and why it cannot be reached.",
+        "List the terminals of the fleet: the address of each, and why it cannot be reached.",
         {200: AnswerSpec("the terminals", documents.Terminals)},
         STORED,
         query=(
@@ -187,7 +187,7 @@ SERVICE_ROUTES = (
         "POST",
         "/v1/terminals/{serial}/identity",
         "decide_identity",
-        "Say which of the devices that claim to be a terminal it is; posd calls it there from then on.",
+        "Decide which of the devices that claim to be a terminal it is; posd calls that device from then on.",
         {200: AnswerSpec("the terminal", Terminal)},
         ("malformed_json", "not_found", *STORED),
         body=IdentityDecision,
@@ -197,7 +197,7 @@ SERVICE_ROUTES = (
         "POST",
         "/v1/terminals/{serial}/commission",
         "commission_terminal",
-        "Record what was seen working with a terminal, by the profile that it has now; it replaces what was recorded.",
+        "Record what was seen working with a terminal under its present profile; this replaces the earlier record.",
         {200: AnswerSpec("the terminal", Terminal)},
         ("malformed_json", "not_found", *STORED),
         body=CommissionRequest,
@@ -207,7 +207,7 @@ SERVICE_ROUTES = (
         "POST",
         "/v1/terminals/{serial}/probe",
         "probe_terminal",
-        "Search a terminal for a payment that never was: a search that works says that there is none. No body.",
+        "Search a terminal for an unknown payment: if the search works, it finds none. No body.",
         {200: AnswerSpec("the result", Probe)},
         ("not_found", *STORED),
         admin=True,
@@ -243,7 +243,7 @@ SERVICE_ROUTES = (
         "GET",
         "/v1/shifts",
         "list_shifts",
-        "List the shifts that were closed, the newest first, with what each has counted.",
+        "List the closed shifts, the newest first, each with its counts.",
         {200: AnswerSpec("a page", "Shifts")},
         STORED,
         query=(report_calls.BEFORE, report_calls.LIMIT),
@@ -252,9 +252,9 @@ SERVICE_ROUTES = (
         "GET",
         "/v1/health",
         "get_health",
-        "Say whether posd is well, each check in words.",
+        "Show whether posd is healthy, with each check in words.",
         {
-            200: AnswerSpec("`ok` or `degraded`: payments can be made", documents.Health),
+            200: AnswerSpec("`ok` or `degraded`: payments are possible", documents.Health),
             503: AnswerSpec("`failing`", documents.Health),
         },
         feed=True,

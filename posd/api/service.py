@@ -25,7 +25,7 @@ from posd.records.pages import FeedPosition, removed_up_to
 from posd.storage import batch, changes, database_id
 
 NO_METADATA = (
-    "metadata is not given on this socket: leave it out of `with`, or write `metadata = true` under [relay] in the "
+    "this socket does not give metadata: leave it out of `with`, or write `metadata = true` under [relay] in the "
     "configuration of posd, and reload posd"
 )
 
@@ -234,8 +234,8 @@ def _approvals(changed: Iterable[batch.RecordedChange | Change]) -> list[str]:
 
 def _removed(seq: int) -> Notice:
     detail = (
-        f"changes up to {seq} are not all here any more: retention has removed payments and print jobs, and the "
-        "changes of these with them; GET of such an id says how it ended (`pruned`)"
+        f"changes up to {seq} are no longer complete: retention has removed payments and print jobs, with their "
+        "changes; GET of such an id shows how it ended (`pruned`)"
     )
     return Notice("changes_removed", detail, seq)
 
@@ -243,15 +243,15 @@ def _removed(seq: int) -> Notice:
 def _unknown(place: FeedPosition, after: int) -> Notice:
     if after:
         detail = (
-            f"change {place.seq} is not in this database, which has later ones: a backup was restored. The feed goes "
-            "on after it, and repeats what was taken over; what only the lost database knew is not here. Compare "
-            "with GET /v1/transactions"
+            f"change {place.seq} is not in this database, which has later ones: a backup was restored. The feed "
+            "continues after it, and repeats what was taken over; data that only the lost database had is "
+            "missing. Compare with GET /v1/transactions"
         )
     else:
         detail = (
-            f"place {place} is none of this database: an older copy of it, or another one, was put in place. The feed "
-            "begins again (after 0), with all that is known here. Compare what else you know with "
-            "GET /v1/transactions"
+            f"place {place} is not of this database: an older copy of it, or another database, is in its place. "
+            "The feed begins again (after 0), with everything known here. Compare your other data with GET "
+            "/v1/transactions"
         )
     return Notice("place_unknown", detail, after)
 

@@ -357,7 +357,7 @@ def count(
     """Return the shift to close and True, or the last one and False if there is nothing to close. Raise Problem."""
     last = shifts.last(db)
     if last is None and asked.after:
-        check([RequestFault("/after", "must be 0 or left out: no shift was closed yet")], "no shift was closed")
+        check([RequestFault("/after", "must be 0 or omitted: no shift was closed yet")], "no shift was closed")
     if asked.begin:
         up_to = database_id.last_seq(db)
         lines = [ShiftPayment(item.client_transaction_id, None) for item in rows.open_ones(db)]

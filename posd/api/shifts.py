@@ -34,20 +34,20 @@ class ShiftPayment(msgspec.Struct, frozen=True):
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     counted: Annotated[
         Exact | None,
-        Meta(description="what of it is in the totals, 0 where nothing is; null: open at the close"),
+        Meta(description="its amount in the totals, 0 if none; null: open at the close"),
     ]
     was: Annotated[
         Exact | UnsetType,
-        Meta(description="of a correction: what an earlier shift has counted; this one counts the difference"),
+        Meta(description="of a correction: the amount in the earlier shift; this shift counts the difference"),
     ] = UNSET
     shift: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="of a correction: the number of that shift")
     ] = UNSET
     currency: Annotated[
-        str | UnsetType | None, Meta(description="of what is counted; shifts of earlier versions do not have it")
+        str | UnsetType | None, Meta(description="currency of the counted amount; shifts of earlier versions lack it")
     ] = UNSET
     was_currency: Annotated[
-        str | UnsetType | None, Meta(description="of a correction: that of `was`, where it is another one")
+        str | UnsetType | None, Meta(description="of a correction: currency of `was`, if different")
     ] = UNSET
 
 
@@ -58,16 +58,16 @@ class ShiftRequest(msgspec.Struct, frozen=True):
     note: Annotated[
         str | None,
         WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="what is to be kept with it"),
+        Meta(description="a note to keep with the shift"),
     ] = None
-    begin: Annotated[bool, Meta(description="let the first shift begin now: what was decided before is in none")] = (
+    begin: Annotated[bool, Meta(description="begin the first shift now: payments decided before are in no shift")] = (
         False
     )
     after: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(
-            description="`up_to` of the last shift, 0 before the first: if it is another one, none is closed. So "
-            "the call may be repeated"
+            description="`up_to` of the last shift, 0 before the first: if the last shift is another one, none "
+            "is closed. So the call may be repeated"
         ),
     ] = None
 
@@ -75,17 +75,17 @@ class ShiftRequest(msgspec.Struct, frozen=True):
 class Shift(msgspec.Struct, frozen=True):
     """A shift that was closed."""
 
-    number: Annotated[int, Meta(description="which; the first one is 1")]
+    number: Annotated[int, Meta(description="number of the shift; the first one is 1")]
     closed_at: Annotated[Moment, Meta(description="when, by the clock of this machine; it decides nothing")]
     operator: Annotated[str, Meta(description="who closed it")]
-    note: Annotated[str, Meta(description="what was noted, empty if nothing was")]
-    uid: Annotated[int | None, Meta(description="the user id of the process that called, null if not known")]
+    note: Annotated[str, Meta(description="the note, empty if there is none")]
+    uid: Annotated[int | None, Meta(description="the user id of the calling process, null if not known")]
     after: Annotated[int, Meta(description="it begins after this change of the feed")]
-    up_to: Annotated[int, Meta(description="the last change of the feed that it has looked at")]
-    database_id: Annotated[str, Meta(description="of the feed that these numbers are of")]
+    up_to: Annotated[int, Meta(description="the last change of the feed that it includes")]
+    database_id: Annotated[str, Meta(description="the database_id of these numbers")]
     total: Annotated[
         Exact | None,
-        Meta(description="what its payments and corrections add up to; null if they have several currencies"),
+        Meta(description="total of its payments and corrections; null if they have several currencies"),
     ]
     totals: Annotated[
         Raw,
@@ -114,7 +114,7 @@ class Shifts(msgspec.Struct, frozen=True):
 
 #: Members from older callers, which counted themselves.
 _COUNTED_BY_CALLER = frozenset({"/up_to", "/totals", "/payments"})
-_OLD_CALLER = "Leave it out; of an older `posd report` install the version of the daemon"
+_OLD_CALLER = "Omit it; if an older `posd report` sent it, install the version of the daemon"
 _SHIFT = msgspec.json.Decoder(Shift)
 
 
@@ -134,7 +134,7 @@ def read_close(body: bytes) -> ShiftRequest:
         up_to = None if after is None else int(after)
         asked = ShiftRequest(operator.strip(), (note or "").strip(), begin is True, up_to)
     faults = [
-        replace(item, message=f"is not taken: posd counts the shift itself. {_OLD_CALLER}")
+        replace(item, message=f"is not accepted: posd counts the shift itself. {_OLD_CALLER}")
         if item.path in _COUNTED_BY_CALLER
         else item
         for item in reader.faults

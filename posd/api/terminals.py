@@ -37,7 +37,7 @@ class IdentityDecision(Signed, frozen=True):
     base_url: Annotated[
         str,
         Meta(
-            description="the address of the device that is the terminal, as `identity.claims` has it",
+            description="the address of the device that is the terminal, as in `identity.claims`",
             min_length=1,
             max_length=MAX_URL,
             pattern=r"\S",
@@ -62,7 +62,7 @@ class CommissionRequest(Signed, frozen=True):
     proven: Annotated[
         list[Part],
         Meta(
-            description="what was seen working; what is left out counts no more, so an empty list takes all back",
+            description="what was seen working; omitted parts count no more, so an empty list withdraws everything",
             max_length=len(Part),
         ),
     ]
@@ -94,13 +94,11 @@ COMMISSION_ROW: DecisionRow[_Seen] = (_read_seen, CommissionRequest)
 class Probe(msgspec.Struct, frozen=True):
     """What a search brought for a payment that never was."""
 
-    client_transaction_id: Annotated[
-        Uuid, Meta(description="the id that was asked for; nothing was ever sent under it")
-    ]
-    result: Annotated[SearchResult, OPEN, Meta(description="the result; of a search that works `none`")]
-    reason: Annotated[str | None, Meta(description="why it is no answer")]
+    client_transaction_id: Annotated[Uuid, Meta(description="the requested id; nothing was ever sent under it")]
+    result: Annotated[SearchResult, OPEN, Meta(description="the result; `none` if the search works")]
+    reason: Annotated[str | None, Meta(description="why the response is unusable")]
     webhook_signature: Annotated[
-        str, Meta(description="the signature that its webhooks must have to be accepted, empty if none is expected")
+        str, Meta(description="the signature that its webhooks must have, empty if none is expected")
     ]
     found_before: Annotated[
         bool, Meta(description="whether this search (its method, path, pointer) has found a payment of the terminal")

@@ -142,9 +142,9 @@ def refusal(method: str, path: str, host: str | None) -> tuple[int, str, tuple[t
     domain name that resolves to this machine.
     """
     if host is not None and not _is_here(host):
-        return 421, "call this listener by its address, as in http://127.0.0.1:9464/metrics", ()
+        return 421, "call this listener by its address, like http://127.0.0.1:9464/metrics", ()
     if path != "/metrics":
-        return 404, "there is nothing here but /metrics", ()
+        return 404, "this listener serves only /metrics", ()
     if method != "GET":
         return 405, "only GET is possible", ((b"allow", b"GET"),)
     return None
@@ -170,12 +170,12 @@ def process_families(prefix: str) -> tuple[Family, ...]:
     return (
         gauge(f"{prefix}_process_resident_memory_bytes", "Memory of the process."),
         counter(f"{prefix}_process_cpu_seconds_total", "Processor time of the process."),
-        gauge(f"{prefix}_process_start_time_seconds", "When the process started, in seconds since 1970."),
+        gauge(f"{prefix}_process_start_time_seconds", "Start of the process, in seconds since 1970."),
         gauge(f"{prefix}_process_open_fds", "Open file descriptors."),
-        gauge(f"{prefix}_process_max_fds", "How many it may open."),
+        gauge(f"{prefix}_process_max_fds", "Most descriptors that it may open."),
         counter(
             f"{prefix}_log_lines_dropped_total",
-            "Lines of its log that were dropped: its reader stood still, or the disk was full.",
+            "Dropped lines of its log: the reader had stopped, or the disk was full.",
         ),
     )
 

@@ -59,9 +59,9 @@ def give_up_root(file: Path) -> None:
 
 def _check_python() -> None:
     """Raise PermissionError if the present user cannot import further modules."""
-    for what, file in (("the Python that posd runs with", os.__file__), ("posd's own files", __file__)):
+    for what, file in (("the Python that runs posd", os.__file__), ("posd's own files", __file__)):
         if not os.access(file, os.R_OK, effective_ids=True):
-            words = f"user {os.geteuid()}, whose folder it is, may not read {what} ({Path(file).parent})"
+            words = f"user {os.geteuid()}, the owner of the folder, may not read {what} ({Path(file).parent})"
             raise PermissionError(errno.EACCES, f"{words}; install posd where all users may read it")
 
 

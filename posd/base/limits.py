@@ -38,7 +38,7 @@ EVENTS_OF_TRANSACTION = Limit(
     "events",
     "one payment",
     "429, attention `event_limit`, one search",
-    "A payment has four events, some have dozens. A replay of 1,000 gets in.",
+    "A payment has four events, some have dozens. A replay of 1,000 fits.",
 )
 FINALS_OF_TRANSACTION = Limit(
     "finals_of_transaction",
@@ -46,8 +46,8 @@ FINALS_OF_TRANSACTION = Limit(
     "events",
     "one payment",
     "429",
-    "Final events have this room of their own behind the others. The first event of each of the seven states gets in "
-    "even past it, so earlier events never cause an approval to be refused.",
+    "Final events have this room of their own in addition. The first event of each of the seven states is "
+    "accepted even beyond it, so earlier events never cause an approval to be refused.",
 )
 EVENTS_OF_TERMINAL = Limit(
     "events_of_terminal",
@@ -64,23 +64,23 @@ QUARANTINE_OF_TERMINAL = Limit(
     "bytes a day",
     "one terminal",
     "429",
-    "Of a fault that comes with each event, a person needs a few bodies. The largest body fits sixty times.",
+    "A person needs a few bodies of a repeated fault. The largest body fits sixty times.",
 )
 QUARANTINE_OF_SUBJECT = Limit(
     "quarantine_of_subject",
     100,
     "bodies",
     "one payment or print job",
-    "400 or 403 as before it, and the body is not kept",
-    "A terminal that repeats one fault endlessly must not hide the others.",
+    "400 or 403 as without the limit, but the body is not kept",
+    "A terminal that repeats one fault endlessly must not hide other faults.",
 )
 CALLBACKS_OF_PRINT_JOB = Limit(
     "callbacks_of_print_job",
     100,
     "callbacks",
     "one print job",
-    "200, and it is not kept unless it ends the job",
-    "A print job has two or three. Print callbacks are sent once: no answer brings them again.",
+    "200, but it is not kept unless it ends the job",
+    "A job has two or three. Print callbacks are sent once: no response makes the terminal send them again.",
 )
 
 # Requests of a program on this machine.
@@ -91,7 +91,7 @@ CONNECTIONS_OF_PROCESS = Limit(
     "connections",
     "one process, on each socket",
     "429 `limit_reached`, then the connection is closed",
-    "A till has one for each payment that it waits for, and one or two for streams: some dozens.",
+    "A till needs one for each waiting call, and one or two for streams: a few dozen.",
 )
 CONNECTIONS_OF_USER = Limit(
     "connections_of_user",
@@ -107,7 +107,7 @@ CONNECTIONS_OF_TILLS = Limit(
     "connections",
     "the till socket",
     "429 `limit_reached`, then the connection is closed",
-    "More than one user may take, so that one user does not shut the others out.",
+    "More than one user may have, so that one user cannot exclude the others.",
 )
 CONNECTIONS_OF_OPERATORS = Limit(
     "connections_of_operators",
@@ -115,7 +115,7 @@ CONNECTIONS_OF_OPERATORS = Limit(
     "connections",
     "the admin socket",
     "429 `limit_reached`, then the connection is closed",
-    "Of its own: posd status and posd doctor are answered while tills have used up theirs.",
+    "A separate limit: posd status and posd doctor work even if tills have used up theirs.",
 )
 CONNECTIONS_OF_FEED = Limit(
     "connections_of_feed",
@@ -131,7 +131,7 @@ STREAMS_OF_PROCESS = Limit(
     "event streams",
     "one process",
     "429 `limit_reached`",
-    "Each stream reads the database at each change, so many of them slow down the payments of all.",
+    "Each stream reads the database at each change, so many streams slow down all payments.",
 )
 PAYMENTS_OF_PROCESS = Limit(
     "payments_of_process",
@@ -139,8 +139,8 @@ PAYMENTS_OF_PROCESS = Limit(
     "bytes a day",
     "one process",
     "429 `limit_reached`, nothing is sent",
-    "Each start counts its body and 4 KiB for its rows: 60,000 payments. A till that starts them in a loop must not "
-    "fill the disk. Refused starts leave no row and count nothing.",
+    "Each start counts its body and 4 KiB for its rows: 60,000 payments. A till that starts payments in a loop "
+    "must not fill the disk. Refused starts leave no row and count nothing.",
 )
 PAYMENTS_OF_USER = Limit(
     "payments_of_user",
@@ -148,7 +148,7 @@ PAYMENTS_OF_USER = Limit(
     "bytes a day",
     "all processes of one user",
     "429 `limit_reached`, nothing is sent",
-    "A program that is started again for each payment has a new process each time.",
+    "A program that is started for each payment has a new process each time.",
 )
 PRINT_JOBS_OF_PROCESS = Limit(
     "print_jobs_of_process",
@@ -156,7 +156,7 @@ PRINT_JOBS_OF_PROCESS = Limit(
     "bytes a day",
     "one process",
     "429 `limit_reached`, nothing is sent",
-    "The same for print jobs, apart: printing without end stops no payment. 1,000 documents of the largest size.",
+    "Print jobs have a limit of their own: endless printing stops no payment. 1,000 documents of the largest size.",
 )
 PRINT_JOBS_OF_USER = Limit(
     "print_jobs_of_user",
@@ -172,9 +172,9 @@ CALLS_OF_TRANSACTION = Limit(
     20,
     "calls a minute",
     "one payment",
-    "429 `limit_reached`; it is searched for when its time comes",
-    "Aborts and searches that tills ask for, and searches that events cause: each can leave a line in the journal. "
-    "posd's own searches are none of them.",
+    "429 `limit_reached`; posd's own search comes at its time",
+    "Aborts and searches that tills request, and searches that events cause: each can leave a line in the "
+    "journal. posd's own searches do not count.",
 )
 IN_FLIGHT_OF_PROCESS = Limit(
     "in_flight_of_process",
@@ -182,9 +182,9 @@ IN_FLIGHT_OF_PROCESS = Limit(
     "bytes at one time",
     "one process",
     "429 `limit_reached`, nothing is sent",
-    "Bodies that have come and answers that are not taken; a page has 1 MiB until its size is known. 4 KiB of each "
-    "body and all answers up to 64 KiB pass, so starts and outcomes do. One larger answer passes where nothing else "
-    "is in flight.",
+    "Received bodies and unread responses; a page counts 1 MiB until its size is known. 4 KiB of each body and "
+    "all responses up to 64 KiB do not count, so starts and outcomes always pass. One larger response passes if "
+    "no other is in flight.",
 )
 IN_FLIGHT_OF_USER = Limit(
     "in_flight_of_user",
@@ -192,7 +192,7 @@ IN_FLIGHT_OF_USER = Limit(
     "bytes at one time",
     "all processes of one user",
     "429 `limit_reached`, nothing is sent",
-    "As of a process: many processes that do not read must not take the memory of the machine.",
+    "As for a process: many processes that do not read must not use up the machine's memory.",
 )
 
 # Resources of the machine.
@@ -203,7 +203,7 @@ FREE_FOR_EXTRAS = Limit(
     "bytes free on the disk, or a 100th of a small one",
     "posd",
     "503 `storage_unavailable` to print jobs; 503 to callbacks for the quarantine",
-    "What is left is for payments and their events.",
+    "The rest is for payments and their events.",
 )
 FREE_FOR_PAYMENTS = Limit(
     "free_for_payments",
@@ -211,7 +211,7 @@ FREE_FOR_PAYMENTS = Limit(
     "bytes free on the disk, or a 200th of a small one",
     "posd",
     "503 `storage_unavailable`, nothing is sent",
-    "What is left is for the events of payments that are open: their approvals get in.",
+    "The rest is for the events of open payments: their approvals are recorded.",
 )
 
 #: In the order of the table.

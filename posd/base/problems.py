@@ -22,17 +22,17 @@ class IdentityClaim(msgspec.Struct, frozen=True):
     """Address that a device claims for a terminal."""
 
     base_url: Annotated[str, Meta(description="the address")]
-    source: Annotated[str, Meta(description="who says so: `config`, `mdns`, or `trusted`: it was used last")]
-    since: Annotated[str | None, Meta(description="since when it is known")]
-    proof: Annotated[str, Meta(description="what shows that the terminal is there: `pinned`, `ca` or `none`")]
+    source: Annotated[str, Meta(description="source: `config`, `mdns`, or `trusted`: it was used last")]
+    since: Annotated[str | None, Meta(description="time since which it is known")]
+    proof: Annotated[str, Meta(description="proof that the terminal is there: `pinned`, `ca` or `none`")]
 
 
 class RemedyStep(msgspec.Struct, frozen=True):
     """One step of what a person should do."""
 
-    does: Annotated[str, Meta(description="in words; empty where the command says it")]
+    does: Annotated[str, Meta(description="in words; empty if the command says it")]
     command: Annotated[
-        str | None, Meta(description="what to type, null if nothing; words in capitals are left to the person")
+        str | None, Meta(description="what to type, null if nothing; a person replaces words in capitals")
     ] = None
 
 
@@ -70,13 +70,13 @@ class ProblemRow(NamedTuple):
 UNKNOWN_ID: Mapping[str, Any] = {
     "never_started": Annotated[
         bool,
-        Meta(description="`true`: nothing was ever sent under this id. Else an earlier call may have started it"),
+        Meta(description="`true`: nothing was ever sent under this id. Otherwise an earlier call may have started it"),
     ],
     "records_missing_from": Annotated[
         Moment | None,
         Meta(
-            description="a restore lost records: a payment that was asked for after this moment may be missing; null: "
-            "any payment before `records_missing_until` may be"
+            description="a restore lost records: a payment started after this moment may be missing; null: any "
+            "payment before `records_missing_until` may be"
         ),
     ],
     "records_missing_until": Annotated[
@@ -88,7 +88,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
 #: Codes without these members: the id is known, may be known by now, or was not searched for.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
-_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}
+_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of the transactions in the way")]}
 
 #: The codes are part of the contract and never change their meaning.
 PROBLEMS: Mapping[str, ProblemRow] = {
@@ -97,8 +97,8 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "invalid_request": ProblemRow(
         422,
-        "The request is not as described",
-        "a body or parameter is not as described, or there is one that is not described",
+        "The request does not match the description",
+        "a body or parameter does not match the description, or is not in it",
         {"errors": Annotated[list[FieldError], Meta(description="everything that is wrong")]},
         next_step=StartStep.FIX_CALL,
     ),
@@ -117,10 +117,10 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "identity_conflict": ProblemRow(
         503,
-        "It is not sure which device is the terminal",
-        "several devices claim the serial of the terminal, it moved and cannot prove who it is, or the device at its "
-        "address says that it is another one; a person decides",
-        {"claims": Annotated[list[IdentityClaim], Meta(description="who claims to be the terminal")]},
+        "It is not certain which device is the terminal",
+        "several devices claim the serial of the terminal, it moved and cannot prove its identity, or the device "
+        "at its address says that it is another one; a person decides",
+        {"claims": Annotated[list[IdentityClaim], Meta(description="devices that claim to be the terminal")]},
         next_step=StartStep.SAME_CALL,
     ),
     "terminal_busy": ProblemRow(
@@ -133,8 +133,8 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "id_reused": ProblemRow(
         409,
         "The id belongs to another request",
-        "the id was used for something else; that stands as it is",
-        {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: all of it")]},
+        "the id was used for something else, which stays unchanged",
+        {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: the whole body")]},
         next_step=StartStep.ASK_PERSON,
     ),
     "sale_conflict": ProblemRow(
@@ -147,13 +147,13 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "already_derived": ProblemRow(
         409,
         "The original has another such operation",
-        "for the same original there is another operation of this type that is open or approved",
+        "another operation of this type on the same original is open or approved",
         _TRANSACTIONS,
         next_step=StartStep.ASK_PERSON,
     ),
     "chain_conflict": ProblemRow(
         409,
-        "Another operation of the chain is in the way",
+        "Another operation of the chain is open or ended it",
         "another operation of the same chain, of any type, is open or has ended it",
         _TRANSACTIONS,
         next_step=StartStep.ASK_PERSON,
@@ -161,21 +161,21 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "amount_exceeds": ProblemRow(
         422,
         "The amount is more than is allowed",
-        "a capture, void or refund is for more than its original allows, a void is for a part, or a sum is above "
+        "a capture, void or refund exceeds what its original allows, a void is for a part, or a sum is above "
         "`[amounts] max_amount`",
         {
-            "asked": Annotated[Exact, Meta(description="the sum that was asked for")],
-            "allowed": Annotated[Exact, Meta(description="the sum that is allowed")],
-            "transactions": Annotated[list[Uuid], Meta(description="ids of those that were counted")],
+            "asked": Annotated[Exact, Meta(description="the requested sum")],
+            "allowed": Annotated[Exact, Meta(description="the allowed sum")],
+            "transactions": Annotated[list[Uuid], Meta(description="ids of the counted operations")],
         },
         next_step=StartStep.FIX_CALL,
     ),
     "expired": ProblemRow(
         409,
-        "It was to be sent before now",
+        "The time limit of the request has passed",
         "`not_after` has passed: the request was not sent, and will not be",
         {
-            "not_after": Annotated[Moment, Meta(description="until when it could be sent")],
+            "not_after": Annotated[Moment, Meta(description="the time until which it could be sent")],
             "now": Annotated[Moment, Meta(description="the time by the clock of this machine")],
         },
         next_step=StartStep.NEW_ID_OK,
@@ -183,16 +183,16 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "unknown_original": ProblemRow(
         422,
         "Nothing can be derived from that original",
-        "the original is not known, is not approved, or is of a type that does not fit; of a reprint: it is not known",
+        "the original is not known, not approved, or of an unsuitable type; of a reprint: it is not known",
         next_step=StartStep.FIX_CALL,
     ),
     "restore_unseen": ProblemRow(
         409,
-        "The database was restored, or has gone back",
-        "the database was restored or has gone back, and the id is not known in it: it may have been sent before",
+        "The database was restored, or is an older copy",
+        "the database was restored or is an older copy, and does not know the id: it may have been sent before",
         {
-            "since": Annotated[Moment, Meta(description="when it was restored, or found to have gone back")],
-            "how": Annotated[str, Meta(description="what happened, and by which command a person confirms it")],
+            "since": Annotated[Moment, Meta(description="time of the restore, or of its discovery")],
+            "how": Annotated[str, Meta(description="what happened, and the command with which a person confirms it")],
         },
         next_step=StartStep.ASK_PERSON,
     ),
@@ -200,11 +200,11 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "pruned": ProblemRow(
         410,
         "Its record was removed",
-        "the id was used, and its record was removed at the end of its retention",
+        "the id was used, and its record was removed by retention",
         {
-            "result": Annotated[str, Meta(description="of a payment: how it ended")],
+            "result": Annotated[str, Meta(description="of a payment: its result")],
             "transaction_type": Annotated[str | None, Meta(description="of a payment: its type")],
-            "print_status": Annotated[str | None, Meta(description="of a print job: how it ended")],
+            "print_status": Annotated[str | None, Meta(description="of a print job: its end")],
             "terminal": Annotated[str | None, Meta(description="serial number of its terminal")],
             "ended_on": Annotated[str, Meta(description="the day on which it ended")],
         },
@@ -227,12 +227,12 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "clock_unsure": ProblemRow(
         503,
-        "The clock of this machine cannot be trusted",
-        "a call needs the time, and posd does not trust the clock; of payments that is `not_after` alone",
+        "The clock of this machine is not trusted",
+        "a call needs the time, and posd does not trust the clock; for payments only `not_after` does",
         next_step=StartStep.SAME_CALL,
     ),
     "not_abortable": ProblemRow(
-        409, "No abort may be sent for it", "abort: it could hit another payment, or the terminal has none for it"
+        409, "No abort may be sent for it", "abort: it could stop another payment, or the terminal has no abort for it"
     ),
     "call_outstanding": ProblemRow(
         409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
@@ -240,7 +240,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "not_configured": ProblemRow(
         501,
         "Not available",
-        "the terminal does not take such a call by the configured profile",
+        "the terminal does not accept such a call, by the configured profile",
         next_step=StartStep.FIX_CALL,
     ),
     "queue_full": ProblemRow(
@@ -251,11 +251,11 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "limit_reached": ProblemRow(
         429,
-        "A limit of what one program may have is reached",
+        "A limit for one program is reached",
         "one process or user has too many connections or streams, or has started too much today; ask again later",
         {
             "limit": Annotated[str, Meta(description="which one (docs/reference/resource-limits.md)")],
-            "retry_after_seconds": Annotated[int, Meta(description="after which it is worth to ask again")],
+            "retry_after_seconds": Annotated[int, Meta(description="seconds after which asking again makes sense")],
         },
         next_step=StartStep.SAME_CALL,
     ),
@@ -288,13 +288,13 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         next_step=StartStep.FIX_CALL,
     ),
     "unsupported_media_type": ProblemRow(
-        415, "The body must be JSON", "the body says that it is something else than JSON", next_step=StartStep.FIX_CALL
+        415, "The body must be JSON", "the body's content type is not JSON", next_step=StartStep.FIX_CALL
     ),
     "internal_error": ProblemRow(
         500,
         "A fault of posd",
-        "posd failed; after a call that starts something repeat the same call with the same id",
-        {"error_id": Annotated[str, Meta(description="the log has it under this id")]},
+        "posd failed; if the call starts something, repeat the same call with the same id",
+        {"error_id": Annotated[str, Meta(description="id of the fault in the log")]},
         next_step=StartStep.SAME_CALL,
     ),
 }

@@ -169,7 +169,7 @@ class InFlight:
         free = min(count, self._free)
         self._free -= free
         if count > free:
-            self._budget.require(self._sender, count - free, "cannot take the body of this call")
+            self._budget.require(self._sender, count - free, "the body of this call is not accepted")
             self._take(count - free)
 
     @contextmanager
@@ -318,7 +318,7 @@ def _wrong_type(scope: Any, body: bytes) -> Problem | None:
     """Return the problem of a body with a content type other than JSON. A body without a type is accepted."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
-        return Problem("unsupported_media_type", "the body must not be compressed; leave content-encoding out")
+        return Problem("unsupported_media_type", "the body must not be compressed; omit content-encoding")
     essence = headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
     if not body or not essence or essence == b"application/json" or essence.endswith(b"+json"):
         return None
@@ -330,8 +330,8 @@ def _fault(scope: Any) -> Problem:
     error_id = secrets.token_hex(8)
     log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
     detail = (
-        "posd failed in a way that it should not; the log has it under this error_id. If this call started "
-        "something, repeat the same call with the same id"
+        "posd failed; the log has the fault under this error_id. If this call started something, repeat the same "
+        "call with the same id"
     )
     return Problem("internal_error", detail, error_id=error_id)
 

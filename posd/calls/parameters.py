@@ -120,7 +120,7 @@ def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
     """Raise Problem for a prefix of ids with other filters than `limit`, because the order would differ."""
     if page.id is not None and (summed or not page.by_id):
-        raise invalid("id", "goes with `limit` alone: leave the other filters, `cursor` and `totals` out")
+        raise invalid("id", "goes with `limit` alone: omit the other filters, `cursor` and `totals`")
 
 
 def check_no_body(request: Request) -> None:
@@ -128,7 +128,7 @@ def check_no_body(request: Request) -> None:
     body: bytes = request.state.body
     if body.strip() not in (b"", b"{}"):
         errors = [{"path": "", "message": "this call takes no body"}]
-        raise Problem("invalid_request", "this call takes no body; leave it out", errors=errors)
+        raise Problem("invalid_request", "this call has no body; omit it", errors=errors)
 
 
 def _metadata(given: Mapping[str, str]) -> Mapping[str, str]:
@@ -225,14 +225,14 @@ PLACE = ParameterKind(FeedPosition.parse, {"type": "string", "pattern": r"^([0-9
 AMOUNTS = Parameter(
     "amounts",
     ParameterKind(_amounts, {"type": "string", "enum": ["text"]}),
-    "`text`: the amounts that posd writes are decimal strings, and not numbers as described here",
+    "`text`: posd writes amounts as decimal strings, not as the numbers described here",
 )
 
 #: Parameters of paths.
 TRANSACTION_ID = Parameter(
     "client_transaction_id",
     UUID,
-    "a UUID that the till chose and stored before the call; taken in any case",
+    "a UUID that the till chose and stored before the call; upper and lower case are the same",
     example="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11",
 )
 PRINT_JOB_ID = Parameter(
@@ -244,7 +244,7 @@ PATH: Mapping[str, Parameter] = {item.name: item for item in (TRANSACTION_ID, PR
 
 #: Parameters of queries.
 TIMEOUT = Parameter(
-    "timeout", SECONDS, "answer 202 after so many seconds, which says no more than that it is still open", example=30
+    "timeout", SECONDS, "answer 202 after this many seconds; it means only that the payment is still open", example=30
 )
 PHASE = Parameter("phase", one_of(Phase), "only those in this phase", example="active")
 OPEN = Parameter("open", FLAG, "`true`: only those that are not final", default=False)
@@ -253,19 +253,19 @@ SALE = Parameter(
     "sale", ParameterKind(composed, TEXT.schema), "only those of this sale", example="2026-11-20/till-3/1042"
 )
 EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only those with this reference", example="ticket 1042")
-ATTENTION = Parameter("attention", FLAG, "`true`: only those that a person should look at", default=False)
-SINCE = Parameter("since", MOMENT, "only those created then or later", example="2026-11-20T00:00:00Z")
+ATTENTION = Parameter("attention", FLAG, "`true`: only those that need a person", default=False)
+SINCE = Parameter("since", MOMENT, "only those created at this time or later", example="2026-11-20T00:00:00Z")
 UNTIL = Parameter("until", MOMENT, "only those created before", example="2026-11-21T00:00:00Z")
 LIMIT = Parameter("limit", whole(1, MAX_LIMIT), "at most so many", default=DEFAULT_LIMIT)
 TOTALS = Parameter(
     "totals",
     FLAG,
-    "`true`: adds `totals` over all payments that fit the filters, on each page",
+    "`true`: adds `totals` over all payments that match the filters, on each page",
     default=False,
 )
 _BEGINNING = (
-    "only those whose id begins so: the first by id, on one page; `limit` alone may stand beside it. The id that "
-    "was given in full is the first"
+    "only those whose id begins like this: the first by id, on one page; only `limit` may be given with it. An "
+    "exact match comes first"
 )
 BEGINNING = Parameter(
     "id",
@@ -274,21 +274,21 @@ BEGINNING = Parameter(
     example="7f3c1f0e",
 )
 JOB_BEGINNING = Parameter("id", JOB_ID, _BEGINNING, example="receipt-10")
-NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the page before")
-AFTER = Parameter("after", SEQ, "only what comes after this place", default=0)
+NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the previous page")
+AFTER = Parameter("after", SEQ, "only what follows this place", default=0)
 ANY_METADATA = Parameter(
     METADATA,
     TEXT,
-    "`metadata.KEY=VALUE`: only those whose metadata has that value under KEY. Keys and texts are compared as they "
-    "are decoded, numbers by value (7 finds 7.00 and the text 7), `true`, `false`, `null`, lists and objects as JSON. "
-    f"At most {MAX_METADATA} keys at once",
+    "`metadata.KEY=VALUE`: only those whose metadata has that value under KEY. Keys and texts are compared after "
+    "decoding, numbers by value (7 finds 7.00 and the text 7), `true`, `false`, `null`, lists and objects as "
+    f"JSON. At most {MAX_METADATA} keys at once",
     default={},
     example={"metadata.reference": "ticket 1042"},
 )
 FEED_AFTER = Parameter(
     "after",
     PLACE,
-    "only what comes after this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
+    "only what follows this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
     "`start` is the beginning too, and asks for ids with a check",
     default=FeedPosition(),
     example="17",
@@ -296,8 +296,8 @@ FEED_AFTER = Parameter(
 FEED_WITH = Parameter(
     "with",
     one_of(FeedWith),
-    "adds `outcome` to each change of a payment that had ended by then, and with `outcome,metadata` the till's own "
-    "metadata in it",
+    "adds `outcome` to each change of a payment that had ended by then; `outcome,metadata` adds the till's own "
+    "metadata to it",
     example="outcome",
 )
 
@@ -305,12 +305,12 @@ FEED_WITH = Parameter(
 ACCEPT_LANGUAGE = Parameter(
     "Accept-Language",
     TEXT,
-    "the language of `display.text`: `en` or `es`, with weights; else that of the configuration. The answer says by "
-    "`Content-Language` which it is",
+    "the language of `display.text`: `en` or `es`, with weights; otherwise the configured one. The response "
+    "gives it in `Content-Language`",
     example="es-EC, en;q=0.5",
 )
-LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: go on after the message with this id", example=17)
-LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: go on after the message with this id", example="17")
+LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: continue after the message with this id", example=17)
+LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: continue after the message with this id", example="17")
 
 
 # Rows of the table: calls, their responses, and their problems.

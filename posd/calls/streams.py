@@ -47,7 +47,7 @@ from posd.storage.store import Store
 T = TypeVar("T")
 
 #: Detail of the problem of a call that waits while posd stops.
-DRAINING = "posd is stopping; ask again in a moment: nothing is lost, and the payment goes on"
+DRAINING = "posd is stopping; ask again in a moment: nothing is lost, and the payment continues"
 
 #: Media types that a client can choose.
 STREAM = "text/event-stream"
@@ -62,9 +62,9 @@ class Notice(msgspec.Struct, frozen=True):
     code: Annotated[
         Literal["changes_removed", "place_unknown"],
         OPEN,
-        Meta(description="`changes_removed`: those up to `seq` are not all there any more; `place_unknown`: a restore"),
+        Meta(description="`changes_removed`: those up to `seq` are incomplete; `place_unknown`: a restore"),
     ]
-    detail: Annotated[str, Meta(description="what it means, and what to do; for people")]
+    detail: Annotated[str, Meta(description="its meaning, and what to do; for people")]
     seq: Annotated[int, Meta(description="up to where changes are removed, or after which the reader goes on")]
 
 
@@ -80,14 +80,14 @@ class Ended(msgspec.Struct, frozen=True):
 
     type: Annotated[str, Meta(description="`urn:posd:problem:CODE`")]
     title: Annotated[str, Meta(description="the same for every problem of the code")]
-    status: Annotated[int, Meta(description="the HTTP status that it has in a refusal")]
+    status: Annotated[int, Meta(description="the HTTP status of such a refusal")]
     detail: Annotated[str, Meta(description="what happened, and what to do; for people")]
-    code: Annotated[str, Meta(description="what a program looks at")]
+    code: Annotated[str, Meta(description="a word for programs")]
 
 
 #: Ends of any stream, sent as a message without an id (docs/guides/streams.md).
 ENDS = (
-    StreamMessage("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
+    StreamMessage("cut_off", CutOff, "the client read nothing for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
     StreamMessage("problem", Ended, "it cannot go on: connect again with the last id; a refusal then says why"),
 )
@@ -343,7 +343,7 @@ class EventStream(Response):
             uid=self._sender.uid if self._sender is not None else None,
             transaction=self._transaction,
         )
-        detail = f"nothing of this stream was taken for {TAKE_SECONDS:g} s, so it was cut off here; {_RESUME}"
+        detail = f"the client read nothing of this stream for {TAKE_SECONDS:g} s, so it was cut off here; {_RESUME}"
         return message(CUT_OFF, CutOff("cut_off", detail))
 
 

@@ -101,7 +101,7 @@ class RunningDaemon:
         if self.clock.get("status", "ok") == "ok":
             return ""
         detail, todo = self.clock.get("detail"), self.clock.get("todo")
-        return f"no certificate is made, for its dates would be wrong: {detail}. What to do: {todo}"
+        return f"no certificate is made, because its dates would be wrong: {detail}. What to do: {todo}"
 
     @property
     def address(self) -> str:

@@ -39,11 +39,11 @@ PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 
 
 @click.group(invoke_without_command=True)
-@click.option("--init", is_flag=True, help="Make the stream, its consumer and the tables, where they are missing.")
+@click.option("--init", is_flag=True, help="Make the stream, its consumer and the tables, if they are missing.")
 @click.option("--replicas", type=click.IntRange(1, 5), default=1, help="With --init: on how many servers it is kept.")
-@click.option("--once", is_flag=True, help="Take what there is, and end.")
-@click.option("--from-start", is_flag=True, help="Read all of the stream once more, and end. What is there stays.")
-@click.option("--check", is_flag=True, help="Say of each lane up to when it is complete, and what is missing.")
+@click.option("--once", is_flag=True, help="Collect everything that is there, and end.")
+@click.option("--from-start", is_flag=True, help="Read the whole stream once more, and end. Existing rows stay.")
+@click.option("--check", is_flag=True, help="Show for each lane up to when it is complete, and what is missing.")
 @click.option("--quick", is_flag=True, help="With --check: do not count earlier rows.")
 @json_option
 @click.pass_context
@@ -80,7 +80,7 @@ def collect(
         ctx.exit(_show_check(output, _check(config, output, counted=not quick)))
     if not config.collect.servers:
         raise click.UsageError(
-            'collect.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]'
+            'collect.servers is empty: name the NATS servers, like servers = ["tls://nats.example.org:4222"]'
         )
     if init:
         _show_made(output, _tried(output, _init(config, replicas)))
@@ -151,9 +151,9 @@ def _code(currency: str | None) -> str:
 
 @collect.command()
 @click.option("--lane", required=True, metavar="LANE", help="The lane.")
-@click.option("--merchant", metavar="ID", help="Its merchant, where several have a lane of that name.")
+@click.option("--merchant", metavar="ID", help="The merchant, if several have a lane of that name.")
 @click.option(
-    "--since", type=parameters.moment, required=True, metavar="TIME", help="A time as in 10:42 or -1h; a day is UTC's."
+    "--since", type=parameters.moment, required=True, metavar="TIME", help="A time like 10:42 or -1h; days are in UTC."
 )
 @json_option
 @click.pass_context
@@ -178,7 +178,7 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
 
 @collect.command()
 @click.option("--lane", required=True, metavar="LANE", help="The lane.")
-@click.option("--merchant", metavar="ID", help="Its merchant, where several have a lane of that name.")
+@click.option("--merchant", metavar="ID", help="The merchant, if several have a lane of that name.")
 @json_option
 @click.pass_context
 def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) -> None:
@@ -204,7 +204,7 @@ def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) 
         raise click.UsageError(f"several merchants have a lane {shown(lane)}: name one by --merchant ({names})")
     output.json(msgspec.json.encode({"ok": True, "merchant": found[0], "lane": lane}))
     name = shown(f"{found[0]}.{lane}")
-    output.line(f"{name} is not waited for any more. Its rows stay, and what it sends takes this back.")
+    output.line(f"{name} is no longer expected. Its rows stay, and its next message reverses this.")
 
 
 def how_to_get() -> str:
@@ -301,7 +301,7 @@ def _how(lane: Any) -> str:
 
 def _show_made(output: Output, made: Sequence[str]) -> None:
     output.json(msgspec.json.encode({"ok": True, "made": made}))
-    output.line(f"Made: {', '.join(made)}." if made else "All of it is there already; nothing was changed.")
+    output.line(f"Made: {', '.join(made)}." if made else "Everything is there already; nothing was changed.")
 
 
 def _show_counts(output: Output, counts: Any) -> None:
@@ -355,12 +355,12 @@ def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
         words = f"{counted(unreadable, 'message')} or changes could not be used: see the table posd.unreadable"
         output.line(words, "yellow")
     if not counted_rows:
-        output.line("Rows were not counted: one that was deleted later is not missed here.")
+        output.line("Rows were not counted: rows deleted later are not noticed here.")
     silent = sum(lane.silent for lane in lanes)
     unreachable = sum(lane.unreachable and lane.retired_at is None for lane in lanes)
     words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}."
     output.line(
-        f"{counted(len(lanes), 'lane')}: {'all complete, and each has sent lately.' if well else words}",
+        f"{counted(len(lanes), 'lane')}: {'all complete, and each has sent recently.' if well else words}",
         "" if well else "bold yellow",
     )
     return ExitCode.DONE if well else ExitCode.NOT_DONE

@@ -243,9 +243,9 @@ def _text(content: bytes, file: str) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _refused(
-            f"{_name(file)} is not UTF-8 text (byte {error.start}). Text in another encoding can be converted (iconv "
-            "-f LATIN1 -t UTF-8); an image or a printer's own commands have to stand in a JSON document, as the "
-            "terminal wants them"
+            f"{_name(file)} is not UTF-8 text (byte {error.start}). Text in another encoding can be converted "
+            "(iconv -f LATIN1 -t UTF-8); an image or a printer's own commands must be in a JSON document, as the "
+            "terminal expects them"
         ) from error
     if not text.strip():
         raise _refused(f"{_name(file)} is empty: there is nothing to print")
@@ -257,8 +257,8 @@ def _check_plain(text: str, file: str) -> None:
         found = next((char for char in line if not char.isprintable() and _steers(char)), None)
         if found is not None:
             raise _refused(
-                f"{_name(file)} is not plain text: line {number} has the control character 0x{ord(found):02x}. What "
-                "steers a printer has to stand in a JSON document, as the terminal wants it"
+                f"{_name(file)} is not plain text: line {number} has the control character 0x{ord(found):02x}. "
+                "Printer commands must be in a JSON document, as the terminal expects it"
             )
 
 
@@ -271,7 +271,7 @@ def _json(text: str, file: str) -> Verbatim:
         document = decode(text)
     except (ValueError, RecursionError) as error:
         raise _refused(
-            f"{_name(file)} begins like a JSON object and is none ({error}). Mend it, or say --text to print it as text"
+            f"{_name(file)} begins like a JSON object but is none ({error}). Mend it, or say --text to print it as text"
         ) from error
     if not document:
         raise _refused(f"{_name(file)} is an empty JSON object: there is nothing to print")
@@ -305,11 +305,11 @@ def _refused(why: str) -> click.BadParameter:
 @click.command("print")
 @click.argument("file", metavar="FILE", shell_complete=files)
 @terminal_option
-@click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
+@click.option("--reference", metavar="TEXT", help="Your reference for it: the terminal returns it, lists show it.")
 @click.option("--reprint-of", metavar="ID", help="The print job that this one prints again.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even if it is a JSON object.")
-@click.option("--preview", is_flag=True, help="Show what would stand on the paper; send nothing.")
-@click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here where left out.")
+@click.option("--preview", is_flag=True, help="Show the printed text; send nothing.")
+@click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here if omitted.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
 @timeout_option
 @json_option
@@ -337,7 +337,7 @@ def print_(
     second time: it joins the first. Exit code 0: printed. 1: it failed, or was not taken. 4: still open.
     """
     if preview and output.as_json:
-        raise click.UsageError("--preview draws for people: leave out --json")
+        raise click.UsageError("--preview draws for people: omit --json")
     document = read_document(ctx, file, given["terminal"], as_text=as_text)
     if preview:
         _show_paper(output, document, file)
@@ -361,11 +361,11 @@ def print_(
 @click.command("print-jobs")
 @click.argument("identity", metavar="[ID]", required=False, shell_complete=print_job_ids())
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
-@click.option("--attention", is_flag=True, help="Only those that a person should look at.")
+@click.option("--attention", is_flag=True, help="Only those that need a person.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
-@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
-@click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as of posd print).")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line).")
+@click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as for posd print).")
 @json_option
 @click.pass_context
 def print_jobs(

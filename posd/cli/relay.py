@@ -17,9 +17,9 @@ from posd.config.schema import SUBJECT_PART
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Send what there is, and end.")
-@click.option("--from", "restart_at", type=click.IntRange(min=1), metavar="SEQ", help="Send again from that change on.")
-@click.option("--begin", is_flag=True, help="This lane begins again: its earlier database is lost.")
+@click.option("--once", is_flag=True, help="Send everything that is there, and end.")
+@click.option("--from", "restart_at", type=click.IntRange(min=1), metavar="SEQ", help="Send again from this change on.")
+@click.option("--begin", is_flag=True, help="Start this lane again: its earlier database is lost.")
 @click.pass_obj
 def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> None:
     """Send every outcome of this lane to head office, until SIGTERM or Ctrl-C.
@@ -44,7 +44,7 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     try:
         login(config.relay)
     except (OSError, ValueError) as error:
-        _unusable(f"the files by which the relay logs in cannot be used: {error}")
+        _unusable(f"the relay's login files cannot be used: {error}")
     sys.exit(run(config, lane_of(config), once=once, restart_at=restart_at, begin=begin))
 
 
@@ -59,11 +59,11 @@ def lane_of(config: Config) -> str:
 def _check(config: Config) -> None:
     """Exit with a message if the configuration lacks something for a relay."""
     if not config.relay.servers:
-        _unusable('relay.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
+        _unusable('relay.servers is empty: name the NATS servers, like servers = ["tls://nats.example.org:4222"]')
     if not config.merchant.id:
         _unusable(
-            "merchant.id is empty: head office tells the lanes of merchants apart by it. It has to be the one that the "
-            "events of the terminals name: with another one the daemon puts them aside"
+            "merchant.id is empty: head office distinguishes the lanes of merchants by it. It must be the one in "
+            "the events of the terminals: with another one the daemon refuses them"
         )
     if not re.fullmatch(SUBJECT_PART, config.merchant.id):
         _unusable(f"merchant.id {shown(config.merchant.id)} cannot be sent: {_ALLOWED}")

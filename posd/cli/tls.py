@@ -79,7 +79,7 @@ def _readable_ca(made: tls.TlsFiles, sockets: Path) -> Path:
 @click.option("--name", "names", multiple=True, metavar="NAME", help="A host name of this machine; repeatable.")
 @click.option("--address", "addresses", multiple=True, metavar="IP", help="An address of this machine; repeatable.")
 @click.option("--force", is_flag=True, help="Make a new CA too; every terminal then needs the new ca.crt.")
-@click.option("--if-missing", is_flag=True, help="Only where there is none yet, as on the first start of the service.")
+@click.option("--if-missing", is_flag=True, help="Only if there is none yet, as on the first start of the service.")
 @click.pass_context
 def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...], force: bool, if_missing: bool) -> None:
     """Make a server certificate, and the CA that vouches for it.
@@ -154,9 +154,9 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
 
 
 @click.command()
-@click.option("--if-needed", is_flag=True, help="Only where it ends soon or lacks an address of this machine.")
+@click.option("--if-needed", is_flag=True, help="Only if it ends soon or lacks an address of this machine.")
 @click.option("--new-ca", is_flag=True, help="Make the CA that follows the present one, which goes on until its end.")
-@click.option("--end-old-ca", is_flag=True, help="Sign by the new CA from now on: all terminals have it.")
+@click.option("--end-old-ca", is_flag=True, help="Sign with the new CA from now on: all terminals have it.")
 @click.option("--no-reload", is_flag=True, help="Do not tell the posd that runs; it takes it up within a minute.")
 @json_option
 @click.pass_context
@@ -220,7 +220,7 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
     certificate, private_key = pair(config)
     words = (
         f"the certificate is that of the shop's own PKI ({config.file}, [webhooks]); put a new pair into {certificate} "
-        f"and {private_key}: posd takes it up by itself"
+        f"and {private_key}: posd uses it by itself"
     )
     if not if_needed:
         fail(output, f"cannot renew: {words}")
@@ -259,12 +259,12 @@ def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, out
     """Notify the running daemon. Return whether it serves the certificate now, None if none runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
-        tell(output, "No posd answers here; one that runs takes it up within a minute.")
+        tell(output, "No posd answers here; a running one uses it within a minute.")
         return None
     if daemon.reload() and daemon.serves(info.fingerprint_sha256):
         tell(output, f"posd serves it now, on {daemon.address}.")
         return True
-    tell(output, "posd takes it up within a minute; look with: posd tls status")
+    tell(output, "posd uses it within a minute; check with: posd tls status")
     return False
 
 

@@ -531,7 +531,7 @@ def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
 
 def _failed_look(socket: str, problem: Problem) -> PosdError:
     """Return the error for a problem of a started payment: itself, or Unreachable if posd could not check."""
-    advice = "how it stands is not known: ask again, and start nothing in its place"
+    advice = "its state is not known: ask again, and start nothing in its place"
     return _not_known(socket, problem, advice) if problem.status >= 500 else problem
 
 

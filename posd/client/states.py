@@ -249,8 +249,8 @@ def _effect(outcome: Ended, kind: type[K]) -> K:
         return found
     right = type(found).__name__.lower()
     raise AttributeError(
-        f"a {outcome.type} is never called {kind.__name__.lower()}: write `match outcome.{right}:`, or "
-        "`match outcome.effect:` where the type of the operation is known at run time only"
+        f"a {outcome.type} is never called {kind.__name__.lower()}: write `match outcome.{right}:`, or `match "
+        "outcome.effect:` if the type of the operation is only known at run time"
     )
 
 
@@ -484,7 +484,7 @@ class StillPrinting(PosdError):
     next_step = SAME_CALL
 
     def __init__(self, id: str, state: PrintJob | None) -> None:  # noqa: A002 - the field's name
-        super().__init__(f"print job {id} is not done yet and goes on: wait for its outcome again")
+        super().__init__(f"print job {id} is not done yet and continues: wait for its outcome again")
         self.id = id
         self.state = state
 

@@ -45,7 +45,7 @@ STEPS = (
     RemedyStep("compare the clock of this machine with another one", "date -u"),
     RemedyStep("if it is wrong, set it, and posd goes on by itself", 'sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'),
     RemedyStep("with a time service", "sudo timedatectl set-ntp true"),
-    RemedyStep("if it is right, say so", "posd clock confirm --operator NAME"),
+    RemedyStep("if it is right, confirm it", "posd clock confirm --operator NAME"),
 )
 REMEDY = remedy(STEPS)
 
@@ -57,8 +57,8 @@ class Confirmation(msgspec.Struct, frozen=True):
 
     at: Annotated[Moment, Meta(description="what the clock said")]
     operator: Annotated[str, Meta(description="who")]
-    note: Annotated[str, Meta(description="why, empty if nothing was said")]
-    uid: Annotated[int | None, Meta(description="user id of the process that called, null if not known")]
+    note: Annotated[str, Meta(description="the reason, empty if none was given")]
+    uid: Annotated[int | None, Meta(description="user id of the calling process, null if not known")]
     doubt: Annotated[str, Meta(description="why posd did not trust the clock, empty if it did")]
     highest_before: Annotated[Moment | None, Meta(description="the highest trusted time before")]
 
@@ -68,11 +68,11 @@ class Stretch(msgspec.Struct, frozen=True):
 
     since: Annotated[Moment, Meta(description="the last trusted time before it")]
     until: Annotated[Moment | None, Meta(description="when posd trusted the clock again, null if not yet")]
-    reason: Annotated[str, Meta(description="why it was not, at first")]
-    said_from: Annotated[Moment | None, Meta(description="the earliest time that it said meanwhile")] = None
+    reason: Annotated[str, Meta(description="the first reason")]
+    said_from: Annotated[Moment | None, Meta(description="the earliest time that the clock showed meanwhile")] = None
     said_to: Annotated[
         Moment | None,
-        Meta(description="the latest, up to a quarter of an hour too early; records bear such times"),
+        Meta(description="the latest such time, up to a quarter of an hour too early; records have such timestamps"),
     ] = None
     set_ahead: Annotated[
         bool, Meta(description="whether it was set ahead at the end: then it had been behind before `since`, too")

@@ -77,8 +77,8 @@ ENDED_BY: Mapping[Doubt, frozenset[ClockWitness]] = {
 }
 
 WORDS: Mapping[Doubt, str] = {
-    Doubt.BEFORE_BUILD: "the clock says {now}, and this posd was made on {built}",
-    Doubt.BEHIND: "the clock says {now}, and it was {highest} already",
+    Doubt.BEFORE_BUILD: "the clock says {now}, but this posd was made on {built}",
+    Doubt.BEHIND: "the clock says {now}, but it was {highest} already",
     Doubt.STEPPED_BACK: "the clock went back by {step}: it says {now}",
     Doubt.STEPPED_AHEAD: "the clock jumped ahead by {step}: it says {now}, and nothing confirms that",
     Doubt.FAR_AHEAD: "the clock says {now}, {step} after the last trusted time, and nothing confirms that",
@@ -120,9 +120,9 @@ class TerminalTimes(msgspec.Struct, frozen=True):
     payments: Annotated[int, Meta(description="payments of the last hour with an event that has a time")]
     terminals: Annotated[int, Meta(description="terminals that sent these")]
     ahead_seconds: Annotated[
-        float | None, Meta(description="how far the clock is ahead of the terminals' (median), null without events")
+        float | None, Meta(description="lead of the clock over the terminals' clocks (median), null without events")
     ]
-    agree: Annotated[bool, Meta(description="whether enough of them agree with the clock to confirm it")]
+    agree: Annotated[bool, Meta(description="whether enough terminals agree with the clock to confirm it")]
 
 
 def beginning(kept: StoredClock | None, newest_record: datetime | None) -> StoredClock | None:

@@ -135,5 +135,5 @@ async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
 def _away(what: str, error: Exception) -> StreamAway:
     if isinstance(error, APIError):
         return StreamAway(f"{what}: {error.description or error} ({error.err_code})")
-    todo = "See that the stream and its consumer are there (posd collect --init), and what this user may do"
+    todo = "Check that the stream and its consumer exist (posd collect --init), and the rights of this user"
     return StreamAway(f"{what}: {str(error) or type(error).__name__}", todo)

@@ -153,7 +153,7 @@ def path_fault(operation: str, access_mode: AccessMode, path: str) -> str | None
     if unknown := sorted(found - known):
         return f"has the unknown placeholder {{{unknown[0]}}}; known here: {_braced(known)}"
     if missing := sorted(needed - found):
-        return f"lacks the placeholder {_braced(missing)}: without it the terminal cannot tell what is meant"
+        return f"lacks the placeholder {_braced(missing)}: without it the terminal cannot know which payment is meant"
     return None
 
 

@@ -359,10 +359,10 @@ def _cloud_address(config: Config) -> Iterator[Conflict]:
             yield (
                 (f"{at}.base_url", at),
                 (
-                    "is missing: this terminal is called through the cloud, and only terminals on this network are "
-                    "found by discovery"
+                    "is missing: this terminal is called through the cloud, and discovery finds only terminals "
+                    "on this network"
                 ),
-                'write the address of the service, as in base_url = "https://HOST"',
+                'write the address of the service, like base_url = "https://HOST"',
             )
 
 
@@ -432,7 +432,7 @@ def _pins(config: Config) -> Iterator[Conflict]:
             yield (
                 (f"{at}.{given[0]}", f"{at}.{given[1]}"),
                 f"is a second pin beside {given[1]}",
-                f"keep {given[1]}: it stays right where the certificate is renewed with the same key",
+                f"keep {given[1]}: it stays right if the certificate is renewed with the same key",
             )
 
 
@@ -451,14 +451,14 @@ def _name_that_is_not_looked_at(config: Config) -> Iterator[Conflict]:
         elif pin := next((name for name in PINS if getattr(terminal, name)), ""):
             yield (
                 (key, f"{at}.{pin}"),
-                f"is not looked at: {pin} trusts one certificate under any name",
+                f"is not used: {pin} trusts one certificate under any name",
                 "remove one of the two",
             )
     unused = [item for item in config.terminals if _scheme(item) == "http" or item.pin]
     if config.terminal_defaults.server_name and config.terminals and len(unused) == len(config.terminals):
         yield (
             ("terminal_defaults.server_name", "terminals"),
-            "is not looked at: every terminal is called without TLS or is pinned",
+            "is not used: every terminal is called without TLS or is pinned",
             "remove it",
         )
 
@@ -470,7 +470,7 @@ def _search_by_get(config: Config) -> Iterator[Conflict]:
         if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
             yield (
                 (f"{at}.search.path", f"{at}.search.method"),
-                "does not say which transaction is asked for: a GET has no body",
+                "does not name the transaction: a GET has no body",
                 f"put {{{CLIENT_TRANSACTION_ID}}} into the path",
             )
 

@@ -77,11 +77,11 @@ def keys(section: type[Any]) -> Mapping[str, Key]:
 _group = read.matching(
     r"([a-z_][a-z0-9_-]{0,30}\$?)?", "the name of a group", 'a group name, or "" for the daemon\'s own'
 )
-_serial = read.matching(r"[!-~]([ -~]{0,62}[!-~])?", "a serial number", "it as it is printed on the terminal")
+_serial = read.matching(r"[!-~]([ -~]{0,62}[!-~])?", "a serial number", "the serial as printed on the terminal")
 _service_type = read.matching(
     r"(_[A-Za-z0-9-]{1,15}\._sub\.)?_[A-Za-z0-9-]{1,15}\._(tcp|udp)\.local\.",
     "a DNS-SD service type",
-    "it in full, as in _card-terminal._tcp.local.",
+    "the full name, like _card-terminal._tcp.local.",
 )
 _txt_key = read.matching(r"[!-<>-~]{1,32}", "the key of a TXT record", "visible ASCII characters without '='")
 _document_member = read.matching(
@@ -90,7 +90,7 @@ _document_member = read.matching(
     'a name of its own, as in "document", or "" to lay the members of the document beside the others',
 )
 _currency = read.matching(
-    r"([A-Z]{3})?", "a currency", 'its three letters by ISO 4217 as the terminals write it, as in "USD", or "" for any'
+    r"([A-Z]{3})?", "a currency", 'the three letters of ISO 4217 as the terminals write them, like "USD", or "" for any'
 )
 _amount_member = read.matching(
     r"(?!extra_taxes$)[A-Za-z_][A-Za-z0-9_]{0,63}",
@@ -103,7 +103,7 @@ SUBJECT_PART: Final = r"[A-Za-z0-9_-]{1,64}"
 _lane = read.matching(
     rf"({SUBJECT_PART})?", "a part of a subject", 'letters, digits, "-" and "_", or "" for the host\'s name'
 )
-_stream = read.matching(SUBJECT_PART, "the name of a stream", 'letters, digits, "-" and "_", as in "POSD"')
+_stream = read.matching(SUBJECT_PART, "the name of a stream", 'letters, digits, "-" and "_", like "POSD"')
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 

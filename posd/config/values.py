@@ -286,7 +286,7 @@ def advertised_host(raw: object, base: ReaderContext) -> str:
         return ""
     if is_address(value):
         if ipaddress.ip_address(value).is_unspecified:
-            raise unusable("is no address that a terminal can call", 'write this machine\'s address, or ""', value)
+            raise unusable("is not an address that a terminal can call", 'write this machine\'s address, or ""', value)
         return value
     if not _is_host(value):
         raise unusable("is neither a host name nor an IP address", "write it without scheme and port", value)
@@ -536,7 +536,7 @@ def secret(raw: object, base: ReaderContext) -> HeaderValue | None:
     if raw == "":
         return None
     if isinstance(raw, str):  # not quoted, because it may be the secret
-        raise unusable("is a text, and a secret does not stand here", f"put it into a file, and {_WHERE}")
+        raise unusable("is a text, and secrets may not be in this file", f"put it into a file, and {_WHERE}")
     found = _kept_elsewhere(raw, base, "", _WHERE)
     if isinstance(found, ValueFault):
         raise UnusableValueError(found)

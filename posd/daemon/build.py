@@ -39,7 +39,7 @@ from posd.upkeep.retention import Retention
 TOO_MANY_SECONDS: Final = 1
 LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
 NOT_ON_THE_FEED_SOCKET: Final = (
-    "this socket serves GET /v1/feed, /v1/health and /v1/version alone, the till socket the rest"
+    "this socket serves GET /v1/feed, /v1/health and /v1/version only, the till socket the rest"
 )
 
 log = structlog.get_logger("posd.local")

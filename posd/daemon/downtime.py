@@ -110,7 +110,7 @@ def steps(left: Sequence[str]) -> list[RemedyStep]:
     named = [RemedyStep("", f"posd reconcile {identity}") for identity in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         named.append(RemedyStep(f"for {len(left) - MOST_NAMED} more", "posd list --open"))
-    return [*named, RemedyStep("look at the terminal too")]
+    return [*named, RemedyStep("check the terminal too")]
 
 
 def words(absence: Absence, left: int) -> str:
@@ -123,8 +123,8 @@ def words(absence: Absence, left: int) -> str:
     opened = "1 payment was open" if count == 1 else f"{count} payments were open"
     still = "it has" if count == left == 1 else f"{left} of them {'has' if left == 1 else 'have'}"
     return (
-        f"the webhook listener was away {away} ({cause}) while {opened}; a terminal gives up on an "
-        f"event after some five minutes, so it may never come. {still} neither ended nor been found by a search since"
+        f"the webhook listener was down {away} ({cause}) while {opened}; a terminal gives up an event after some "
+        f"five minutes, so it may never come. {still} neither ended nor been found by a search since"
     )
 
 

@@ -56,7 +56,7 @@ EXIT_FAILED = 1
 EXIT_CONFIGURATION = 2
 
 #: Sentence for a configuration with a mistake at the start.
-LAST_ONE = "the last configuration that worked is in force; correct it (posd config check), and reload"
+LAST_ONE = "the last good configuration is in use; correct it (posd config check), and reload"
 #: Text after which asyncio's messages show objects with their content.
 _OBJECTS = re.compile(r"[:(<]")
 

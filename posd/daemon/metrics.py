@@ -251,7 +251,7 @@ async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
             await asyncio.to_thread(replace, path, text)  # the disk of that directory may hang
         except OSError as error:
             if not failing:
-                detail = "the directory has to be there, and writable for posd; it is tried again all the time"
+                detail = "the directory must exist, and be writable for posd; posd tries again by itself"
                 reason = f"cannot write {path} ({error.strerror or error})"
                 log.warning("metrics.not_written", error=reason, detail=detail)
             failing = True

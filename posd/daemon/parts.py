@@ -102,7 +102,7 @@ class Daemon:
         try:
             self.fleet = Fleet(config.terminals, config.profiles, self.now, clock.is_sure)
         except (OSError, HeaderError) as error:
-            raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
+            raise CannotStart(f"cannot use the configuration of a terminal: {error}") from error
         self.interfaces = Interfaces(surroundings.snapshot, surroundings.reports)
         self.discovery: Discovery | None = None
         if config.discovery.enabled:

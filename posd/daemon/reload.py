@@ -152,7 +152,7 @@ class InForce:
 
 def restart_words(keys: tuple[str, ...]) -> str:
     """Return a sentence about the changes that wait for a restart."""
-    return f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd"
+    return f"the change of {', '.join(keys)} needs a restart: systemctl restart posd"
 
 
 @dataclass(eq=False, slots=True)
@@ -181,7 +181,7 @@ class Reloader:
             new = await asyncio.to_thread(load, self.in_force.at_start.file)
             resolved = await asyncio.to_thread(self.fleet.resolve_settings, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
-            detail = "what was in force before goes on; correct it (posd config check), and reload again"
+            detail = "the earlier configuration stays in use; correct it (posd config check), and reload again"
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
             self.in_force.refuse(_problems(error, self.in_force.at_start.file))
             return

@@ -91,7 +91,7 @@ class InheritedSockets:
             for passed in self._sockets.values():
                 passed.close()
             raise SocketError(
-                f"the service manager passes the socket {names}, which is not one of posd's; make ListenStream= in "
+                f"the service manager passes the socket {names}, which posd does not know; make ListenStream= in "
                 "posd.socket and local_api.directory in the configuration agree"
             )
 

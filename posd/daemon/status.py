@@ -56,8 +56,8 @@ from posd.upkeep.restore_guard import SEEN
 
 #: Instruction if a file of the database was moved while posd ran.
 PUT_BACK = (
-    RemedyStep("put the same file back under its name: posd goes on by itself"),
-    RemedyStep("do not restart posd before that: what is in a file without a name is lost then"),
+    RemedyStep("put the same file back under its name: posd continues by itself"),
+    RemedyStep("do not restart posd before that: the contents of a file without a name would be lost"),
     RemedyStep("if it cannot be put back, stop posd and restore a backup", "posd restore BACKUP"),
 )
 
@@ -156,10 +156,10 @@ class HealthChecks(msgspec.Struct, eq=False):
         if store.write_error is not None:
             return Check.of("failing", f"the last write failed: {store.write_error}", self._free())
         if quotas.short_of(FREE_FOR_PAYMENTS):
-            words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
+            words = "the disk is nearly full: new payments are refused, so the events of open ones can be recorded"
             return Check.of("failing", words, self._free())
         if quotas.short_of(FREE_FOR_EXTRAS):
-            words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
+            words = "the disk is nearly full: print jobs are refused, so there is room for payments"
             return Check.of("degraded", words, self._free())
         if (large := database_files.log_trouble(self.daemon.config.database.path)) is not None:
             return Check.of("degraded", *large)
@@ -189,7 +189,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             return Check.of(
                 "failing",
                 f"the webhook listener cannot accept connections now ({error})",
-                RemedyStep("look at what else runs on this machine"),
+                RemedyStep("check the other programs of this machine"),
             )
         if (found := await self.daemon.presence.look()) is not None:
             absence, left = found
@@ -236,10 +236,10 @@ class HealthChecks(msgspec.Struct, eq=False):
             )
         if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.has_rivals]:
             return _well(
-                f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "
-                "sent nothing (posd terminals)"
+                f"each terminal is called at its trusted address; another device answers as {', '.join(rivals)}, "
+                "and nothing is sent to it (posd terminals)"
             )
-        return _well("no device contradicts another about which terminal it is")
+        return _well("no two devices claim to be the same terminal")
 
     async def _placed(self, serial: str, conflict: OpenConflict) -> list[RemedyStep]:
         """Return the steps of a conflict; the one that edits the configuration names its file and line."""
@@ -252,7 +252,7 @@ class HealthChecks(msgspec.Struct, eq=False):
 
     def _clock(self) -> Check:
         if (doubt := self.daemon.clock.doubt) is not None:
-            waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until posd trusts it"
+            waits = "Payments continue; nothing is removed, and no certificate is made or renewed, until posd trusts it"
             return Check.of("degraded", f"{doubt}. {waits}", *STEPS)
         return _well(iso(self.daemon.clock.reading.wall))
 
@@ -260,16 +260,16 @@ class HealthChecks(msgspec.Struct, eq=False):
         restore_guard = self.daemon.restore_guard
         if words := restore_guard.words:
             if restore_guard.refuses:
-                words += " No payment is started under a new id until a person has looked."
+                words += " No payment is started under a new id until a person has confirmed this."
             if restore_guard.count:
-                words += f" {_payments(restore_guard.count)} taken over by no more than an id."
-            return Check.of("degraded", words, RemedyStep("look at them (they are shown), then", SEEN))
+                words += f" {_payments(restore_guard.count)} with only their id taken over."
+            return Check.of("degraded", words, RemedyStep("check them (they are listed), then", SEEN))
         if (error := restore_guard.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"
             return Check.of("degraded", words, RemedyStep(f"{FREE}, and check that posd may write beside its database"))
         if restore_guard.mention is not None:
             return _well(f"the witness of the last run could not be used at the start: {restore_guard.mention}")
-        return _well("the database knows all that its witness knows")
+        return _well("the database has everything that its witness has")
 
 
 def _editor(file: Path, serial: str) -> str:

@@ -76,7 +76,7 @@ async def until_it_answers(host: str, port: int, certificate: ServedCertificate,
                 "listener.no_answer",
                 error=trouble,
                 listen=f"{host}:{port}",
-                detail="posd is ready when its own call comes through; look at the firewall of this machine",
+                detail="posd is ready when its own call arrives; check the firewall of this machine",
                 retry_s=ANSWER_RETRY_SECONDS,
             )
             told = trouble
@@ -140,7 +140,7 @@ async def run_watchdog(alive: Callable[[], Awaitable[None]], status: Callable[[]
             await alive()
         except StorageUnavailable as error:
             log.error(  # noqa: TRY400 - the message is the whole story
-                "posd.hung", error=str(error), detail="the service manager starts posd again"
+                "posd.hung", error=str(error), detail="the service manager restarts posd"
             )
             return
         taken = notify(WATCHDOG="1", STATUS=status())

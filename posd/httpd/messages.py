@@ -266,7 +266,7 @@ class ResponseHeads:
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode("ascii")]
         lines += [b"%b: %b" % header for header in (*headers, (b"date", self._date))]
         if any(b"\r" in line or b"\n" in line for line in lines):
-            raise ValueError("a header of the answer has a line break in it")
+            raise ValueError("a header of the answer contains a line break")
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
 

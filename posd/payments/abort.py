@@ -128,8 +128,8 @@ class Aborts(RecordService):
         same = True if sent_to is None else terminal.same_device(sent_to, base_url)
         if same is False:
             return NotSent(
-                f"terminal {terminal.serial} is at {base_url} now, and nothing shows that this is the device that was "
-                f"sent the payment at {sent_to}"
+                f"terminal {terminal.serial} is at {base_url} now, and nothing shows that this device got the "
+                f"payment at {sent_to}"
             )
         request = terminal.request("abort", base_url)
         return await terminal.call(request, same_as=same if isinstance(same, str) else None)
@@ -143,19 +143,19 @@ class Aborts(RecordService):
         if past_point_of_no_return(transaction):
             raise Problem(
                 "past_point_of_no_return",
-                "cannot abort: the acquirer was already asked; wait for the outcome, and void an approval if need be",
+                "cannot abort: the acquirer was already asked; wait for the outcome, and void an approval if necessary",
             )
         if transaction.mismatched:
             raise Problem(
                 "not_abortable",
-                f"cannot abort: another device than terminal {transaction.terminal} answered for this payment, and an "
-                "abort carries no id; cancel it on that device",
+                f"cannot abort: another device than terminal {transaction.terminal} answered for this payment, "
+                "and an abort has no id; cancel it on that device",
             )
         if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:
             raise Problem(
                 "not_abortable",
                 f"cannot abort: this payment does not hold terminal {transaction.terminal} any more. An abort "
-                "would cancel what runs there now; cancel it on the terminal",
+                "would cancel the payment that runs there now; cancel it on the terminal",
             )
         if not self.possible(transaction):
             raise Problem(
@@ -187,11 +187,11 @@ def _require_open(transaction: Transaction) -> None:
 REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
     AbortAnswer.UNREACHABLE: (
         "terminal_offline",
-        "cannot be reached; the payment goes on there. Cancel it on the terminal, or try again",
+        "cannot be reached; the payment continues there. Cancel it on the terminal, or try again",
     ),
     AbortAnswer.NOTHING_RUNNING: (
         "nothing_running",
-        "says that it runs nothing it could abort, and the outcome is still awaited; ask for it: posd reconcile {id}",
+        "says that it runs nothing to abort, and posd still waits for the outcome; ask for it: posd reconcile {id}",
     ),
     AbortAnswer.NOT_TAKEN: (
         "not_configured",

@@ -239,34 +239,34 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a payment at a change, and its counted amount."""
 
     result: Annotated[Result, Meta(description="`approved` was charged")]
-    status: Annotated[Status | None, Meta(description="the terminal's final state, null if none stands behind it")]
-    decided_by: Annotated[EvidenceKind | None, Meta(description="what it rests on, null if that is not recorded")]
+    status: Annotated[Status | None, Meta(description="the terminal's final state, null if the outcome has none")]
+    decided_by: Annotated[EvidenceKind | None, Meta(description="the basis of the outcome, null if not recorded")]
     corrected: Annotated[bool, Meta(description="whether another outcome was published before it")]
-    type: Annotated[OperationType | None, Meta(description="null if only its events are known, and do not say it")]
-    sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
-    original: Annotated[Uuid | None, Meta(description="what it is derived from, if known here")]
+    type: Annotated[OperationType | None, Meta(description="null if only its events are known, and do not give it")]
+    sale: Annotated[str | None, Meta(description="the till's key of the sale")]
+    original: Annotated[Uuid | None, Meta(description="its original, if known here")]
     amount: Annotated[
         Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
     ]
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
-    tip: Annotated[Exact | None, Meta(description="what the cardholder added at the terminal")]
-    currency: Annotated[str | None, Meta(description="as the terminal's final event says it")]
-    of: Annotated[Of | None, Meta(description="what it moves, null if not known")]
+    tip: Annotated[Exact | None, Meta(description="tip that the cardholder added at the terminal")]
+    currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
+    of: Annotated[Of | None, Meta(description="currency, null if not known")]
     counted: Annotated[
         Exact | None,
-        Meta(description="what of it is in totals: negative where it gave back, null if it moved no money"),
+        Meta(description="its amount in totals: negative if money was given back, null if no money moved"),
     ]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
     reversal: Annotated[str | None, Meta(description="of an approved void or refund, as in the outcome")]
-    created_at: Annotated[Moment, Meta(description="when the till asked for it")]
+    created_at: Annotated[Moment, Meta(description="time of the till's request")]
     occurred_at: Annotated[
-        str | None, Meta(description="when, by the terminal's clock, as its final event says it; it may be wrong")
+        str | None, Meta(description="time by the terminal's clock, from its final event; it may be wrong")
     ]
     decided_at: Annotated[Moment, Meta(description="when posd knew it")]
     metadata: Annotated[
         Annotated[Raw, WireFormat(dict[str, object])] | UnsetType,
-        Meta(description="the till's own, where it was asked for"),
+        Meta(description="the till's own metadata, if requested"),
     ] = UNSET
 
 

@@ -84,7 +84,7 @@ def judge_error(
         return Canceled(said.status, said.body, error)
     if trusted:
         return said
-    return Doubtful(f"{in_words}, and the profile does not say what that means (errors_in_2xx)")
+    return Doubtful(f"{in_words}, and the profile does not give its meaning (errors_in_2xx)")
 
 
 def _says_more(
@@ -120,16 +120,16 @@ def _words(judgement: StartRefused) -> str:
     status, error = judgement.status, judgement.error
     http = f"the terminal refused the request (HTTP {status}"
     if error is None:
-        unknown = "; why is not known" if status == 409 else ""
+        unknown = "; the reason is not known" if status == 409 else ""
         return f"{http}){unknown}"
     named = f"{http}, {error.name})"
     if status == 409 and error.busy:
-        return f"{named}: it is busy with something else. posd never tries again by itself: the till decides"
+        return f"{named}: it is busy. posd never tries again by itself: the till decides"
     if status in UNAUTHENTICATED or _of_authentication(error):
         return f"{named}: it did not accept the authentication. Check auth, business_code, headers and the clock"
     if error.param is not None:
         return f"{named}: the field {shown(error.param)}"
-    return f"{named}; why is not known" if status == 409 else named
+    return f"{named}; the reason is not known" if status == 409 else named
 
 
 def _of_authentication(error: ErrorEnvelope) -> bool:
@@ -371,7 +371,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
         if mended.damaged:
             return SearchFailed("the reply says that there is none, but it is damaged", status)
         if _tells_beside(decode(mended.body), pointer):
-            return SearchFailed("the list is empty, and the reply says more than that", status)
+            return SearchFailed("the list is empty, but the reply contains more than that", status)
         return SearchMiss()
     if len(elements) > MAX_ELEMENTS:
         return SearchFailed(f"the reply has more than {MAX_ELEMENTS} elements", status)
@@ -380,7 +380,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
         return SearchFailed("the reply is about other transactions", status)
     found = SearchHit(ours, named(mended.damaged), paged).cut()
     if not found.usable:
-        reason = f"what the reply has of this payment does not say how it stands: {found.events[0]}"
+        reason = f"the reply does not give the state of this payment: {found.events[0]}"
         return SearchFailed(reason, status, bears_id=True, unreadable=True)
     return found
 
@@ -406,7 +406,7 @@ def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
     """Return the elements at the pointer, verbatim. Raise ValueError without a list or object of them."""
     raw = _at(body, pointer)
     if paged and not raw.lstrip().startswith(b"["):
-        raise ValueError(f"no list of transactions stands at {pointer}")
+        raise ValueError(f"there is no list of transactions at {pointer}")
     try:
         if raw.lstrip().startswith(b"["):
             return [bytes(item) for item in _LIST.decode(raw)]
@@ -470,7 +470,7 @@ def _member(raw: bytes, name: str, pointer: str) -> bytes:
             return bytes(_LIST.decode(raw)[int(name)])
         document = decode(raw)
         if isinstance(document, Object) and name in document.repeated:
-            raise ValueError(f"{name} stands more than once, with different values")
+            raise ValueError(f"{name} appears more than once, with different values")
         return bytes(_OBJECT.decode(raw)[name])
     except (msgspec.ValidationError, LookupError):
         raise ValueError(f"nothing stands at {pointer}") from None

@@ -253,9 +253,9 @@ def place(
     except ChainTooLong:
         raise Problem(
             "chain_conflict",
-            f"cannot start: more than {MAX_CHAIN} operations are linked with the payment that it names, failed ones "
-            f"too, so posd cannot tell what is allowed. Do the {kind} on the terminal or with the acquirer, and look "
-            f"at what this till repeats. No {kind} was sent",
+            f"cannot start: more than {MAX_CHAIN} operations are linked with the payment that it names, failed "
+            f"ones too, so posd cannot tell what is allowed. Do the {kind} on the terminal or with the acquirer, "
+            f"and check what this till repeats. No {kind} was sent",
             transactions=[],
         ) from None
 
@@ -303,8 +303,8 @@ def _under_original(
     if reference is None:
         raise _unknown(
             kind,
-            f"{source.client_transaction_id} was approved without a transaction_reference; if you have it from the "
-            "receipt or the acquirer, give it as `transaction_reference` instead",
+            f"{source.client_transaction_id} was approved without a transaction_reference; if the receipt or the "
+            "acquirer gives one, send it as `transaction_reference` instead",
         )
     return msgspec.structs.replace(
         transaction, transaction_reference=reference, derives_from=original.client_transaction_id
@@ -330,8 +330,8 @@ def _under_reference(unit: WriteTransaction, transaction: Transaction, kind: Ope
         case list() as ids:
             raise _unknown(
                 kind,
-                f"several payments were approved with the reference {reference} ({', '.join(ids)}, …), so it does not "
-                "tell which one is meant; give `original`, the id of the payment, instead",
+                f"several payments were approved with the reference {reference} ({', '.join(ids)}, …), so it is "
+                "not clear which one is meant; give `original`, the id of the payment, instead",
             )
         case original:
             if original.type is not None and (fault := rules.misfit(kind, original, by_reference=True)):
@@ -356,25 +356,25 @@ def _refuse_beside(
 
 def _why(found: rules.BlockingOperation) -> str:
     if found.code == "already_derived":
-        return "for the same original there is already"
+        return "the same original already has"
     if undecided(found.others[0]):
         return "another operation of the same chain is not settled:"
-    return "the chain does not go on after"
+    return "no operation can follow"
 
 
 def _what_to_do(kind: OperationType, found: rules.BlockingOperation) -> str:
     other = found.others[0]
     if other.outcome is None:
-        return "Wait for its outcome first, or have it aborted; nothing lifts this before."
+        return "Wait for its outcome first, or abort it; nothing permits this before."
     if undecided(other):
-        return "It is not certain how that one ended: a person settles it first; nothing lifts this before."
+        return "It is not certain how that one ended: a person settles it first; nothing permits this before."
     if found.by_repeat:
-        return f'Look at it first; if this {kind} is meant beside it, say so with "additional": true.'
+        return f'Check it first; if this {kind} is a further one, say so with "additional": true.'
     if kind is OperationType.VOID and other.type is OperationType.CAPTURE:
         return f"To give the money back, void the capture: its id is {other.client_transaction_id}."
     if other.type is OperationType.VOID:
-        return "What a void has ended stays ended; for a further payment start a new charge."
-    return "A further refund can be asked for instead."
+        return "A void is final; for a further payment start a new charge."
+    return "A further refund is possible instead."
 
 
 def _refuse_excess(
@@ -440,8 +440,8 @@ def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Contain
         raise Problem(
             "sale_conflict",
             f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
-            f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
-            'with "additional": true',
+            f"({', '.join(others)}); check it first. If this is a further payment for the same sale, say so with "
+            '"additional": true',
             transactions=others,
         )
 

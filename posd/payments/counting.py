@@ -295,7 +295,7 @@ def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Appro
     tips, refunds = done[POST_TIP], done[REFUND]
     counted, own = [original, *tips, *refunds], charged(original)
     if own is None:
-        words = "what was charged is not known, and a refund of it was approved"
+        words = "the charged amount is not known, but a refund of it was approved"
         return Excess(asked_for.total, ZERO, _ids(counted), words) if refunds else None
     whole = total((own, *map(tipped, tips)))
     refunded = total(given_back(item, whole) for item in refunds)

@@ -64,7 +64,7 @@ class Operators(RecordService):
             raise problem
         if facts.amount == b"{}":
             lacks = RequestFault(
-                "/amount", f"is required: {identity} is not known here, and a restore may have lost it"
+                "/amount", f"is required: {identity} is not known here, but a restore may have lost it"
             )
             check((lacks,), "cannot resolve")
         terminal, at = self._fleet.resolve(facts.terminal), iso(self._now())

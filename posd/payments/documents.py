@@ -39,11 +39,9 @@ from posd.records.model import (
 # Fields that several documents have.
 
 Id = Annotated[Uuid, Meta(description="the id that the till chose")]
-Serial = Annotated[str, Meta(description="serial number of the terminal that was asked")]
-Operation = Annotated[
-    OperationType | None, Meta(description="null for one that was rebuilt from events that do not say it")
-]
-Sale = Annotated[str | None, Meta(description="the till's key for what is being paid")]
+Serial = Annotated[str, Meta(description="serial number of its terminal")]
+Operation = Annotated[OperationType | None, Meta(description="null for one that was rebuilt from events without it")]
+Sale = Annotated[str | None, Meta(description="the till's key of the sale")]
 AmountAsked = Annotated[
     Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
 ]
@@ -54,16 +52,17 @@ PhaseNow = Annotated[
 NextStepNow = Annotated[
     NextStep,
     Meta(
-        description="what the till does now: `wait`; `done`: it is approved; `new_id_ok`: it ended and was not "
-        "charged, pay again under a new id; `ask_person`: a person has to look. Before the end never pay again"
+        description="the till's next step: `wait`; `done`: it is approved; `new_id_ok`: it ended without a "
+        "charge, pay again under a new id; `ask_person`: a person must check. Before the end never "
+        "pay again"
     ),
 ]
 DisplayNow = Annotated[Display, Meta(description="what the till may show to its cashier")]
 MissingNow = Annotated[
     tuple[MissingProof, ...],
-    Meta(description="in doubt: what would have to be seen for `not_started`, and how to get it; empty otherwise"),
+    Meta(description="in doubt: the missing proofs of `not_started`, and how to get them; empty otherwise"),
 ]
-AttentionNow = Annotated[tuple[Attention, ...], Meta(description="what a person should look at")]
+AttentionNow = Annotated[tuple[Attention, ...], Meta(description="what a person should check")]
 
 
 class Outcome(model.Outcome, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
         Annotated[Raw, WireFormat(dict[str, object])] | None,
         Meta(
             description="the terminal's final event as received, with `[redacted]` for a callback token; null if "
-            "there is none. In a damaged one U+FFFD or null stands for what cannot be read"
+            "there is none. In a damaged one U+FFFD or null stands for unreadable parts"
         ),
     ] = None
 
@@ -105,22 +104,22 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     type: Operation
     sale: Sale
     phase: PhaseNow
-    status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
+    status: Annotated[Status | None, Meta(description="the terminal's newest known state")]
     reading_type: Annotated[str | None, Meta(description="how the card was read, as the terminal writes it")]
     next_step: NextStepNow
     display: DisplayNow
-    abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
+    abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
     released: Annotated[bool, Meta(description="a person has freed its terminal")]
     missing_proof: MissingNow
     amount: AmountAsked
     metadata: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     options: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
-    transaction_reference: Annotated[str | None, Meta(description="the acquirer's, of what it is derived from")]
-    original: Annotated[Uuid | None, Meta(description="what it is derived from, if known here")]
-    derived: Annotated[list[Uuid], Meta(description="what is derived from it")]
-    created_at: Annotated[Moment, Meta(description="when the till asked for it")]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's reference of its original")]
+    original: Annotated[Uuid | None, Meta(description="its original, if known here")]
+    derived: Annotated[list[Uuid], Meta(description="the operations on it")]
+    created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
-    last_search: Annotated[LastSearch | None, Meta(description="when the terminal was asked last what became of it")]
+    last_search: Annotated[LastSearch | None, Meta(description="time of the last question to the terminal")]
     outcome: Annotated[Outcome | None, Meta(description="null until it is final")]
     attention: AttentionNow
 
@@ -140,7 +139,7 @@ class Event(msgspec.Struct, frozen=True):
 
     seq: Annotated[int, Meta(description="its number: of one payment, ascending in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
-    verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it; `applied` moved the transaction")]
+    verdict: Annotated[str, WireFormat(Verdict), Meta(description="its effect; `applied` changed the transaction")]
     event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the event as received; see `final_event`")]
 
 
@@ -160,7 +159,7 @@ class EventLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["event"] = "event"
     seq: Annotated[int, Meta(description="its place in `events`")]
-    status: Annotated[str, Meta(description="the state that it states, known or not")]
+    status: Annotated[str, Meta(description="the state in the event, known or not")]
     verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it")]
 
 
@@ -169,16 +168,16 @@ class SearchLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["search"] = "search"
     result: Annotated[SearchResult, Meta(description="the result")]
-    http_status: Annotated[int | None, Meta(description="the terminal's, where it was no answer")]
-    reason: Annotated[str | None, Meta(description="why it was no answer")]
+    http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, if it was no acknowledgement")]
+    reason: Annotated[str | None, Meta(description="why it was no acknowledgement")]
 
 
 class AbortAnsweredLine(Line, frozen=True, kw_only=True):
     """Result of the abort."""
 
     kind: Literal["abort_answered"] = "abort_answered"
-    answer: Annotated[AbortAnswer, Meta(description="what the terminal makes of it")]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null if no whole reply arrived")]
+    answer: Annotated[AbortAnswer, Meta(description="the terminal's explanation")]
+    http_status: Annotated[int | None, Meta(description="the terminal's, null if no complete reply arrived")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
@@ -196,7 +195,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AttemptLine,
     line_of(
         "InterruptedLine",
-        "A daemon started, and found that the one before had ended while it sent the request.",
+        "At its start the daemon found that the previous one had ended while it sent the request.",
         entries.Interrupted,
     ),
     SearchLine,
@@ -204,34 +203,34 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AbortAnsweredLine,
     QUARANTINED_LINE,
     SilentLine,
-    line_of("ProofLine", "It was proved that it never started.", entries.ProvedNotStarted),
+    line_of("ProofLine", "There is proof that it never started.", entries.ProvedNotStarted),
     line_of("ReleaseLine", "A person freed its terminal.", entries.Released),
-    line_of("ResolveLine", "A person said how it ended.", entries.Resolved),
+    line_of("ResolveLine", "A person settled it.", entries.Resolved),
     line_of("AcknowledgeLine", "A person closed an attention.", entries.Dismissed),
     line_of("UnlikelyLine", "An approval contradicts its request.", entries.Unlikely),
     line_of(
         "BrokeOffLine",
-        "The connection of an authentic callback broke off before its body was whole.",
+        "The connection of an authentic callback broke before its body was complete.",
         entries.CallbackBrokeOff,
     ),
-    line_of("EventLimitLine", "Its terminal sent more events than posd keeps: one was refused.", entries.Overrun),
+    line_of("EventLimitLine", "Its terminal sent more events than posd keeps, so one was refused.", entries.Overrun),
     TAKEN_OVER_LINE,
     REAPPLIED_LINE,
     line_of(
         "AddressLine",
-        "This machine lost the address in its callback URL, or has it again.",
+        "This machine lost the address in its callback URL, or got it back.",
         entries.AddressLost,
         entries.AddressBack,
     ),
     line_of(
         "DisputedLine",
-        "Devices contradict each other about who is its terminal: nothing is sent for it.",
+        "Several devices claim to be its terminal: nothing is sent for it.",
         entries.Disputed,
     ),
-    line_of("UndisputedLine", "It is sure again which device is its terminal.", entries.Undisputed),
+    line_of("UndisputedLine", "It is clear again which device is its terminal.", entries.Undisputed),
     line_of(
         "ReadLine",
-        "No program had read its approval for ten minutes, or one has read it after all.",
+        "No program had read its approval for ten minutes, or one has read it now.",
         entries.OutcomeUnread,
         entries.OutcomeRead,
     ),
@@ -244,7 +243,7 @@ class History(msgspec.Struct, frozen=True):
 
     history: Annotated[
         list[Annotated[Line, WireFormat(HISTORY_LINE), Meta(extra={"later": "LaterLine"})]],
-        Meta(description="in the order in which posd learnt of it"),
+        Meta(description="in the order in which posd received them"),
     ]
 
 

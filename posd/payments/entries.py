@@ -64,7 +64,7 @@ class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_fie
     """An abort is about to be sent: for a till (`uid` of its process), or by posd as a probe."""
 
     probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
-    uid: Annotated[int | None, Meta(description="user id of the process that asked for it")] = None
+    uid: Annotated[int | None, Meta(description="user id of the calling process")] = None
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
@@ -123,7 +123,7 @@ class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="
     """
 
     reasons: Annotated[tuple[str, ...], Meta(description="in what")]
-    by_sum: Annotated[bool, Meta(description="whether in its sum, too")] = False
+    by_sum: Annotated[bool, Meta(description="whether its sum is wrong, too")] = False
 
 
 class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):

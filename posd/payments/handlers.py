@@ -62,23 +62,23 @@ DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
 #: A stream of a transaction's events.
 EVENTS = (
-    StreamMessage("STATUS", Event, "one event; it is called by its status, and its id is its seq"),
+    StreamMessage("STATUS", Event, "one event; its event name is its status, and its id is its seq"),
     StreamMessage(
         "state",
         State,
-        "how the payment stands: at the start, and each time that this changes, also by time alone; without an id",
+        "the state of the payment: at the start, and after each change, also by time alone; without an id",
     ),
     StreamMessage("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
-    StreamMessage("notice", Notice, "why the reader gets events that it did not expect; without an id"),
+    StreamMessage("notice", Notice, "the reason why the reader gets unexpected events; without an id"),
     *ENDS,
 )
 
 #: Totals computed at one time. Each has a database connection of its own.
 TOTALS_AT_ONCE = 4
 
-RESULT = Parameter("result", one_of(Result), "only those that ended so", example="declined")
+RESULT = Parameter("result", one_of(Result), "only those with this result", example="declined")
 
-_NOW = AnswerSpec("the transaction as it then stands", Transaction)
+_NOW = AnswerSpec("the transaction after the call", Transaction)
 #: For the calls that return a display.
 _SHOWN = (at.ACCEPT_LANGUAGE,)
 
@@ -110,10 +110,10 @@ ROUTES = (
         "GET",
         f"{ONE}/outcome",
         "await_outcome",
-        "Wait for the outcome. It is held until there is one, over everything but a restart of posd: then ask again.",
+        "Wait for the outcome. The call continues until there is one; after a restart of posd ask again.",
         {
             200: AnswerSpec("the outcome", TransactionOutcome),
-            202: AnswerSpec("`timeout` passed: still open, nothing else", Transaction),
+            202: AnswerSpec("`timeout` passed: it is still open, nothing more", Transaction),
         },
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
@@ -132,7 +132,7 @@ ROUTES = (
         "GET",
         f"{ONE}/history",
         "get_history",
-        "Show all that happened to a payment, and who did what.",
+        "Show the history of a payment, with the person or program behind each entry.",
         {200: AnswerSpec("the history", History)},
         KNOWN,
     ),
@@ -140,8 +140,8 @@ ROUTES = (
         "POST",
         f"{ONE}/abort",
         "abort_transaction",
-        "Ask the terminal to abort. The outcome still has to be awaited: an approval can be faster. No body.",
-        {202: AnswerSpec("the terminal took it, or may have", Transaction)},
+        "Ask the terminal to abort. Then wait for the outcome: an approval can be faster. No body.",
+        {202: AnswerSpec("the terminal accepted it, or may have", Transaction)},
         (*abort.REFUSED, *KNOWN),
         headers=_SHOWN,
     ),
@@ -149,7 +149,7 @@ ROUTES = (
         "POST",
         f"{ONE}/reconcile",
         "reconcile_transaction",
-        "Ask the terminal now what became of it; `last_search` has the result. No body.",
+        "Search the terminal for the payment now; `last_search` has the result. No body.",
         {200: _NOW},
         (*KNOWN, "draining"),
         headers=_SHOWN,
@@ -158,7 +158,7 @@ ROUTES = (
         "POST",
         f"{ONE}/release",
         "release_transaction",
-        "Free the terminal of a payment that will not end. The payment stays open and is still asked for.",
+        "Free the terminal of a payment that does not end. The payment stays open and posd still asks for it.",
         {200: _NOW},
         DECIDES,
         headers=_SHOWN,
@@ -168,8 +168,8 @@ ROUTES = (
         "POST",
         f"{ONE}/resolve",
         "resolve_transaction",
-        "Close an open payment, or record one that a restore lost, by a person's word, audited. What the terminal says "
-        "later supersedes it.",
+        "Settle an open payment, or record one that a restore lost, by a person's decision, audited. A later "
+        "word of the terminal supersedes it.",
         {200: _NOW},
         ("unknown_terminal", "id_reused", *DECIDES),
         headers=_SHOWN,
@@ -180,7 +180,7 @@ ROUTES = (
         "POST",
         f"{ONE}/acknowledge",
         "acknowledge_transaction",
-        "Close one attention by a person's word, audited.",
+        "Close one attention by a person's decision, audited.",
         {200: _NOW},
         ("malformed_json", *KNOWN),
         headers=_SHOWN,

@@ -41,11 +41,11 @@ class Totals(msgspec.Struct, frozen=True):
     """Totals of the transactions of one type and result."""
 
     type: Annotated[OperationType | None, Meta(description="null if the type is not known")]
-    result: Annotated[Result | None, Meta(description="null for those that are not final")]
-    of: Annotated[Of | None, Meta(description="what they move; null if not known")]
-    currency: Annotated[str | None, Meta(description="as the terminals' final events say it")]
+    result: Annotated[Result | None, Meta(description="null if it is not final")]
+    of: Annotated[Of | None, Meta(description="currency; null if not known")]
+    currency: Annotated[str | None, Meta(description="as in the terminals' final events")]
     count: Annotated[int, Meta(description="how many there are")]
-    amount: Annotated[Exact, Meta(description="what was asked for: the sum of `amount` but for `tip`")]
+    amount: Annotated[Exact, Meta(description="requested sum: the sum of `amount` without `tip`")]
     authorized_amount: Annotated[
         Exact, Meta(description="of approved ones what they took, gave back, reserved or released, as far as known")
     ]

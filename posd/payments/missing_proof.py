@@ -48,8 +48,8 @@ class ProofCode(StrEnum):
 class MissingProof(msgspec.Struct, frozen=True):
     """Conditions that are missing for `not_started`, and how to meet them."""
 
-    code: Annotated[ProofCode, Meta(description="which condition does not hold")]
-    detail: Annotated[str, Meta(description="what it is about, and what to do")]
+    code: Annotated[ProofCode, Meta(description="the missing condition")]
+    detail: Annotated[str, Meta(description="its meaning, and what to do")]
 
 
 class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,36 +123,36 @@ def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]
 def detail(code: ProofCode, told: ProofContext) -> str:
     """Return the subject of a condition, and the advice."""
     identity, terminal = told.identity, told.terminal
-    otherwise = f"or settle it by a person's word: posd resolve {identity} RESULT"
+    otherwise = f"or settle it by a person's decision: posd resolve {identity} RESULT"
     match code:
         case ProofCode.WAS_ACKNOWLEDGED:
             return (
-                f"terminal {terminal} has said something of this payment, so it is never taken for one that did not "
+                f"terminal {terminal} has reported about this payment, so posd never concludes that it did not "
                 f"start. Ask for its end: posd reconcile {identity}; {otherwise}"
             )
         case ProofCode.SEARCH_NOT_CONFIRMED | ProofCode.ABORT_NOT_CONFIRMED:
             row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
             return (
-                f"it is not confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
+                f"it is not confirmed that {row} works on terminal {terminal} as in the profile, so its answer "
                 f"proves nothing. See it work when no payment is open there: posd terminals commission {terminal} "
                 f"(or write confirmed = true under [profile.{row}] and reload posd); {otherwise}"
             )
         case ProofCode.SEARCH_NEVER_FOUND_ANY if told.control is not None:
             return (
-                f"a search has never found another payment of terminal {terminal}. Nothing is to be done now: posd "
-                f"tries it on {told.control} when all else is there"
+                f"a search has never found another payment of terminal {terminal}. Nothing is to be done now: "
+                f"posd tries it on {told.control} when everything else is there"
             )
         case ProofCode.SEARCH_NEVER_FOUND_ANY:
             return (
                 f"a search has never found another payment of terminal {terminal}, so that it finds none proves "
-                f"nothing. If it has run one before, a canceled one too, search for that: posd reconcile ITS_ID. If "
-                f"not, look at the terminal, settle this one by a person's word (posd resolve {identity} RESULT), and "
-                "run one payment on it to its end: the next doubt can then clear up by itself"
+                "nothing. If it has run one before, a canceled one too, search for that: posd reconcile ITS_ID. "
+                f"If not, look at the terminal, settle this one by a person's word (posd resolve {identity} "
+                "RESULT), and run one payment on it to its end: then the next doubt can end by itself"
             )
         case ProofCode.IDENTITY_CONFLICT:
             return (
-                f"two devices claim to be terminal {terminal}, so no answer of either proves anything. See them, "
-                f"and say which one is right: posd terminals identity {terminal}; {otherwise}"
+                f"two devices claim to be terminal {terminal}, so no answer of either proves anything. Check "
+                f"them, and decide which one is right: posd terminals identity {terminal}; {otherwise}"
             )
         case ProofCode.TERMINAL_UNREACHABLE:
             return (
@@ -161,8 +161,8 @@ def detail(code: ProofCode, told: ProofContext) -> str:
             )
         case ProofCode.ABORT_NOT_ASKED if not told.abortable:
             return (
-                f"no abort may be sent for it any more, so it cannot be seen that terminal {terminal} runs nothing. "
-                f"Look at the terminal; {otherwise}"
+                f"no abort may be sent for it any more, so posd cannot verify that terminal {terminal} runs "
+                f"nothing. Check the terminal; {otherwise}"
             )
         case ProofCode.ABORT_NOT_ASKED if told.probes:
             return (

@@ -58,11 +58,11 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: Annotated[EvidenceKind, Meta(description="what it is")]
     at: Annotated[Moment, Meta(description="when it arrived")]
-    event_id: Annotated[str | None, Meta(description="event, search: the event that states it")] = None
+    event_id: Annotated[str | None, Meta(description="event, search: the event with the result")] = None
     status: Annotated[int | None, Meta(description="refusal, abort: the terminal's HTTP status")] = None
-    body: Annotated[str | None, Meta(description="refusal: what the terminal said")] = None
+    body: Annotated[str | None, Meta(description="refusal: the terminal's explanation")] = None
     reason: Annotated[str | None, Meta(description="unsent: why")] = None
-    result: Annotated[str | None, Meta(description='search: "none" where it rests on what was not found')] = None
+    result: Annotated[str | None, Meta(description='search: "none" if the search found nothing')] = None
     operator: Annotated[str | None, Meta(description="operator: who")] = None
     note: Annotated[str | None, Meta(description="operator: why")] = None
 
@@ -70,7 +70,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 class TerminalFailure(msgspec.Struct, frozen=True):
     """The terminal's own error in its reply to the call."""
 
-    type: Annotated[str | None, Meta(description="where it comes from, such as `TERMINAL`")]
+    type: Annotated[str | None, Meta(description="its source, such as `TERMINAL`")]
     code: Annotated[str | None, Meta(description="which, such as `TER-003`")]
     message: Annotated[str | None, Meta(description="in words")]
 
@@ -99,10 +99,8 @@ class Receipt(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How a transaction ended, and the evidence for it."""
 
-    result: Annotated[Result, Meta(description="`approved` was charged; what the till does next says `next_step`")]
-    status: Annotated[
-        Status | None, Meta(description="the terminal's final state, null if none stands behind the outcome")
-    ]
+    result: Annotated[Result, Meta(description="`approved` was charged; `next_step` gives the till's next step")]
+    status: Annotated[Status | None, Meta(description="the terminal's final state, null if the outcome has none")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's, for a void or a capture")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
     failure_reason: Annotated[Failure | None, Meta(description="why it was not approved, if known")]
@@ -113,17 +111,17 @@ class Outcome(msgspec.Struct, frozen=True):
     reversal: Annotated[
         str | None,
         Meta(
-            description="of an approved void: `cancellation` on the day of its original, else `refund`; of an approved "
-            "refund: `refund`"
+            description="of an approved void: `cancellation` on the day of its original, otherwise `refund`; of "
+            "an approved refund: `refund`"
         ),
     ]
     decided_at: Annotated[Moment, Meta(description="when posd knew it")]
     evidence: Annotated[tuple[Evidence, ...], Meta(description="what it rests on")]
     supersedes: "Outcome | None" = None
     tip: Annotated[
-        Exact | None, Meta(description="what the cardholder added at the terminal, where the final event says it")
+        Exact | None, Meta(description="tip that the cardholder added at the terminal, if the final event gives it")
     ] = None
-    currency: Annotated[str | None, Meta(description="as the terminal's final event says it")] = None
+    currency: Annotated[str | None, Meta(description="as in the terminal's final event")] = None
 
     @property
     def stated_by_terminal(self) -> bool:

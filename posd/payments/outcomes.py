@@ -206,9 +206,8 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         transaction,
         AttentionCode.CONFLICTING_FINAL,
         now,
-        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, "
-        f"{_final(status, reference)} arrived after it; check with the acquirer what the customer paid, and void "
-        "what was taken twice",
+        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, {_final(status, reference)} "
+        "arrived after it; check with the acquirer how much the customer paid, and void what was charged twice",
     )
 
 

@@ -361,7 +361,7 @@ class Reconciler(RecordService):
             except Exception as error:
                 error_id = secrets.token_hex(8)
                 log.exception("posd.internal_error", error_id=error_id, transaction=identity)
-                detail = "the search failed in a way that it should not; the log has it under this error_id"
+                detail = "the search failed because of a fault of posd; the log has it under this error_id"
                 raise Problem("internal_error", detail, error_id=error_id) from error
             finally:
                 if own:

@@ -50,7 +50,7 @@ class Correction(msgspec.Struct, frozen=True):
 
     shift: Annotated[int, Meta(description="the number of that shift")]
     was: Annotated[Exact, Meta(description="what it has counted")]
-    now: Annotated[Exact | None, Meta(description="what is counted now, null if it is open again")]
+    now: Annotated[Exact | None, Meta(description="the present amount, null if it is open again")]
 
 
 class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,57 +59,57 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     client_transaction_id: Id
     at: Annotated[Moment, Meta(description="when it counts")]
     at_by: Annotated[TimeSource, Meta(description="what says so")]
-    terminal: Annotated[str, Meta(description="the one that its final event names, else the one that was asked")]
+    terminal: Annotated[str, Meta(description="the terminal of its final event, otherwise that of the request")]
     type: Operation
     kind: Annotated[
         str,
         Meta(
-            description="its type, or what a void is: `cancellation`, `refund`, `void`, `release` (of a reservation), "
-            "`void of unknown`; `correction` of what an earlier shift has counted"
+            description="its type, or the kind of a void: `cancellation`, `refund`, `void`, `release` (of a "
+            "reservation), `void of unknown`; `correction` of an amount in an earlier shift"
         ),
     ]
-    of: Annotated[Of | None, Meta(description="what it moves; null if not known")]
-    section: Annotated[Section, Meta(description="where it stands; only `counted` is in the totals")]
+    of: Annotated[Of | None, Meta(description="currency; null if not known")]
+    section: Annotated[Section, Meta(description="its place in the report; only `counted` is in the totals")]
     phase: Annotated[Phase, Meta(description="posd's own view")]
-    status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
+    status: Annotated[Status | None, Meta(description="the terminal's newest known state")]
     next_step: NextStepNow
-    result: Annotated[Result | None, Meta(description="null while it is open, or where only its amount was kept")]
-    counted: Annotated[Exact | None, Meta(description="what of it is in the totals, null if nothing is")]
+    result: Annotated[Result | None, Meta(description="null while it is open, or if only its amount was kept")]
+    counted: Annotated[Exact | None, Meta(description="its amount in the totals, null if none")]
     amount: Annotated[
         Exact | None, Meta(description="what it moves or would move, negative of a void and a refund; null: not known")
     ]
-    amount_by: Annotated[Basis, Meta(description="what the amount rests on")]
-    requested: Annotated[Exact | None, Meta(description="the sum that the till asked for")]
+    amount_by: Annotated[Basis, Meta(description="basis of the amount")]
+    requested: Annotated[Exact | None, Meta(description="the sum that the till requested")]
     authorized: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     parts: Annotated[dict[str, Exact], Meta(description="those of the amount by name, as the till sent them")]
-    currency: Annotated[str | None, Meta(description="as the terminal's final event says it")]
-    brand: Annotated[str | None, Meta(description="of the card, of a void or tip its original's")]
+    currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
+    brand: Annotated[str | None, Meta(description="brand brand of the card, of a void or tip its original's")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
     authorization_code: Annotated[str | None, Meta(description="the issuer's")]
     failure: Annotated[str | None, Meta(description="why it was not approved, in words")]
     sale: Sale
-    original: Annotated[Uuid | None, Meta(description="what it is derived from, if known here")]
+    original: Annotated[Uuid | None, Meta(description="its original, if known here")]
     became: Annotated[
         str | None,
         Meta(description="of a pre-authorization by now: `held`, `captured`, `released` or `in question`; else null"),
     ]
-    created_at: Annotated[Moment, Meta(description="when the till asked for it")]
-    decided_at: Annotated[Moment | None, Meta(description="when posd knew how it ended")]
+    created_at: Annotated[Moment, Meta(description="time of the till's request")]
+    decided_at: Annotated[Moment | None, Meta(description="time at which posd knew its end")]
     seconds: Annotated[
-        Decimal | None, Meta(description="how long the terminal took to say how it ended, null if it did not say")
+        Decimal | None, Meta(description="how long the terminal took to report its end, null if it did not")
     ]
     standing: Annotated[
-        Certainty | None, Meta(description="how sure its money is; null if it is settled that it moved none")
+        Certainty | None, Meta(description="certainty of its amount; null if it is settled that no money moved")
     ]
-    in_question: Annotated[bool, Meta(description="whether it is not settled if money moved")]
-    differs: Annotated[bool, Meta(description="whether another amount was authorized than was asked for")]
-    by_person: Annotated[bool, Meta(description="whether it is a person's word")]
+    in_question: Annotated[bool, Meta(description="whether it is not settled that money moved")]
+    differs: Annotated[bool, Meta(description="whether the authorized amount differs from the requested one")]
+    by_person: Annotated[bool, Meta(description="whether a person decided it")]
     unsure: Annotated[bool, Meta(description="counted by no word of the terminal, or by another than at first")]
-    was: Annotated[Result | None, Meta(description="what its outcome was at first, null if it is the same")]
-    clock_wrong: Annotated[bool, Meta(description="whether the terminal named a time that cannot be")]
-    abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
-    attention: Annotated[tuple[Attention, ...], Meta(description="what a person should look at")]
+    was: Annotated[Result | None, Meta(description="its first outcome, null if it is the same")]
+    clock_wrong: Annotated[bool, Meta(description="whether the terminal gave an impossible time")]
+    abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
+    attention: Annotated[tuple[Attention, ...], Meta(description="what a person should check")]
     open_at: Annotated[
         int | UnsetType, Meta(description="of a shift: it was open at the close of the shift of that number")
     ] = UNSET
@@ -120,10 +120,10 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
         UNSET
     )
     correction: Annotated[Correction | UnsetType, Meta(description="of a shift: what this row sets right")] = UNSET
-    metadata: Annotated[str | UnsetType, Meta(description="the member that was asked for, as text")] = UNSET
+    metadata: Annotated[str | UnsetType, Meta(description="the requested member, as text")] = UNSET
 
 
-Currency = Annotated[str | None, Meta(description="as the terminals' final events say it, null if none does")]
+Currency = Annotated[str | None, Meta(description="as in the terminals' final events, null if none gives it")]
 
 
 class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,12 +133,12 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     currency: Currency
-    terminal: Annotated[str | UnsetType, Meta(description="where sums are by terminal")] = UNSET
-    type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, where sums are by it")] = UNSET
-    of: Annotated[Of | UnsetType | None, Meta(description="what they move, where sums are by type")] = UNSET
-    brand: Annotated[str | UnsetType | None, Meta(description="of the card, where sums are by it")] = UNSET
-    day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, where sums are by day")] = UNSET
-    hour: Annotated[str | UnsetType, Meta(description="that the clock showed, two digits")] = UNSET
+    terminal: Annotated[str | UnsetType, Meta(description="if sums are by terminal")] = UNSET
+    type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, if sums are by it")] = UNSET
+    of: Annotated[Of | UnsetType | None, Meta(description="currency, if sums are by type")] = UNSET
+    brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by it")] = UNSET
+    day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, if sums are by day")] = UNSET
+    hour: Annotated[str | UnsetType, Meta(description="hour of the clock, two digits")] = UNSET
     starts_at: Annotated[
         Moment | UnsetType | None, Meta(description="of one day: when that hour began, which can come twice; else null")
     ] = UNSET
@@ -161,7 +161,7 @@ class ReservedSum(msgspec.Struct, frozen=True):
     """What was reserved, or released; it is in no total."""
 
     type: Annotated[str, Meta(description="`kind` of the operations")]
-    became: Annotated[str | None, Meta(description="what has become of it by now")]
+    became: Annotated[str | None, Meta(description="present states of them")]
     of: Annotated[Of | None, Meta(description="what they move")]
     currency: Currency
     number: Annotated[int, Meta(description="how many")]
@@ -176,7 +176,7 @@ class CertaintySum(msgspec.Struct, frozen=True):
     in_total: Annotated[bool, Meta(description="whether they are in the totals")]
     number: Annotated[int, Meta(description="how many")]
     amount: Annotated[Exact, Meta(description="as far as it is known")]
-    unknown: Annotated[int, Meta(description="how many of them have no known amount")]
+    unknown: Annotated[int, Meta(description="number without a known amount")]
 
 
 class TerminalResults(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,16 +203,16 @@ class Durations(msgspec.Struct, frozen=True):
     """How long it took until the terminal said how a payment ended, in seconds; null without any."""
 
     count: Annotated[int, Meta(description="how many")]
-    median: Annotated[Decimal | None, Meta(description="half of them took at most so long")]
-    p95: Annotated[Decimal | None, Meta(description="95 % of them took at most so long")]
+    median: Annotated[Decimal | None, Meta(description="half of them took at most this long")]
+    p95: Annotated[Decimal | None, Meta(description="95 % of them took at most this long")]
     longest: Annotated[Decimal | None, Meta(description="the longest")]
-    columns: Annotated[list[Duration], Meta(description="how many took how long")]
+    columns: Annotated[list[Duration], Meta(description="number by duration")]
 
 
 class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of a report, each by currency."""
 
-    currencies: Annotated[list[str], Meta(description="that the terminals named, of what is counted")]
+    currencies: Annotated[list[str], Meta(description="tips that the terminals reported, in the counted amounts")]
     total: Annotated[
         ReportSum | None, Meta(description="of everything; null if there are several currencies: see `by_currency`")
     ]
@@ -245,10 +245,10 @@ class ShiftCorrection(msgspec.Struct, frozen=True):
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     terminal: Annotated[str, Meta(description="its terminal")]
     currency: Currency
-    shift: Annotated[int, Meta(description="which has counted it before")]
+    shift: Annotated[int, Meta(description="number of the shift that has counted it before")]
     was: Annotated[Exact, Meta(description="what that has counted")]
-    now: Annotated[Exact | None, Meta(description="what is counted now, null if it is open again")]
-    difference: Annotated[Exact, Meta(description="what is in the totals here")]
+    now: Annotated[Exact | None, Meta(description="the present amount, null if it is open again")]
+    difference: Annotated[Exact, Meta(description="its amount in these totals")]
 
 
 class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,13 +257,13 @@ class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
     number: Annotated[int, Meta(description="which")]
     closed_at: Annotated[Moment | None, Meta(description="null while it is not closed")]
     operator: Annotated[str | None, Meta(description="who closed it")]
-    note: Annotated[str | None, Meta(description="what was noted at the close")]
+    note: Annotated[str | None, Meta(description="the note of the close")]
     previous: Annotated[ClosedShift | None, Meta(description="the one before it")]
-    corrections: Annotated[list[ShiftCorrection], Meta(description="of what earlier shifts have counted")]
+    corrections: Annotated[list[ShiftCorrection], Meta(description="corrections of amounts in earlier shifts")]
     open: Annotated[list[Uuid], Meta(description="payments that are open, or were at the close")]
     open_before: Annotated[list[Uuid], Meta(description="payments that were open at the close of the one before it")]
-    removed: Annotated[int, Meta(description="payments with nothing left but the amount, after retention")]
-    more: Annotated[bool, Meta(description="further payments have come than one shift can hold")]
+    removed: Annotated[int, Meta(description="payments of which retention left only the amount")]
+    more: Annotated[bool, Meta(description="there are more payments than one shift can hold")]
 
 
 class PaymentReport(ReportTotals, frozen=True, kw_only=True):
@@ -271,18 +271,18 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
 
     since: Annotated[Moment, Meta(description="from then on")]
     until: Annotated[Moment, Meta(description="before then")]
-    timezone: Annotated[str, Meta(description="of its days and hours")]
-    terminal: Annotated[str | None, Meta(description="the only one that it is of, null for all")]
+    timezone: Annotated[str, Meta(description="time zone of its days and hours")]
+    terminal: Annotated[str | None, Meta(description="the only terminal in it, null for all")]
     made_at: Annotated[Moment, Meta(description="when it was made")]
-    up_to: Annotated[int, Meta(description="the last change of the feed in that state")]
+    up_to: Annotated[int, Meta(description="the last included change of the feed")]
     shift: Annotated[ShiftState | None, Meta(description="null for a span of time")]
-    in_question: Annotated[list[Uuid], Meta(description="those that may or may not have moved money")]
+    in_question: Annotated[list[Uuid], Meta(description="payments that may or may not have moved money")]
     amount_differs: Annotated[list[Uuid], Meta(description="authorized with another amount than was asked for")]
     unsure: Annotated[list[Uuid], Meta(description="counted by no word of the terminal, or by another than at first")]
-    wrong_clocks: Annotated[list[str], Meta(description="terminals that named a time that cannot be")]
+    wrong_clocks: Annotated[list[str], Meta(description="terminals that gave an impossible time")]
     attention_elsewhere: Annotated[int, Meta(description="payments that need a person and are not in this report")]
     clock_unsure: Annotated[
-        list[Stretch], Meta(description="when posd did not trust the clock of this machine within the span")
+        list[Stretch], Meta(description="times within the span at which posd did not trust the clock")
     ]
     unlisted: Annotated[
         int, Meta(description=f"payments that are counted and not listed: it lists at most {MOST_LISTED}")

@@ -49,7 +49,7 @@ class Applied(msgspec.Struct, frozen=True):
     id: Annotated[int, Meta(description="its id in the quarantine")]
     client_transaction_id: Annotated[Uuid, Meta(description="the record that it belongs to")]
     verdict: Annotated[
-        str | None, WireFormat(Verdict | None), Meta(description="what became of it, null if it was recorded already")
+        str | None, WireFormat(Verdict | None), Meta(description="its effect, null if it was recorded already")
     ]
 
 
@@ -57,18 +57,18 @@ class Difference(msgspec.Struct, frozen=True):
     """A transaction that was stored otherwise than it follows from its record."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="which")]
-    fields: Annotated[tuple[str, ...], Meta(description="in which fields of the record; names are posd's own")]
-    before: Annotated[dict[str, Any], Meta(description="what was stored in them")]
-    after: Annotated[dict[str, Any], Meta(description="what follows from the record, and is stored now")]
+    fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
+    before: Annotated[dict[str, Any], Meta(description="the earlier values")]
+    after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
 
 
 class TransactionReport(msgspec.Struct):
     """What was done. `skipped` are transactions of before there was a journal; `differing` counts all differences."""
 
-    transactions: Annotated[int, Meta(description="how many were derived again")] = 0
-    skipped: Annotated[int, Meta(description="how many are of before there was a journal")] = 0
-    applied: Annotated[list[Applied], Meta(description="what was applied of the quarantine")] = []
-    differences: Annotated[list[Difference], Meta(description=f"what was corrected; the first {MAX_SHOWN}")] = []
+    transactions: Annotated[int, Meta(description="number of records derived again")] = 0
+    skipped: Annotated[int, Meta(description="number of records from before the journal")] = 0
+    applied: Annotated[list[Applied], Meta(description="the applied bodies of the quarantine")] = []
+    differences: Annotated[list[Difference], Meta(description=f"the corrections; the first {MAX_SHOWN}")] = []
     differing: Annotated[int, Meta(description="how many were corrected")] = 0
     quarantined: Annotated[int, Meta(description="how many bodies are left in the quarantine")] = 0
 

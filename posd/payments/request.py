@@ -77,25 +77,25 @@ class StartRequest(msgspec.Struct, frozen=True):
     terminal: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
         Meta(
-            description="serial number of the terminal; may be left out where the fleet has exactly one, and where the "
-            "original is known here: then it is the terminal of that"
+            description="serial number of the terminal; optional if the fleet has exactly one, or if the "
+            "original is known here: then its terminal is used"
         ),
     ] = None
     type: Annotated[
         OperationType,
         WireFormat(OperationType | None),
-        Meta(description="what is asked of the terminal; if left out `charge`"),
+        Meta(description="the operation; `charge` if omitted"),
     ] = OperationType.CHARGE
     amount: Annotated[
         bytes,
         WireFormat(AskedAmount | None),
-        Meta(description=f"what is to be paid; only {_NEED_NONE} need none: then they are for all of it"),
+        Meta(description=f"the amount to pay; only {_NEED_NONE} need none: then they are for the whole amount"),
     ] = b"{}"
     sale: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
         Meta(
-            description="the till's key for what is being paid, so that two terminals are not charged for one basket; "
-            "it is not sent"
+            description="the till's key of the sale, so that two terminals are not charged for one basket; it is "
+            "not sent"
         ),
     ] = None
     metadata: Annotated[
@@ -109,7 +109,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = b"{}"
     transaction_reference: Annotated[
         ChosenUuid | None,
-        Meta(description=f"the acquirer's, of what a {_ANY_DERIVED} is for; or `original`"),
+        Meta(description=f"the acquirer's reference of the original of {_ANY_DERIVED} is for; or `original`"),
     ] = None
     original: Annotated[
         ChosenUuid | None,
@@ -119,7 +119,7 @@ class StartRequest(msgspec.Struct, frozen=True):
         bytes,
         WireFormat(dict[str, object] | None),
         Meta(
-            description="further fields of the request to the terminal, sent as they are; they cannot be "
+            description="further fields of the request to the terminal, sent unchanged; they cannot be "
             + ", ".join(sorted(RESERVED)),
             extra_json_schema={"propertyNames": {"not": {"enum": sorted(RESERVED)}}},
         ),
@@ -128,9 +128,10 @@ class StartRequest(msgspec.Struct, frozen=True):
         bool,
         WireFormat(bool | None),
         Meta(
-            description="a further payment of the same `sale`, or from the same original, is meant. Of a `sale` it "
-            "lifts what is approved or open: look at an open one first. Of an original it lifts what is approved, "
-            "never what is open or was ended by a void. It is not for a call that is made again"
+            description="a further payment of the same `sale`, or from the same original, is intended. For a "
+            "`sale` it permits another one beside an approved or open one: check an open one first. "
+            "For an original it permits one beside an approved one, never beside an open one or "
+            "after a void. It is not for a repeated call"
         ),
     ] = False
     repeat: Annotated[
@@ -141,8 +142,9 @@ class StartRequest(msgspec.Struct, frozen=True):
         datetime | None,
         WireFormat(Moment | None),
         Meta(
-            description="if the request was not handed to the terminal by then, it never is: so a call that lay in a "
-            "queue does not surprise the next customer. Of a repeated call it does not count"
+            description="if the terminal did not get the request by then, it is never sent: so a call that "
+            "waited in a queue does not surprise the next customer. It does not count for a repeated "
+            "call"
         ),
     ] = None
 
@@ -198,7 +200,7 @@ def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartR
     kind = _type(reader)
     additional, repeat = map(reader.flag, ADDITIONAL)
     if None not in (additional, repeat) and additional != repeat:
-        reader.fault("/repeat", "is the old name of `additional`, which says otherwise; leave it out")
+        reader.fault("/repeat", "is the old name of `additional`, which says otherwise; omit it")
     request = StartRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=kind,
@@ -225,7 +227,7 @@ def _check_reference(reader: _StartReader, request: StartRequest) -> None:
         for name in given:
             reader.fault(f"/{name}", f"belongs to {', '.join(DERIVED)}, not to {request.type}")
     elif len(given) == len(REFERENCES):
-        reader.fault("/transaction_reference", "stands beside `original`, which already says it; leave one of them out")
+        reader.fault("/transaction_reference", "is given with `original`, which already has it; omit one of them")
     elif not given and not any(fault.path.removeprefix("/") in REFERENCES for fault in reader.faults):
         reader.fault(
             "/original",
@@ -352,19 +354,17 @@ class Resolution(Signed, frozen=True):
     terminal: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
         Meta(
-            description=f"{_LOST}where it ran; may be left out where the fleet has exactly one. Of a payment that is "
-            "known, `terminal`, `type` and the sum of `amount` must agree with the record"
+            description=f"{_LOST}its terminal; optional if the fleet has exactly one. For a known payment, "
+            "`terminal`, `type` and the sum of `amount` must agree with the record"
         ),
     ] = None
     type: Annotated[OperationType | None, Meta(description=f"{_LOST}if left out `charge`")] = None
     amount: Annotated[AskedAmount | None, Meta(description=f"{_LOST}required; its sum counts")] = None
     sale: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
-        Meta(description=f"{_LOST}the till's key for what was paid"),
+        Meta(description=f"{_LOST}the till's key of the sale"),
     ] = None
-    original: Annotated[
-        ChosenUuid | None, Meta(description=f"{_LOST}client_transaction_id of what it was derived from")
-    ] = None
+    original: Annotated[ChosenUuid | None, Meta(description=f"{_LOST}client_transaction_id of its original")] = None
 
 
 class Acknowledgement(Signed, frozen=True):

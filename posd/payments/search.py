@@ -23,10 +23,10 @@ from posd.records.service import RecordService, ServiceParts
 from posd.storage.batch import WriteTransaction
 
 #: Why an element with our id does not count.
-FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
+FOREIGN = "it found a payment of another merchant, or of a terminal not in the fleet"
 
 #: Why a reply is not stored.
-TOO_MUCH = "its terminal has sent more today than is kept of it (events_of_terminal)"
+TOO_MUCH = "its terminal has sent more today than posd keeps (events_of_terminal)"
 
 log = structlog.get_logger("posd.searching")
 

@@ -242,8 +242,8 @@ class Payments(RecordService):
         if (doubt := self._parts.clock_doubt()) is not None:
             raise Problem(
                 "clock_unsure",
-                f"cannot start by `not_after`: {doubt}. Nothing was sent. Leave `not_after` out, or have the clock "
-                "confirmed (posd clock)",
+                f"cannot start by `not_after`: {doubt}. Nothing was sent. Omit `not_after`, or confirm the clock "
+                "(posd clock)",
             )
         until = SendDeadline(moment, self._parts.elapsed() + (moment - self._now()).total_seconds())
         self._refuse_late(until)
@@ -256,7 +256,7 @@ class Payments(RecordService):
             self._parts.refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
             raise Problem(
                 "expired",
-                f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was "
+                f"cannot start: its time limit was {iso(until.moment)}, and now it is {iso(now)}. Nothing was "
                 "sent, and nothing will be. If the customer is still there, ask the customer and start again, under a "
                 "new id",
                 not_after=iso(until.moment),
@@ -295,7 +295,7 @@ class Payments(RecordService):
                 transaction, request = await self._intend(draft, way)
             except CommitUncertain as error:
                 self._starts.log_uncertain(identity, error)
-                attempted = Attempted(NotSent("its intent could not be committed for certain, so it was not sent"))
+                attempted = Attempted(NotSent("its intent could not be committed with certainty, so it was not sent"))
                 certain = False
             else:
                 if request is None:  # a callback arrived before the till's call: an orphan

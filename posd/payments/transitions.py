@@ -130,7 +130,7 @@ def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) 
         AttentionCode.ORPHAN,
         now,
         "an authentic event arrived for a transaction that is not in this database (restored from a backup?); "
-        "what the till had asked for is not known here",
+        "the till's request is not known here",
     )
 
 
@@ -209,10 +209,10 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
 def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
     """Record silence of some seconds: `no_callback` before the first event, `stalled` after it."""
     words = {
-        AttentionCode.NO_CALLBACK: "acknowledged the payment, and no event of it has come",
+        AttentionCode.NO_CALLBACK: "acknowledged the payment, but no event of it has come",
         AttentionCode.STALLED: f"has been silent since {transaction.status}",
     }
-    detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s; the outcome is still awaited"
+    detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s; posd still waits for the outcome"
     return _touch(attend(transaction, code, now, detail), transaction, now)
 
 
@@ -223,7 +223,7 @@ def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime
     failure = Failure(
         type="posd",
         code="proved_not_started",
-        message="the terminal runs nothing and no search knows it, twice, by operations that are known to work",
+        message="the terminal twice ran nothing, and no search found it, by operations that are known to work",
     )
     outcome = outcomes.inferred(Result.NOT_STARTED, evidence, now, failure=failure)
     return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
@@ -250,8 +250,8 @@ def resolved(
 def overrun(transaction: Transaction, now: datetime) -> Transaction:
     """Record that its terminal sends more events than posd stores."""
     detail = (
-        f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. "
-        "Further ones are refused for now. How the payment ends still gets in, and posd asks the terminal for it"
+        f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. Further "
+        "ones are refused for now. The end of the payment is still recorded, and posd asks the terminal for it"
     )
     return _touch(attend(transaction, AttentionCode.EVENT_LIMIT, now, detail), transaction, now)
 
@@ -265,7 +265,7 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
     """Record that an approval contradicts its request. It counts, and an operator compares."""
     detail = (
         f"approved, but {'; '.join(reasons)}. It counts as the terminal says; compare it with the slip before the "
-        f"customer leaves. If each approval of terminal {transaction.terminal} says so, its settings are wrong"
+        f"customer leaves. If each approval of terminal {transaction.terminal} shows this, its settings are wrong"
     )
     after = clear(transaction, AttentionCode.AMOUNT_DIFFERS) if by_sum else transaction
     return _touch(attend(after, AttentionCode.APPROVAL_UNLIKELY, now, detail), transaction, now)
@@ -274,8 +274,8 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
     """Record that no program has read its approval for ten minutes."""
     detail = (
-        "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there before "
-        "the customer is asked to pay again; this clears when a program reads it"
+        "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there "
+        "before the customer is asked to pay again; this clears when a program reads it"
     )
     return _touch(attend(transaction, AttentionCode.OUTCOME_UNREAD, now, detail), transaction, now)
 
@@ -296,8 +296,8 @@ def address_lost(transaction: Transaction, host: str, now: datetime) -> Transact
     """Record that this machine lost the address of its callback URL."""
     detail = (
         f"terminal {transaction.terminal} sends the events of this payment to {host}. This machine has lost that "
-        "address: they may not arrive. posd asks the terminal by itself. If it does not know the payment any more: "
-        f"posd show {transaction.client_transaction_id}"
+        "address: they may not arrive. posd asks the terminal by itself. If the terminal does not know the "
+        f"payment any more: posd show {transaction.client_transaction_id}"
     )
     lost = _set(transaction, callback_lost=True)
     return _touch(attend(lost, AttentionCode.ADDRESS_CHANGED, now, detail), transaction, now)
@@ -321,7 +321,7 @@ def undisputed(transaction: Transaction, now: datetime) -> Transaction:
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
     """Put a transaction in doubt that a restore could not read completely in the replaced file."""
-    detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"
+    detail = f"{reason}; the fate of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)
 
@@ -351,7 +351,7 @@ def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step,
             transaction,
             AttentionCode.ILLEGAL_TRANSITION,
             now,
-            f"{event.status} (previous {event.previous_status}) is a step that the terminal's lifecycle does not have",
+            f"{event.status} (previous {event.previous_status}) is a step outside the terminal's lifecycle",
         )
     return transaction
 
@@ -361,8 +361,8 @@ def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], no
     if not damaged:
         return transaction
     detail = (
-        f"{what} was read, but a part of it could not be: {', '.join(damaged)}; all else of it counts. Compare the "
-        "payment with the terminal's slip"
+        f"{what} was read, but a part of it could not be: {', '.join(damaged)}; the rest of it counts. Compare "
+        "the payment with the terminal's slip"
     )
     return attend(transaction, AttentionCode.DAMAGED_EVENT, now, detail)
 
@@ -400,14 +400,14 @@ def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> 
         return _unusable(transaction, "a search found this payment, but not as ours", answer.reason, now)
     if transaction.phase is not Phase.FINAL:
         transaction = _set(transaction, heard=True)
-    detail = f"a search found this payment in a form that cannot be used: {answer.reason}"
+    detail = f"a search found this payment in an unusable form: {answer.reason}"
     return attend(transaction, AttentionCode.QUARANTINED_EVENT, now, detail)
 
 
 def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: datetime) -> Transaction:
     """Apply one element of a search's reply that has our id."""
     if isinstance(event, NotAnEvent):
-        return _unusable(transaction, "a search found this payment in a form that cannot be used", str(event), now)
+        return _unusable(transaction, "a search found this payment in an unusable form", str(event), now)
     transaction = _hear(transaction, event.serial_number, "a search found it on", now)
     transaction = _note_damage(transaction, "a search's answer", event.damaged, now)
     step = lifecycle.apply_search_state(transaction.trail, event.status)

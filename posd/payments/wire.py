@@ -230,7 +230,7 @@ def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str
         return
     for name in names:
         if name in members.repeated:
-            raise NotAnEvent(f"{prefix}{name} stands more than once, with different values")
+            raise NotAnEvent(f"{prefix}{name} appears more than once, with different values")
 
 
 def _object(members: Object, name: str) -> Object:

@@ -38,8 +38,8 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
         str | None, Meta(description="serial number of the terminal, null for a job that was rebuilt from a webhook")
     ]
     external_reference: Annotated[str, Meta(description="the till's own, empty if it gave none")]
-    reprint_of: Annotated[str | None, Meta(description="the job that this one prints again")]
-    reprints: Annotated[list[str], Meta(description="the jobs that print this one again")]
+    reprint_of: Annotated[str | None, Meta(description="the job that this one reprints")]
+    reprints: Annotated[list[str], Meta(description="the jobs that reprint this one")]
     status: Annotated[PrintStatus | None, Meta(description="the terminal's state, null while it has not accepted it")]
     phase: Annotated[
         Phase, Meta(description="posd's own view; `in_doubt`: posd cannot tell whether the terminal has it")
@@ -47,19 +47,19 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     reason: Annotated[str | None, Meta(description="why it was not accepted")]
-    terminal_job_id: Annotated[str | None, Meta(description="the terminal's own id, where it is another")]
-    created_at: Annotated[Moment, Meta(description="when the till asked for it")]
+    terminal_job_id: Annotated[str | None, Meta(description="the terminal's own id, if it is another one")]
+    created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
-    decided_by: Annotated[DecidedBy | None, Meta(description="what its end rests on, null until it has one")]
-    attention: Annotated[tuple[PrintAttention, ...], Meta(description="what a person should look at")]
+    decided_by: Annotated[DecidedBy | None, Meta(description="the basis of its end, null until it has one")]
+    attention: Annotated[tuple[PrintAttention, ...], Meta(description="what a person should check")]
 
 
 class AskedPrintJob(msgspec.Struct, frozen=True):
     """What the terminal said when it was asked for a print job, and the job as it then stands."""
 
-    status: Annotated[str | None, Meta(description="the state that it states, known or not; null if it states none")]
+    status: Annotated[str | None, Meta(description="the state in the webhook, known or not; null if there is none")]
     reason: Annotated[str | None, Meta(description="why it is no answer")]
-    print_job: Annotated[PrintJob, Meta(description="the print job as it then stands")]
+    print_job: Annotated[PrintJob, Meta(description="the print job after the call")]
 
 
 class PrintJobPage(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class TurnLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["turn"] = "turn"
     sent_to: Annotated[
-        str | UnsetType, Meta(description="where its terminal was by then; absent if that was not known")
+        str | UnsetType, Meta(description="its terminal's address at that time; absent if not known")
     ] = UNSET
 
 
@@ -82,7 +82,7 @@ class WebhookLine(Line, frozen=True, kw_only=True):
     """A webhook of it arrived."""
 
     kind: Literal["webhook"] = "webhook"
-    status: Annotated[str, Meta(description="the state that it states, known or not")]
+    status: Annotated[str, Meta(description="the state in the webhook, known or not")]
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as received; see `final_event`")]
@@ -92,7 +92,7 @@ class PollLine(Line, frozen=True, kw_only=True):
     """The terminal was asked for its state, and said it."""
 
     kind: Literal["poll"] = "poll"
-    status: Annotated[str, Meta(description="the state that it states, known or not")]
+    status: Annotated[str, Meta(description="the state in the webhook, known or not")]
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
 
@@ -101,7 +101,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     """The terminal was asked for its state, and did not say it."""
 
     kind: Literal["poll"] = "poll"
-    answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead")]
+    answer: Annotated[NoAnswer, Meta(description="the terminal's other answer")]
 
 
 #: Types of the lines, in the order of the description. Some have the fields of their entry.
@@ -111,16 +111,16 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AttemptLine,
     line_of(
         "PrintInterruptedLine",
-        "A daemon started, and found that the one before had ended before the job was sent, or meanwhile.",
+        "At its start the daemon found that the previous one had ended before the job was sent, or meanwhile.",
         entries.Interrupted,
     ),
     WebhookLine,
     PollLine,
     UnansweredPollLine,
-    line_of("StuckLine", "The terminal has had it for long without an end.", entries.Stuck),
+    line_of("StuckLine", "The terminal has had it for a long time without an end.", entries.Stuck),
     QUARANTINED_LINE,
     REAPPLIED_LINE,
-    line_of("PrintResolveLine", "A person said what was printed.", entries.Resolved),
+    line_of("PrintResolveLine", "A person recorded what was printed.", entries.Resolved),
     line_of("PrintAcknowledgeLine", "A person closed an attention.", entries.Dismissed),
     TAKEN_OVER_LINE,
 )
@@ -132,7 +132,7 @@ class PrintHistory(msgspec.Struct, frozen=True):
 
     history: Annotated[
         list[Annotated[Line, WireFormat(HISTORY_LINE), Meta(extra={"later": "LaterPrintLine"})]],
-        Meta(description="in the order in which posd learnt of it"),
+        Meta(description="in the order in which posd received them"),
     ]
 
 

@@ -73,7 +73,7 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
         job = await self.context.look_up(partial(self._get, identity=identity))
-        with storage_problem("what the terminal says cannot be recorded now ({error}); check the disk, and ask again"):
+        with storage_problem("the terminal's answer cannot be recorded now ({error}); check the disk, and ask again"):
             answer = await self.spooler.ask(job)
         status = answer.report.status if isinstance(answer, PollAnswered) else None
         reason = answer.reason if isinstance(answer, NoAnswer) else None
@@ -143,7 +143,7 @@ ONE = "/v1/print-jobs/{print_job_id}"
 #: Codes of calls on one print job.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 
-_NOW = AnswerSpec("the print job as it then stands", PrintJob)
+_NOW = AnswerSpec("the print job after the call", PrintJob)
 
 ROUTES = (
     Route(
@@ -161,7 +161,7 @@ ROUTES = (
         "GET",
         f"{ONE}/outcome",
         "await_print_job",
-        "Wait for its end. It is held until then, over everything but a restart of posd: then ask again.",
+        "Wait for its end. The call continues until then; after a restart of posd ask again.",
         {200: AnswerSpec("the print job, final", PrintJob), 202: AnswerSpec("`timeout` passed: still open", PrintJob)},
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
@@ -170,7 +170,7 @@ ROUTES = (
         "GET",
         f"{ONE}/history",
         "get_print_history",
-        "Show all that happened to a print job, and who did what.",
+        "Show the history of a print job, with the person or program behind each entry.",
         {200: AnswerSpec("the history", PrintHistory)},
         KNOWN,
     ),
@@ -178,7 +178,7 @@ ROUTES = (
         "POST",
         f"{ONE}/reconcile",
         "reconcile_print_job",
-        "Ask the terminal now for a print job, also for one that has ended. No body.",
+        "Ask the terminal now about a print job, even one that has ended. No body.",
         {200: AnswerSpec("the result, and the job after it", AskedPrintJob)},
         KNOWN,
         admin=True,
@@ -187,7 +187,7 @@ ROUTES = (
         "POST",
         f"{ONE}/resolve",
         "resolve_print_job",
-        "Close an open print job by a person's word, audited. What the terminal says later supersedes it.",
+        "Settle an open print job by a person's decision, audited. A later word of the terminal supersedes it.",
         {200: _NOW},
         ("malformed_json", "already_final", "call_outstanding", *KNOWN),
         body=PrintResolution,
@@ -197,7 +197,7 @@ ROUTES = (
         "POST",
         f"{ONE}/acknowledge",
         "acknowledge_print_job",
-        "Close one attention by a person's word, audited.",
+        "Close one attention by a person's decision, audited.",
         {200: _NOW},
         ("malformed_json", *KNOWN),
         body=PrintAcknowledgement,

@@ -287,7 +287,7 @@ def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJo
 def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
     """Put a job in doubt that a restore could not read completely in the replaced file."""
     doubtful = doubt(_set(job, heard=True), reason, now)
-    detail = f"{reason}; what became of this print job is not known here: look at the paper"
+    detail = f"{reason}; the fate of this print job is not known here: look at the paper"
     return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)
 
 
@@ -304,8 +304,8 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
     if earlier is None or earlier == own:
         return job
     detail = (
-        f"the terminal calls it {named} in its reply, and called it {earlier} in a callback before: the state that "
-        "the callback stated may be of another print job"
+        f"the terminal calls it {named} in its reply, and called it {earlier} in a callback before: the state in "
+        "the callback may be of another print job"
     )
     return attend(job, PrintAttentionCode.ID_MISMATCH, now, detail)
 

@@ -93,7 +93,7 @@ class PrintPoller(RecordService):
         if job.terminal is None or job.terminal not in self._fleet:
             return NoAnswer("its terminal is not in the fleet")
         if job.phase is Phase.STARTING:
-            return NoAnswer("it is being sent; ask again when that is over")
+            return NoAnswer("it is being sent; ask again afterwards")
         async with self._turns.ask(job.terminal):
             return (await self._call(job, job.terminal))[0]
 

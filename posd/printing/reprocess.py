@@ -26,24 +26,24 @@ class PrintApplied(msgspec.Struct, frozen=True):
 
     id: Annotated[int, Meta(description="its id in the quarantine")]
     print_job_id: Annotated[str, Meta(description="the record that it belongs to")]
-    verdict: Annotated[str | None, Meta(description="`applied`, or `repeated` where it said nothing new")]
+    verdict: Annotated[str | None, Meta(description="`applied`, or `repeated` if it had nothing new")]
 
 
 class PrintDifference(msgspec.Struct, frozen=True):
     """A job that was stored otherwise than it follows from its record."""
 
     print_job_id: Annotated[str, Meta(description="which")]
-    fields: Annotated[tuple[str, ...], Meta(description="in which fields of the record; names are posd's own")]
-    before: Annotated[dict[str, Any], Meta(description="what was stored in them")]
-    after: Annotated[dict[str, Any], Meta(description="what follows from the record, and is stored now")]
+    fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
+    before: Annotated[dict[str, Any], Meta(description="the earlier values")]
+    after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
 
 
 class PrintReport(msgspec.Struct):
     """What was done; `differing` counts all differences."""
 
-    print_jobs: Annotated[int, Meta(description="how many were derived again")] = 0
-    applied: Annotated[list[PrintApplied], Meta(description="what was applied of the quarantine")] = []
-    differences: Annotated[list[PrintDifference], Meta(description=f"what was corrected; the first {MAX_SHOWN}")] = []
+    print_jobs: Annotated[int, Meta(description="number of records derived again")] = 0
+    applied: Annotated[list[PrintApplied], Meta(description="the applied bodies of the quarantine")] = []
+    differences: Annotated[list[PrintDifference], Meta(description=f"the corrections; the first {MAX_SHOWN}")] = []
     differing: Annotated[int, Meta(description="how many were corrected")] = 0
 
 

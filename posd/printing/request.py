@@ -44,7 +44,7 @@ class PrintRequest(msgspec.Struct, frozen=True):
 
     terminal: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
-        Meta(description="serial number of the terminal; may be left out where the fleet has exactly one"),
+        Meta(description="serial number of the terminal; optional if the fleet has exactly one"),
     ] = None
     external_reference: Annotated[
         str,
@@ -55,11 +55,11 @@ class PrintRequest(msgspec.Struct, frozen=True):
         bytes,
         WireFormat(dict[str, object], required=True),
         Meta(
-            description=f"what is printed, sent as it is; at most {MAX_DOCUMENT_BYTES} bytes and {MAX_FREE_FORM_DEPTH} "
-            "levels deep"
+            description=f"the document to print, sent unchanged; at most {MAX_DOCUMENT_BYTES} bytes and "
+            f"{MAX_FREE_FORM_DEPTH} levels deep"
         ),
     ] = b"{}"
-    reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one prints again")] = None
+    reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one reprints")] = None
 
 
 FIELDS = PrintRequest.__struct_fields__
@@ -96,7 +96,7 @@ def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
 
 def _document(reader: FieldReader, body: bytes) -> bytes:
     if not isinstance(reader.members.get("document"), dict):
-        reader.fault("/document", "is required: an object, which goes to the terminal unchanged")
+        reader.fault("/document", "is required: an object, which is sent to the terminal unchanged")
         return b"{}"
     raw = bytes(_RAW.decode(body)["document"]).strip()
     if len(raw) > MAX_DOCUMENT_BYTES:

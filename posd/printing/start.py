@@ -144,8 +144,8 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
         if original is None:
             raise Problem(
                 "unknown_original",
-                f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
-                "(reprint_of); check its id, or leave it out",
+                f"cannot print: no print job {draft.reprint_of} is known here that this one could reprint "
+                "(reprint_of); check its id, or omit it",
             )
         draft = msgspec.structs.replace(draft, reprint_of=original.print_job_id)
     if problem is not None:
@@ -171,7 +171,7 @@ def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now:
     return rows.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
 
-STOPPING = "posd was stopped before it was this job's turn to be sent"
+STOPPING = "posd was stopped before this job's turn to be sent"
 
 
 #: Codes of the problems that refuse a start.
@@ -270,7 +270,7 @@ class Printing(RecordService):
     def _find(self, db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
         """Return the job with that id, None if the id is free. Raise Problem."""
         if print_job_id.lower() in self._uncertain:
-            raise self._starts.not_known(print_job_id, "its intent is not on disk for certain")
+            raise self._starts.not_known(print_job_id, "its intent may not be on disk")
         return rows.find(db, print_job_id)
 
     async def _plan(
@@ -291,7 +291,7 @@ class Printing(RecordService):
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
                 "queue_full",
-                f"cannot print: {self._turns.waiting} print jobs wait for their terminals already; nothing was "
+                f"cannot print: {self._turns.waiting} print jobs already wait for their terminals; nothing was "
                 "recorded. Repeat the same call when some of them are printed (posd print-jobs --open)",
             )
         at = iso(self._now())
@@ -356,7 +356,7 @@ class Printing(RecordService):
         """
         identity = draft.print_job_id
         self._starts.log_uncertain(identity, error)
-        attempt = NotSent("its intent could not be committed for certain, so it was not sent")
+        attempt = NotSent("its intent could not be committed with certainty, so it was not sent")
         self._uncertain.add(identity.lower())
         try:
             concluded = await self._starts.conclude(identity, partial(self._conclude, identity, attempt))
@@ -379,7 +379,7 @@ class Printing(RecordService):
                 attempt = await self._attempt(identity, terminal, job, url, failures)
             except Exception as error:  # noqa: BLE001 - the job needs a judgement
                 self._starts.log_failure(identity, error)
-                attempt = ReplyLost("posd failed in a way that it should not while it sent the request")
+                attempt = ReplyLost("posd failed because of a fault of its own while it sent the request")
         if attempt is None:
             return None
         try:
@@ -394,7 +394,7 @@ class Printing(RecordService):
         if self._starts.draining:
             return NotSent(STOPPING)
         if (failure := self._turns.failure_since(terminal, failures)) is not None:
-            return NotSent(f"the terminal could not be reached for a print job before it in line: {failure}")
+            return NotSent(f"the terminal could not be reached for an earlier print job: {failure}")
         known = self._fleet.of(terminal)
         if job is None:
             sent_to = await known.choose()  # the terminal may have moved while the job waited
@@ -406,7 +406,7 @@ class Printing(RecordService):
                     return None
                 url = await self._callback_url(job)
             except (StorageUnavailable, CommitUncertain) as error:
-                return NotSent(f"that its turn had come could not be recorded: {error}")
+                return NotSent(f"its turn could not be recorded: {error}")
             except Problem as problem:
                 return NotSent(problem.detail)
         body = print_body(job, url, known.rows["print"].document_member)

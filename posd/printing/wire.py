@@ -33,8 +33,8 @@ class NotAPrintEvent(ValueError):
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     """The poll found nothing about our job. `status`: the HTTP status of the reply, if any."""
 
-    reason: Annotated[str, Meta(description="what the terminal sent, in words")]
-    status: Annotated[int | None, Meta(description="the terminal's HTTP status, where there was a reply")] = None
+    reason: Annotated[str, Meta(description="the terminal's answer, in words")]
+    status: Annotated[int | None, Meta(description="the terminal's HTTP status, if there was a reply")] = None
 
 
 class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
@@ -175,7 +175,7 @@ def _identity(value: Any) -> str | None:
 
 def _required(members: Object, name: str) -> str:
     if name in members.repeated:
-        raise NotAPrintEvent(f"{name} stands more than once, with different values")
+        raise NotAPrintEvent(f"{name} appears more than once, with different values")
     text = _text(members.get(name), MAX_JOB_ID + 1)
     if not text or not text.strip("."):
         raise NotAPrintEvent(f"{name} is missing or not a text")

@@ -29,9 +29,9 @@ class KeyFileError(Exception):
 NEW_KEY = "posd restore --new-callback-key --operator NAME"
 
 _LOST = (
-    "With another key, callbacks of payments that are under way are refused, and the terminals do not send them again: "
-    "such a payment is known only by a search of its terminal. Put the file back, or restore a backup, which has the "
-    f"key in it (posd restore BACKUP). Only where there is none: {NEW_KEY}"
+    "With another key, callbacks of payments that are under way are refused, and the terminals do not send them "
+    "again: such a payment is then known only by a search of its terminal. Put the file back, or restore a "
+    f"backup, which contains the key (posd restore BACKUP). Only if there is none: {NEW_KEY}"
 )
 
 
@@ -86,7 +86,7 @@ async def facing(terminal_url: str) -> str:
     except OSError as error:
         raise Problem(
             "terminal_offline",
-            f"cannot start: this machine has no way to {hostname} ({error.strerror or 'its name is not found'}); "
+            f"cannot start: this machine has no route to {hostname} ({error.strerror or 'its name is not found'}); "
             "check the network of this machine, or the terminal's address",
         ) from error
     return host

@@ -176,7 +176,7 @@ class CallbackInbox(Generic[R]):
             self._record(unit, known, Reapplied(), at)
 
     def _log_not_stored(self, identity: str, error: Exception) -> None:
-        detail = "the terminal does not send it again; a poll will find it when the disk takes it"
+        detail = "the terminal does not send it again; a poll will find it when the disk has room"
         once = self._comes_once
         log.warning(
             "webhook.not_stored", **self.kind.named(identity), error=str(error), detail=detail if once else None

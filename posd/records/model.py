@@ -26,7 +26,7 @@ class RecordAttention(msgspec.Struct, frozen=True):
 
     code: str
     since: Annotated[Moment, Meta(description="since when")]
-    detail: Annotated[str, Meta(description="what it is about, and what to do")]
+    detail: Annotated[str, Meta(description="its meaning, and what to do")]
 
 
 class RecordState(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind")
     known.
     """
 
-    reason: Annotated[str, Meta(description="what is known of it, and from where")]
+    reason: Annotated[str, Meta(description="what is known of it, and the source")]
 
 
 def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
@@ -142,7 +142,7 @@ class IntentLine(Line, frozen=True, kw_only=True):
     """The till's call was recorded. The request to the terminal follows."""
 
     kind: Literal["intent"] = "intent"
-    terminal: Annotated[str | None, Meta(description="serial number of the terminal that was asked")]
+    terminal: Annotated[str | None, Meta(description="serial number of its terminal")]
 
 
 class AttemptLine(Line, frozen=True, kw_only=True):
@@ -153,7 +153,7 @@ class AttemptLine(Line, frozen=True, kw_only=True):
         str,
         Meta(description="what it proves: `acknowledged`, `accepted`, `canceled`, `refused`, `unsent`, `in_doubt`"),
     ]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null if no whole reply arrived")]
+    http_status: Annotated[int | None, Meta(description="the terminal's, null if no complete reply arrived")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
@@ -172,7 +172,7 @@ TAKEN_OVER_LINE = line_of(
 QUARANTINED_LINE = line_of(
     "QuarantinedLine", "An authentic callback was refused, and is kept in quarantine.", Quarantined
 )
-REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks of the quarantine were applied after all.", Reapplied)
+REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks in quarantine were applied now.", Reapplied)
 
 
 # Tombstones: what posd keeps of a record that retention removed (architecture, Promises).

@@ -28,8 +28,8 @@ MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
 #: Reason for a body that another limit keeps out. There is one reason, because each different one would be a recorded
 #: change.
 NOT_KEPT = (
-    "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk is "
-    "nearly full. The terminal sends it again"
+    "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk "
+    "is nearly full. The terminal sends it again"
 )
 
 
@@ -190,7 +190,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
         try:
             return self.differing(db, stored)
         except ValueError as error:  # damage on the disk, or a newer version's input; it must not hide all others
-            return {"record": ("stored", f"cannot be derived, and stays as it is: {error}")}, None
+            return {"record": ("stored", f"cannot be derived, and stays unchanged: {error}")}, None
 
 
 class Reprocessing:

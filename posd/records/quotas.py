@@ -79,7 +79,7 @@ class Quotas:
             self.reached,
             (limits.IN_FLIGHT_OF_PROCESS, Allowance(limits.IN_FLIGHT_OF_PROCESS.value)),
             (limits.IN_FLIGHT_OF_USER, Allowance(limits.IN_FLIGHT_OF_USER.value)),
-            "has too much in flight: bodies sent by halves, answers not read, or too many long pages at once",
+            "has too much in flight: incomplete bodies, unread answers, or too many long pages at once",
         )
 
     def limit_of_event(self, terminal: str, size: int) -> Limit | None:
@@ -124,8 +124,8 @@ class Quotas:
             self.reached.note(limit)
             raise Problem(
                 "storage_unavailable",
-                f"{cannot}: the disk of the database is nearly full, and what is left is kept for payments that are "
-                "open; nothing was sent and nothing recorded. Free the disk, then repeat the same call",
+                f"{cannot}: the disk of the database is nearly full, and the rest is kept for open payments; "
+                "nothing was sent and nothing recorded. Free the disk, then repeat the same call",
             )
 
 
@@ -188,8 +188,8 @@ def limit_reached(limit: Limit, cannot: str, seconds: float) -> Problem:
     return Problem(
         "limit_reached",
         f"{cannot} ({limit.name}: at most {limit.value} {limit.unit} of {limit.of}). Nothing was sent and nothing "
-        "recorded. Look at what this program does without end; the same call is taken again after the seconds in "
-        "retry_after_seconds",
+        "recorded. Find out what this program repeats without end; the same call is accepted again after the "
+        "seconds in retry_after_seconds",
         limit=limit.name,
         retry_after_seconds=max(1, math.ceil(seconds)),
     )

@@ -60,7 +60,7 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
     """
     for name, text in parts.items():
         for place, why in canonical_json.faults(text):
-            words = f"{why}, and this terminal's calls are signed: write it in another way"
+            words = f"{why}, and this terminal's calls are signed: write it another way"
             yield RequestFault(pointer((name, *place)), words)
         if name in reserved and OF_THE_SIGNATURE in decode(text):
             yield RequestFault(
@@ -159,7 +159,7 @@ class FieldReader:
         self.readable = True
         self.members = document
         for path in self.repeated(document):
-            self.fault(f"/{path}", "stands more than once, with different values")
+            self.fault(f"/{path}", "appears more than once, with different values")
         for place in long_numbers(body):
             if len(place) == 1:
                 self.fault(pointer(place), "is a number with more digits than any field has")

@@ -99,7 +99,7 @@ async def decide(
 ) -> R:
     """Commit the result of `work` for an operator's decision. Return the changed record. Raise Problem."""
     crash_point("operator.before_commit")
-    with storage_problem(f"cannot do it now: {{error}}; look at the {kind.noun}, and try again. Check the disk"):
+    with storage_problem(f"not possible now: {{error}}; check the {kind.noun}, and try again. Check the disk"):
         after = await store.write(work)
     crash_point("operator.committed")
     log.info(

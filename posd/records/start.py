@@ -237,7 +237,7 @@ class Starts(Generic[R, Q, D]):
         log.warning(f"{kind.word}.not_readable", **kind.named(identity), error=str(why), error_id=error_id)
         return Problem(
             "internal_error",
-            f"it cannot be looked up whether this id was started: {why}; repeat the same call with the same id, and "
+            f"posd cannot look up whether this id was started: {why}; repeat the same call with the same id, and "
             "check the disk",
             error_id=error_id,
         )
@@ -284,8 +284,8 @@ def unavailable(error: object) -> Problem:
     """Return the problem for an intent that may not be on disk. Nothing was sent."""
     return Problem(
         "storage_unavailable",
-        f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
-        "if it stays so, check the disk",
+        f"not possible now: {error}; nothing was sent and nothing recorded. Repeat the same call; if this "
+        "continues, check the disk",
     )
 
 
@@ -301,7 +301,7 @@ def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
     """Return the problem of a call about an unknown id."""
     if problem.code != "not_found":
         return problem
-    may_be_lost = "A restore may have lost it: look at the slip, the terminal and the bank before it is asked for again"
+    may_be_lost = "A restore may have lost it: check the slip, the terminal and the bank before you ask for it again"
     detail = f"{problem.detail}. {may_be_lost}" if missing else problem.detail
     return Problem(problem.code, detail, **problem.extra | unknown_id(missing))
 
@@ -322,7 +322,7 @@ def require_same(identity: str, fields: Sequence[str], *, used_for: str, new_id_
     if fields:
         raise Problem(
             "id_reused",
-            f"{identity} was already used for another {used_for} (different: {', '.join(fields)}); it stands as it is. "
-            f"Ask for it by GET before anything else: a new id is for another {new_id_for} alone",
+            f"{identity} was already used for another {used_for} (different: {', '.join(fields)}); it stays "
+            f"unchanged. Read it by GET before anything else: a new id is for another {new_id_for} alone",
             fields=list(fields),
         )

@@ -73,7 +73,7 @@ def _set(unit: WriteTransaction, column: str, value: str | None, terminal: str, 
 async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Trusted) -> None:
     """Record an operator's decision which device is the terminal, and trust it. Raise Problem."""
     crash_point("identity.before_commit")
-    with storage_problem("cannot do it now: {error}; nothing was decided. Check the disk, and try again"):
+    with storage_problem("not possible now: {error}; nothing was decided. Check the disk, and try again"):
         await store.write(partial(put, terminal=terminal.serial, trusted=trusted))
     crash_point("identity.committed")
     terminal.trust(trusted)
@@ -101,7 +101,7 @@ def _put(unit: WriteTransaction, seen: Commission) -> None:
 
 async def record_commission(store: Store, fleet: Fleet, seen: Commission) -> None:
     """Record the commissioning of a terminal, which replaces an earlier one. Raise Problem."""
-    with storage_problem("cannot do it now: {error}; nothing was recorded. Check the disk, and try again"):
+    with storage_problem("not possible now: {error}; nothing was recorded. Check the disk, and try again"):
         await store.write(partial(_put, seen=seen))
     fleet.commission(seen)
     log.info("terminal.commissioned", terminal=seen.terminal, evidence=list(seen.proven), uid=seen.uid)

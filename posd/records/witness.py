@@ -124,7 +124,7 @@ def why_gone_back(
         and witness.database_id not in known
         and identities[-1].cause != IdentityCause.RESTORED
     ):
-        return "it is another database than the one that posd used here"
+        return "it is not the database that posd used here"
     if unknown:
         payments = "1 payment is" if unknown == 1 else f"{unknown} payments are"
         return f"{payments} not in it that posd started here"

@@ -74,6 +74,4 @@ class FeedClient:
         try:
             return decode(content)
         except msgspec.DecodeError as error:
-            raise Unreachable(
-                self._socket, f"it answers otherwise than this relay knows: {error}", sent=True
-            ) from error
+            raise Unreachable(self._socket, f"this relay does not know such an answer: {error}", sent=True) from error

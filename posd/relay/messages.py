@@ -213,8 +213,8 @@ class RelayStopped(Exception):
 
 
 _OTHER_LANE = (
-    "Find out which machine sends on this subject: no two lanes may have the same relay.lane. If this lane has a new "
-    "database and the old one is lost, run: posd relay --begin"
+    "Find out which machine sends on this subject: no two lanes may have the same relay.lane. If this lane has a "
+    "new database and the old one is lost, run: posd relay --begin"
 )
 _GONE_BACK = (
     "This lane's database went back to an older copy, and posd did not notice: its numbers mean other changes now. "

@@ -54,14 +54,14 @@ FAMILIES = table(
     gauge("posd_relay_build_info", "The version that runs.", "version"),
     gauge("posd_relay_connected", "1 while there is a connection to one of head office's servers."),
     counter("posd_relay_messages_total", "Messages that the stream has acknowledged.", "kind"),
-    counter("posd_relay_changes_total", "Changes of the feed that are in them."),
+    counter("posd_relay_changes_total", "Changes of the feed in these messages."),
     counter("posd_relay_bytes_total", "Their size."),
     counter("posd_relay_lost_changes_total", "Changes that were removed from the feed and never sent."),
-    counter("posd_relay_overtaken_total", "Times another message of this lane arrived first; the relay went on."),
+    counter("posd_relay_overtaken_total", "Times another message of this lane arrived first; the relay continued."),
     counter("posd_relay_failures_total", "Times posd or the stream could not be reached.", "away"),
     gauge(
         "posd_relay_waiting_changes",
-        "Changes that were not sent when the feed was read last; absent: it was not read yet.",
+        "Changes that were not sent at the last read of the feed; absent before the first read.",
     ),
     gauge(
         "posd_relay_state_timestamp_seconds",
@@ -283,12 +283,12 @@ class Relay:
                 return None
             raise RelayStopped(
                 f"the last message on {self.lane.subject} is none of a relay: {error}",
-                "Find out who can publish there, and take the message away (nats stream rmm)",
+                "Find out who can publish there, and remove the message (nats stream rmm)",
             ) from error
         if (message.merchant, message.lane) != (self.lane.merchant, self.lane.lane):
             raise RelayStopped(
                 f"the last message on {self.lane.subject} is of the lane {message.merchant}.{message.lane}",
-                "Find out who can publish there, and take the message away (nats stream rmm)",
+                "Find out who can publish there, and remove the message (nats stream rmm)",
             )
         return messages.position(message)
 
@@ -354,7 +354,7 @@ class Relay:
         """Halve the changes of a message from now on. Raise RelayStopped if it had only one."""
         if not isinstance(message, Changes) or len(message.changes) == 1:
             raise RelayStopped(
-                f"the NATS server takes no message as large as change {messages.position(message).seq}",
+                f"the NATS server accepts no message as large as change {messages.position(message).seq}",
                 "Raise max_payload of the server (docs/guides/fleet.md)",
             ) from error
         self._most = len(message.changes) // 2

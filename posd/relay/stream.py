@@ -40,8 +40,8 @@ def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
         key = Ed25519PrivateKey.from_private_bytes(raw[_KIND_BYTES:-_CHECKSUM_BYTES])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{path} is no file of NATS credentials: it needs a user's JWT and the seed of its key, as `nsc generate "
-            "creds` writes them"
+            f"{path} is no file of NATS credentials: it needs a user's JWT and the seed of its key, as `nsc "
+            "generate creds` writes them"
         ) from error
     return jwt, lambda nonce: base64.b64encode(key.sign(nonce.encode()))
 
@@ -189,14 +189,14 @@ class LaneStream:
     def _away(self, what: str, error: Exception) -> StreamAway:
         if isinstance(error, APIError):
             words = f"{error.description or error} ({error.err_code})"
-            todo = "Make room in the stream, or let it hold more; the lane keeps its changes until then"
+            todo = "Make room in the stream, or raise its limit; the lane keeps its changes until then"
             return StreamAway(f"{what}: {words}", todo if error.err_code == FULL else "")
         words = words_of(error, self._server_error)
         if not self._client.is_connected:
             return StreamAway(f"{what}: {words}")
         return StreamAway(
             f"{what}: {words}",
-            f"Look whether the stream {self._stream} exists and takes {self._subject} (at head office: posd collect "
+            f"Check whether the stream {self._stream} exists and takes {self._subject} (at head office: posd collect "
             "--init), and whether this lane's credentials allow it (docs/guides/fleet.md)",
         )
 

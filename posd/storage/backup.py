@@ -60,8 +60,8 @@ _BAD_PATH = frozenset(
     }
 )
 _ALLOW = (
-    "posd itself must be able to write there: its user needs the right to, and under systemd the unit a line "
-    "ReadWritePaths= for the directory (ProtectSystem=strict)"
+    "posd itself must be able to write there: its user needs the right to, and under systemd the unit needs a "
+    "line ReadWritePaths= for the directory (ProtectSystem=strict)"
 )
 
 
@@ -82,9 +82,9 @@ class Written(msgspec.Struct, frozen=True):
 
     path: Annotated[str, Meta(description="where it is")]
     bytes: Annotated[int, Meta(description="its size")]
-    transactions: Annotated[int, Meta(description="how many payments are in it")]
+    transactions: Annotated[int, Meta(description="number of payments in it")]
     at: Annotated[Moment, Meta(description="of when it is")]
-    synced: Annotated[bool, Meta(description="false: a power cut now could take its name from it")]
+    synced: Annotated[bool, Meta(description="false: a power cut now could remove its name")]
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ def check_target(target: Path, database: Path) -> None:
             raise BadTarget("is a directory; name a file in it")
         _probe(target)
     except NotABackup as error:
-        raise BadTarget("is there, and no backup of posd; name another file, or remove that one") from error
+        raise BadTarget("exists and is no backup of posd; name another file, or remove that one") from error
     except OSError as error:
         raise BadTarget(f"cannot be used ({error}); {_ALLOW}") from error
 
@@ -275,8 +275,8 @@ def _connect_copy(part: Path) -> sqlite3.Connection:
 def _trouble(error: sqlite3.Error) -> str:
     if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # no code: `integrity.check` found it
         return (
-            f"the copy is not sound ({error}): the database is damaged; keep the backups that you have, and see "
-            "what is wrong with it: posd verify"
+            f"the copy is not sound ({error}): the database is damaged; keep your existing backups, and check it: "
+            "posd verify"
         )
     return f"the backup cannot be written ({error}); free the disk"
 
@@ -336,8 +336,8 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
         raise NotABackup(f"{path} is no backup of posd; take another file")
     if schema > schema_version():
         raise NotABackup(
-            f"{path} has schema {schema}, this posd knows schemas up to {schema_version()}: a newer posd has made it; "
-            "install that version, and restore with it"
+            f"{path} has schema {schema}, this posd knows schemas up to {schema_version()}: a newer posd has made "
+            "it; install that version, and restore with it"
         )
     transactions, newest = db.execute("SELECT count(*), max(created_at) FROM transactions").fetchone()
     keys: tuple[bytes, ...] = ()
@@ -366,9 +366,9 @@ MOST_KEPT = 10_000
 class Rotated(Written, frozen=True):
     """Written backup, and the results for the older ones: names of files in its directory."""
 
-    kept: Annotated[int, Meta(description="how many backups are in the directory now")]
-    removed: Annotated[list[str], Meta(description="names of the older ones that were removed")]
-    unusable: Annotated[list[str], Meta(description="names of what looks like a backup there, and cannot be used")]
+    kept: Annotated[int, Meta(description="number of backups in the directory now")]
+    removed: Annotated[list[str], Meta(description="names of the older backups that were removed")]
+    unusable: Annotated[list[str], Meta(description="names of unusable files there that look like backups")]
 
 
 def write_into(

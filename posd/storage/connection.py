@@ -38,8 +38,8 @@ OPERATIONS_AT_A_TIME = 100_000
 #: Command for a damaged or lost database.
 RESTORE = "posd restore BACKUP (without one: posd restore --without-backup)"
 NEXT_STEP = (
-    f"See what is wrong: posd verify. To put a backup in its place: {RESTORE}; what can be read of the damaged file is "
-    "taken over"
+    f"See what is wrong: posd verify. To put a backup in its place: {RESTORE}; the readable part of the damaged "
+    "file is taken over"
 )
 
 #: Page size of a new database, in bytes. A commit writes whole pages. An event touches four or five pages with some
@@ -297,8 +297,8 @@ def refuse_lost(path: Path, *traces: Path) -> None:
     left = [item.name for item in (path.with_name(f"{path.name}-wal"), *traces) if item.exists()]
     if left:
         raise StoreError(
-            f"the database {path} is not there, but {' and '.join(left)} beside it: it was lost or moved, and a new "
-            f"one would not know what was started. Put it back, or restore a backup: {RESTORE}"
+            f"the database {path} is missing, but {' and '.join(left)} is beside it: it was lost or moved, and a "
+            f"new one would not know what was started. Put it back, or restore a backup: {RESTORE}"
         )
 
 
@@ -332,8 +332,8 @@ def _examine(path: Path, db: sqlite3.Connection) -> None:
     version, is_backup = identify(db)
     if is_backup:
         raise StoreError(
-            f"{path} is a backup that was put there by hand, so that nothing is known of what was started since; "
-            "move it to another place, and restore it from there: posd restore BACKUP"
+            f"{path} is a backup that was put there by hand, so later payments are not known; move it to another "
+            "place, and restore it from there: posd restore BACKUP"
         )
     if not version:
         raise StoreError(f"{path} is no database of posd; nothing was changed. {NEXT_STEP}")

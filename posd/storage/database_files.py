@@ -283,7 +283,7 @@ def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
     found = ", ".join(f"{shown(name)} (process {pid})" for pid, name in log_readers(database))
     if found:
         return f"{words}: {found} reads the database without end", RemedyStep("end that program", command)
-    return f"{words}: something reads the database without end", RemedyStep("find the program and end it", command)
+    return f"{words}: a program reads the database without end", RemedyStep("find the program and end it", command)
 
 
 def log_readers(database: Path) -> list[tuple[int, str]]:

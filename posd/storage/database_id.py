@@ -43,12 +43,12 @@ class DatabaseIdentity(msgspec.Struct, frozen=True):
 class FeedDatabase(msgspec.Struct, frozen=True):
     """The numbers that belong to one database_id."""
 
-    database_id: Annotated[str, Meta(description="the database that they belong to")]
-    first_seq: Annotated[int, Meta(description="the first of them, whether its change is still there or not")]
+    database_id: Annotated[str, Meta(description="id of their database")]
+    first_seq: Annotated[int, Meta(description="its first number, whether that change is still there or not")]
     last_seq: Annotated[
         int | None,
         Meta(
-            description="the last that this database knows of: a lost database may have given out later ones; or null"
+            description="its last number known to this database; a lost database may have given out later ones; or null"
         ),
     ]
 

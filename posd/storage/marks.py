@@ -28,8 +28,8 @@ COMMISSIONED = "commissioned"  # what the operator saw working with a terminal; 
 
 #: Instruction for an operator after a restore that may have lost payments.
 COMPARE = (
-    "Compare with the slips, the terminals' journals and the acquirer's list. Record what one of them shows as paid "
-    "(posd resolve ID approved --amount SUM --terminal SERIAL), and never repeat such a call."
+    "Compare with the slips, the terminals' journals and the acquirer's list. Record what one of them shows as "
+    "paid (posd resolve ID approved --amount SUM --terminal SERIAL), and never repeat such a call."
 )
 
 
@@ -43,7 +43,7 @@ class OldFile(StrEnum):
 
 
 #: Description of `latest`.
-LATEST = "the latest time of a start that is known, null without any: if it is past `at`, one of the two is wrong"
+LATEST = "the latest known time of a start, null without any: if it is after `at`, one of the two is wrong"
 #: End of a period of missing records while nothing tells it.
 NOT_KNOWN_YET = "9999-01-01T00:00:00.000Z"
 
@@ -65,17 +65,17 @@ class Restored(msgspec.Struct, frozen=True):
     """
 
     at: Annotated[Moment, Meta(description="when")]
-    file: Annotated[str | None, Meta(description="the backup, null if it was made without one")]
-    made_at: Annotated[Moment | None, Meta(description="when the backup was made")]
-    replaced: Annotated[str | None, Meta(description="where the replaced file is now")]
-    old: Annotated[OldFile, Meta(description="how much could be read of the replaced file")]
+    file: Annotated[str | None, Meta(description="the backup, null if there was none")]
+    made_at: Annotated[Moment | None, Meta(description="time of the backup")]
+    replaced: Annotated[str | None, Meta(description="path of the replaced file")]
+    old: Annotated[OldFile, Meta(description="how much of the replaced file could be read")]
     taken_over: Annotated[int, Meta(description="payments from the replaced file")]
-    by_id: Annotated[int, Meta(description="those with nothing but a readable id")]
+    by_id: Annotated[int, Meta(description="those of which only the id could be read")]
     print_jobs: Annotated[int, Meta(description="print jobs from the replaced file")] = 0
-    print_jobs_by_id: Annotated[int, Meta(description="those with nothing but a readable id")] = 0
-    ids: Annotated[int, Meta(description="ids of payments that a list named (`posd restore --ids`)")] = 0
+    print_jobs_by_id: Annotated[int, Meta(description="those of which only the id could be read")] = 0
+    ids: Annotated[int, Meta(description="number of ids in a list (`posd restore --ids`)")] = 0
     ids_taken_over: Annotated[
-        int, Meta(description="those of them that nothing else knew; these payments were taken over in doubt")
+        int, Meta(description="those that nothing else knew; these payments were taken over in doubt")
     ] = 0
     newest_at: Annotated[Moment | None, Meta(description="the newest change in the backup, null if there is none")] = (
         None
@@ -105,8 +105,8 @@ class Restored(msgspec.Struct, frozen=True):
             parts.append(self._listed())
         if self.doubtful:
             parts.append(
-                "posd cannot tell whether a payment that is missing here was started. A till that repeats such a call "
-                f"would start it again. {COMPARE}"
+                "posd cannot tell whether a payment that is missing here was started. A till that repeats such a "
+                f"call would start it again. {COMPARE}"
             )
         return " ".join(parts)
 
@@ -133,8 +133,8 @@ class Restored(msgspec.Struct, frozen=True):
             return f"{named} none of them was missing here."
         missing = "1 of them was" if self.ids_taken_over == 1 else f"{self.ids_taken_over} of them were"
         return (
-            f"{named} {missing} not known here. What was not known is in doubt (posd list --attention): a till that "
-            "repeats such a call is answered so and nothing is sent; posd asks the terminals for it."
+            f"{named} {missing} not known here. Unknown payments are in doubt (posd list --attention): a till "
+            "that repeats such a call is told so and nothing is sent; posd asks the terminals about them."
         )
 
     def _counted(self) -> str:
@@ -148,8 +148,8 @@ class GoneBack(msgspec.Struct, frozen=True):
     """A start that found the database behind its witness, or another database in its place."""
 
     at: Annotated[Moment, Meta(description="when it was found")]
-    reason: Annotated[str, Meta(description="by what it was found, in words")]
-    taken_over: Annotated[int, Meta(description="payments that the witness knew and the database did not")]
+    reason: Annotated[str, Meta(description="how it was found, in words")]
+    taken_over: Annotated[int, Meta(description="payments that the witness had and the database had not")]
     newest_at: Annotated[Moment | None, Meta(description="the newest change that it had, null if it had none")] = None
     latest: Annotated[Moment | None, Meta(description=LATEST)] = None
 
@@ -163,9 +163,9 @@ class GoneBack(msgspec.Struct, frozen=True):
         """Sentences for the operator: the event, and the next step."""
         count = "1 payment was" if self.taken_over == 1 else f"{self.taken_over} payments were"
         return (
-            f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in doubt "
-            "from the witness beside it; posd asks the terminals for them. What else happened since is not known here. "
-            f"{COMPARE}"
+            f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in "
+            "doubt from the witness beside it; posd asks the terminals about them. Other events since then are "
+            f"not known here. {COMPARE}"
         )
 
 

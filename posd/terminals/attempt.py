@@ -273,12 +273,12 @@ def clock_remark(status: int, seconds: int | None, window: int) -> str:
         direction = "ahead of" if seconds > 0 else "behind"
         return (
             f"the clock of this machine is {in_words(abs(seconds))} {direction} that of the terminal, which accepts "
-            f"{in_words(window)}: that is the likely cause. Set the clock that is wrong, then try again"
+            f"{in_words(window)}: that is the likely cause. Correct the wrong clock, then try again"
         )
     if status not in UNAUTHENTICATED:
         return ""
     compared = (
-        "its reply does not say what time it is there"
+        "its reply does not give its time"
         if seconds is None
         else f"the clocks differ by {in_words(abs(seconds))}, which it accepts"
     )

@@ -113,13 +113,13 @@ class TerminalAccess:
             connected(certificate)
             if same_as is not None and certificate != same_as:
                 raise SendWithheld(
-                    f"another device is there than the one that was sent the payment: its certificate has "
-                    f"fingerprint {certificate or 'none'}, not {same_as}"
+                    "another device is there than the one that got the payment: its certificate has fingerprint "
+                    f"{certificate or 'none'}, not {same_as}"
                 )
             if proven and not self.proves(certificate):
                 raise SendWithheld(
-                    f"the certificate of the device that is there does not bear the serial {self._trust.serial}, and "
-                    f"that of the terminal does (its fingerprint is {certificate or 'none'})"
+                    f"the certificate of the present device does not have the serial {self._trust.serial}, but "
+                    f"that of the terminal has (its fingerprint is {certificate or 'none'})"
                 )
             writing = True
 
@@ -132,7 +132,7 @@ class TerminalAccess:
             reason = (
                 "posd was stopped before the terminal answered"
                 if self._hurried
-                else f"no whole reply within {self.connect_timeout + self.reply_timeout:g} s"
+                else f"no complete reply within {self.connect_timeout + self.reply_timeout:g} s"
             )
         except Exception as error:  # noqa: BLE001 - the payment needs a judgement
             refused = trust.refusal(error)
@@ -263,7 +263,7 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
     parts = urlsplit(request.url)
     host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
     if default is None or not host:
-        raise ExchangeFailed("the request cannot be sent: its URL is none of http or https")
+        raise ExchangeFailed("the request cannot be sent: its URL is neither http nor https")
     port = parts.port or default
     name = host.partition("%")[0]  # the scope has no meaning for the other side (RFC 6874, section 4)
     bracketed = f"[{name}]" if ":" in name else name

@@ -17,14 +17,14 @@ class Claim(msgspec.Struct, frozen=True):
     """Another address at which the terminal is announced."""
 
     base_url: Annotated[str, Meta(description="the address")]
-    same_device: Annotated[bool, Meta(description="it is one more address of the device that is used")]
-    last_seen: Annotated[Moment, Meta(description="when it was announced last")]
+    same_device: Annotated[bool, Meta(description="another address of the device in use")]
+    last_seen: Annotated[Moment, Meta(description="time of the last announcement")]
     state: Annotated[
         State,
         OPEN,
-        Meta(description="what the last connection to it showed; `refused`: its certificate is not trusted"),
+        Meta(description="result of the last connection to it; `refused`: its certificate is not trusted"),
     ]
-    reason: Annotated[str | None, Meta(description="why it does not answer")]
+    reason: Annotated[str | None, Meta(description="the reason")]
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     proof: ProofWord
     conflict: Annotated[bool, Meta(description="nothing is sent to it until a person decides, or it ends by itself")]
-    claims: Annotated[list[Claimant], Meta(description="every address that is said to be the terminal's")]
+    claims: Annotated[list[Claimant], Meta(description="every claimed address of the terminal")]
 
 
 class Commissioned(msgspec.Struct, frozen=True):
@@ -49,22 +49,22 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     serial: Annotated[str, Meta(description="its serial number")]
     brand: Annotated[str | None, Meta(description="as it says itself")]
     model: Annotated[str | None, Meta(description="as it says itself")]
-    base_url: Annotated[str | None, Meta(description="the address to call it at, null if none is known")]
+    base_url: Annotated[str | None, Meta(description="its address for calls, null if none is known")]
     source: Annotated[Annotated[Literal["config", "mdns"], OPEN] | None, Meta(description="where it comes from")]
-    reachable: Annotated[bool | None, Meta(description="whether the last call or look got through, null without one")]
+    reachable: Annotated[bool | None, Meta(description="whether the last call or check succeeded, null without one")]
     last_seen: Annotated[Moment | None, Meta(description="its last sign of life")]
     transaction: Annotated[Uuid | None, Meta(description="the payment that holds it")]
     reason: Annotated[str | None, Meta(description="why it cannot be reached, or why no address is known")]
-    checked_at: Annotated[Moment | None, Meta(description="when it was called or looked at last")]
-    claims: Annotated[list[Claim], Meta(description="other addresses at which it is announced")]
-    identity: Annotated[Identity, Meta(description="what shows that it is the terminal, and who claims to be it")]
+    checked_at: Annotated[Moment | None, Meta(description="time of the last call or check")]
+    claims: Annotated[list[Claim], Meta(description="other announced addresses of it")]
+    identity: Annotated[Identity, Meta(description="the proof of its identity, and the devices that claim to be it")]
     commissioned: Annotated[
-        Commissioned | None, Meta(description="what was seen working by its present profile, null if nothing was")
+        Commissioned | None, Meta(description="what was seen working under its present profile, null if nothing")
     ] = None
     commission_lapsed: Annotated[
-        Moment | None, Meta(description="when it was commissioned by a profile that has changed since; null otherwise")
+        Moment | None, Meta(description="time of its commissioning under an earlier profile; null otherwise")
     ] = None
     in_fleet: Annotated[
         bool | UnsetType,
-        Meta(description="only of a stranger, and false: it is announced, not in the fleet, and so never called"),
+        Meta(description="only for an announced terminal outside the fleet, and false: it is never called"),
     ] = UNSET

@@ -45,7 +45,7 @@ def request_bytes(method: str, target: str, headers: Mapping[str, str], body: by
     if body or method in _WITH_BODY:
         lines.append(f"content-length: {len(body or b'')}")
     if any("\r" in line or "\n" in line for line in lines):
-        raise ValueError("a header of it has a line break")
+        raise ValueError("a header of it contains a line break")
     return "\r\n".join((*lines, "", "")).encode("ascii") + (body or b"")
 
 

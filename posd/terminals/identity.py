@@ -156,9 +156,9 @@ class Claimant(msgspec.Struct, frozen=True):
     source: Annotated[
         ClaimSource,
         OPEN,
-        Meta(description="who says so; `trusted`: it was used last, and is not announced now"),
+        Meta(description="source of the claim; `trusted`: it was used last, and is not announced now"),
     ]
-    since: Annotated[Moment | None, Meta(description="since when it is known, null if it was not looked at yet")]
+    since: Annotated[Moment | None, Meta(description="time since which it is known, null before the first check")]
     proof: ProofWord
 
 
@@ -190,17 +190,17 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
             RemedyStep(
                 "look at the terminals, see who claims to be it, and decide", f"posd terminals identity {serial}"
             ),
-            RemedyStep("so that it does not come again, pin its certificate", f"posd terminals pin {serial}"),
+            RemedyStep("to prevent a repetition, pin its certificate", f"posd terminals pin {serial}"),
         )
     decide = f'posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'
     return (
         RemedyStep(
-            f"look at it; where {other_serial} was put in the place of {serial}, write {other_serial} in place of "
+            f"check it; if {other_serial} was put in the place of {serial}, write {other_serial} in place of "
             f"{serial} into [[terminals]]",
             EDIT,
         ),
         RemedyStep("", "posd config check && sudo systemctl reload posd"),
-        RemedyStep(f"where it was not, correct base_url there, or say where {serial} is", decide),
+        RemedyStep(f"if it did not, correct base_url there, or give the address with {serial} is", decide),
     )
 
 
@@ -218,7 +218,7 @@ def words(
         where = ", ".join(dict.fromkeys(filter(None, (old, *others))))
         return f"several devices answer as terminal {serial} ({where}), and none of them can prove that it is"
     return (
-        f"terminal {serial} does not answer at {old} any more, and what answers at {', '.join(others)} cannot "
+        f"terminal {serial} does not answer at {old} any more, and the device at {', '.join(others)} cannot "
         "prove that it is this terminal"
     )
 

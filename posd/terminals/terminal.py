@@ -42,8 +42,8 @@ CALM_SECONDS = 15.0
 
 #: Reason why a device is not the terminal that had proven its identity before.
 NOT_BORNE = (
-    "the certificate there is of the trusted CA, and does not bear the serial, which that of this terminal did before: "
-    "another device is there, or it was given another certificate"
+    "the certificate there is of the trusted CA, but lacks the serial, which this terminal's certificate had "
+    "before: another device is there, or it got another certificate"
 )
 #: Results of connections in the words of the local API.
 STATES: Mapping[CandidateVerdict, State] = {
@@ -124,8 +124,8 @@ class FleetTerminal(TerminalLocation):
         if verifier is None or not (fault := verifier.fault(headers, body)):
             return ""
         return (
-            f'{fault}; terminal {self.serial} has webhook_signature = "{verifier.name}". If that or its secret is '
-            "not what the vendor says, correct it"
+            f'{fault}; terminal {self.serial} has webhook_signature = "{verifier.name}". If that or its secret '
+            "differs from the vendor's data, correct it"
         )
 
     # Where it was trusted.
@@ -311,10 +311,10 @@ class FleetTerminal(TerminalLocation):
             detail=f"several devices announce themselves as terminal {self.serial}: {rivals.believed} is used; "
             f"{others} "
             + (
-                "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin "
-                "it in the configuration"
+                "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin it "
+                "in the configuration"
                 if rivals.both_verified
-                else "is not: its certificate is not the one that the configuration trusts. Find out what it is"
+                else "is not: its certificate is not the one that the configuration trusts. Find out which device it is"
             ),
         )
 

@@ -67,7 +67,7 @@ def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = Fals
             return tls_contexts.client(ca_file, system=system)
         except OSError as error:  # ssl.SSLError is one; neither names the file
             raise OSError(
-                f"the CA file {ca_file} holds no certificate that can be read ({error}); it must be the CA of the "
+                f"the CA file {ca_file} contains no readable certificate ({error}); it must be the CA of the "
                 "terminal, in PEM form"
             ) from error
     pinned = tls_contexts.unverified_client()
@@ -152,10 +152,10 @@ def _reason(
         since = ""
         if certificate is not None:
             since = f" on {certificate.not_after:%Y-%m-%d}, {(now - certificate.not_after).days} days ago"
-        return f"has expired{since}: renew it on the terminal, or set the clock of this machine right"
+        return f"has expired{since}: renew it on the terminal, or correct the clock of this machine"
     if code == _NOT_YET_VALID:
         since = f" before {certificate.not_before:%Y-%m-%d %H:%M} UTC" if certificate is not None else ""
-        return f"is not valid yet{since}: set the clock of this machine right ({now:%Y-%m-%d %H:%M} UTC)"
+        return f"is not valid yet{since}: correct the clock of this machine ({now:%Y-%m-%d %H:%M} UTC)"
     if code in _WRONG_NAME:
         has = clean(", ".join((*certificate.names, *certificate.addresses))) if certificate is not None else ""
         if not has:
@@ -211,9 +211,9 @@ GOODBYE_SECONDS = 1.0
 
 #: Error of a failed connection -> words.
 WORDS: Mapping[int, str] = {
-    errno.ECONNREFUSED: "nothing listens there: the device is on, but it takes no connections on that port",
+    errno.ECONNREFUSED: "nothing listens there: the device is on, but it accepts no connections on that port",
     errno.EHOSTUNREACH: "nothing answers at that address: is the terminal switched on and in this network?",
-    errno.ENETUNREACH: "this machine has no network in which that address lies",
+    errno.ENETUNREACH: "this machine has no network for that address",
     errno.ECONNRESET: "the device closed the connection at once",
 }
 
@@ -285,7 +285,7 @@ async def _goodbye(writer: asyncio.StreamWriter) -> None:
 
 def _unreached(error: OSError | ValueError) -> Unreached:
     if isinstance(error, ssl.SSLError):
-        return Unreached(f"it does not speak TLS as it should ({error.reason or type(error).__name__})")
+        return Unreached(f"it does not speak TLS correctly ({error.reason or type(error).__name__})")
     if isinstance(error, OSError):
         return Unreached(WORDS.get(error.errno or 0) or f"cannot connect: {error.strerror or error}")
     return Unreached("its name cannot be looked up")

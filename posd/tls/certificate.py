@@ -130,7 +130,7 @@ def _items(data: bytes) -> Iterator[Item]:
             if not 1 <= count <= 4:
                 raise ValueError("a length is not DER's")
         if at + size > len(data):
-            raise ValueError("an item is longer than what it stands in")
+            raise ValueError("an item is longer than its container")
         yield tag, data[at : at + size]
         at += size
 

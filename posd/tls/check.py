@@ -113,7 +113,7 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
     of_dates = {
         Validity.EXPIRED: f"it has expired on {info.not_after:%Y-%m-%d}",
         Validity.ENDS: f"it ends in {info.days_left(now)} days",
-        Validity.FUTURE: f"it is from the future: valid only from {info.not_before:%Y-%m-%d} on",
+        Validity.FUTURE: f"it is not valid yet: valid only from {info.not_before:%Y-%m-%d} on",
     }
     reasons = [words for validity, words in of_dates.items() if validity is info.validity(now)]
     if lacking := missing(info, wanted):

@@ -259,7 +259,7 @@ def _common_name(subjects: Subjects) -> str:
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    cure = "make a new pair with: posd tls init (the CA is kept, the terminals go on trusting it)"
+    cure = "make a new pair with: posd tls init (the CA is kept, so the terminals still trust it)"
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except FileNotFoundError as error:

@@ -53,8 +53,8 @@ def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
     present = fingerprint(made.ca_certificate)
     if found is None or (present is not None and present in (found.ca, found.following, _made(made))):
         return None
-    what = "is not there, or cannot be read" if present is None else "is another one than the terminals trust"
-    return f"{made.ca_certificate} {what} ({found.ca[:16]}…): terminals refuse what it does not vouch for"
+    what = "is not there, or cannot be read" if present is None else "is not the one that the terminals trust"
+    return f"{made.ca_certificate} {what} ({found.ca[:16]}…): terminals refuse certificates of another CA"
 
 
 def _made(made: TlsFiles) -> str | None:

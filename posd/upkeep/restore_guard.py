@@ -43,10 +43,10 @@ class UnknownPayment(msgspec.Struct, frozen=True):
     """The current state of a payment that was taken over."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
-    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty if not known")]
-    created_at: Annotated[Moment, Meta(description="when it was started, as far as that is known")]
+    terminal: Annotated[str, Meta(description="serial number of its terminal, empty if not known")]
+    created_at: Annotated[Moment, Meta(description="time of its start, as far as known")]
     phase: Annotated[Phase, Meta(description="its phase")]
-    result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
+    result: Annotated[str | None, Meta(description="result of its outcome, null before its end")]
 
 
 class RestoreGuard:
@@ -85,7 +85,7 @@ class RestoreGuard:
         compare = partial(_compare, left=left or WitnessContents(), at=self._now())
         identity, self._seq, gone_back, witnessed = await self._store.write(compare)
         if left is None and self.mention is None and witnessed:
-            self.mention = "it is gone: nothing tells whether the database has gone back in time"
+            self.mention = "it is gone: nothing shows whether the database has gone back in time"
         if self.mention is not None:
             log.warning("witness.unusable", detail=self.mention)
         if gone_back is not None:
@@ -115,11 +115,11 @@ class RestoreGuard:
         except OSError as error:
             return (
                 WitnessContents(),
-                f"it cannot be read ({error.strerror}); whether the database has gone back is not known",
+                f"it cannot be read ({error.strerror}); it is not known whether the database has gone back",
             )
         if left is not None and left.unreadable:
             lines = "1 line of it is" if left.unreadable == 1 else f"{left.unreadable} lines of it are"
-            return left, f"{lines} damaged; of payments that are in these alone nothing tells"
+            return left, f"{lines} damaged; payments that are only in these lines are unknown"
         return left, None
 
     async def _look(self) -> None:
@@ -142,10 +142,10 @@ class RestoreGuard:
         if self._since:
             raise Problem(
                 "restore_unseen",
-                "cannot start: this id is not known here, and it may have been sent before, for the database was "
-                "restored or has gone back in time. Nothing was sent now. A person looks. If the slip, the terminal or "
-                "the bank shows it as paid, record that with posd resolve and never repeat the call. Only if none of "
-                f"them shows it: {SEEN}, then repeat the same call",
+                "cannot start: this id is not known here, and it may have been sent before, because the database "
+                "was restored or has gone back in time. Nothing was sent now. A person must check. If the slip, "
+                "the terminal or the bank shows it as paid, record that with posd resolve and never repeat the "
+                f"call. Only if none of them shows it: {SEEN}, then repeat the same call",
                 since=self._since,
                 how=f"{self._how} To confirm that a person has looked: {SEEN}",
             )
@@ -223,7 +223,7 @@ def _compare(
 
         merge.leave_out_numbers(db, left.seq)
         known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, IdentityCause.GONE_BACK))
-        take_over_by_id(unit, unknown.values(), at, "the witness beside the database knows")
+        take_over_by_id(unit, unknown.values(), at, "the witness beside the database has")
         gone_back = GoneBack(iso(at), why, len(unknown), newest_at, rows.latest_start(db))
         marks.add(db, iso(at), marks.GONE_BACK, gone_back)
     witnessed = marks.newest(db, marks.WITNESSED) is not None

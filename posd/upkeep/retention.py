@@ -66,15 +66,15 @@ class Report(msgspec.Struct):
     cannot shrink: new payments use its free pages.
     """
 
-    before: Annotated[Moment, Meta(description="what ended before this is old")]
-    dry_run: Annotated[bool, Meta(description="it is only told what would be removed")]
-    removed: Annotated[Removed, Meta(description="how much was removed, or would be")] = msgspec.field(
+    before: Annotated[Moment, Meta(description="records that ended before this are old")]
+    dry_run: Annotated[bool, Meta(description="it only reports what would be removed")]
+    removed: Annotated[Removed, Meta(description="what was removed, or would be")] = msgspec.field(
         default_factory=Removed
     )
-    kept: Annotated[dict[str, int], Meta(description="what is older and is kept: reason -> how many")] = {}
+    kept: Annotated[dict[str, int], Meta(description="older records that are kept: reason -> number")] = {}
     bytes_before: Annotated[int, Meta(description="size of the database before")] = 0
     bytes_returned: Annotated[
-        int | None, Meta(description="by so much the database was cut, null if it cannot be: the room is used again")
+        int | None, Meta(description="by how much the database was cut, null if it cannot be: the room is used again")
     ] = 0
 
 
@@ -294,7 +294,7 @@ class _Run:
             await asyncio.sleep(LOG_SECONDS)
         log.warning(
             "store.log_not_emptied",
-            detail="a process reads the database (a backup?); what was removed may stay in its log for some time",
+            detail="a process reads the database (a backup?); removed records may stay in its log for some time",
         )
 
     async def _rest(self, began: float) -> None:

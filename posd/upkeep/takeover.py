@@ -92,8 +92,8 @@ def read_id_list(file: BinaryIO) -> dict[str, StartedPayment]:
         raise InvalidIdList(*_words(faults))
     if not found:
         raise InvalidIdList(
-            "the list of --ids names no payment; nothing was changed. See whether posd collect ids wrote it to its "
-            "end. Where head office knows of no payment, restore without --ids"
+            "the list of --ids names no payment; nothing was changed. Check whether posd collect ids wrote it to "
+            "its end. If head office knows of no payment, restore without --ids"
         )
     return found
 
@@ -105,22 +105,22 @@ def _payment(line: bytes) -> StartedPayment | None:
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError("no UTF-8 text: save the file as UTF-8") from error
+        raise ValueError("not UTF-8 text: save the file as UTF-8") from error
     if not text or text.startswith("#"):
         return None
     parts = text.split("\t")
     if len(parts) > MOST_PARTS:
-        raise ValueError(f"{len(parts)} parts, and 4 are the most: id, time, serial, sale, with a TAB between them")
+        raise ValueError(
+            f"{len(parts)} parts, but at most 4 are possible: id, time, serial, sale, with a TAB between them"
+        )
     identity, at, serial, sale = parts + [""] * (MOST_PARTS - len(parts))
     canonical = canonical_uuid(identity)
     if canonical is None:
         raise ValueError(f"{_quoted(identity)} is no id of a payment: write a UUID, and a TAB before what follows it")
     if serial and not _SERIAL.fullmatch(serial):
-        raise ValueError(
-            f"{_quoted(serial)} is no serial number: write it as it is printed on the terminal, or omit it"
-        )
+        raise ValueError(f"{_quoted(serial)} is not a serial number: write it as printed on the terminal, or omit it")
     if len(sale) > MOST_SALE_CHARACTERS:
-        raise ValueError(f"{_quoted(sale)} is no sale: it has more than {MOST_SALE_CHARACTERS} characters")
+        raise ValueError(f"{_quoted(sale)} is not a sale: it has more than {MOST_SALE_CHARACTERS} characters")
     return StartedPayment(canonical, serial, _moment(at) if at else "", sale=sale or None)
 
 
@@ -131,7 +131,7 @@ def _moment(text: str) -> str:
             return iso(parse_iso(text))
     except ValueError:
         pass
-    raise ValueError(f"{_quoted(text)} is no time: write it as 2026-11-20T10:42:03.120Z (UTC), or omit it")
+    raise ValueError(f"{_quoted(text)} is not a time: write it as 2026-11-20T10:42:03.120Z (UTC), or omit it")
 
 
 def _quoted(part: str) -> str:
@@ -296,7 +296,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
         """Record an id without a readable row: in doubt, until its record, the terminal or an operator resolves it."""
-        reason = "a restore found its id in the replaced database, and could not read its record"
+        reason = "a restore found its id in the replaced database, but could not read its record"
         if history:
             last = history[-1]
             state = last["result"] or last["status"] or "no state"

@@ -77,24 +77,24 @@ class DatabaseFinding(msgspec.Struct, frozen=True):
     cure: str
 
 
-_RESTORE = "stop posd, then: posd restore BACKUP (what can be read of this file is taken over)"
+_RESTORE = "stop posd, then: posd restore BACKUP (the readable part of this file is taken over)"
 _ANOTHER = "make another backup (posd backup), and restore from another one"
 _EITHER = f"if it is a backup, {_ANOTHER}; if it is posd's own database, {_RESTORE}"
-_DERIVE = "derive it again from what the terminals sent: posd reprocess"
+_DERIVE = "derive it again from the terminals' events: posd reprocess"
 
 #: kind -> its meaning, and the cure if it is the database
 KINDS = {
-    "damaged": ("the file is damaged; what is on the damaged pages cannot be read", _RESTORE),
-    "unreadable": ("a row is there and cannot be understood: it was damaged on the disk", _RESTORE),
-    "dangling": ("a row belongs to a payment or print job that is not there", _RESTORE),
+    "damaged": ("the file is damaged; the damaged pages cannot be read", _RESTORE),
+    "unreadable": ("a row is unreadable: it was damaged on the disk", _RESTORE),
+    "dangling": ("a row belongs to a missing payment or print job", _RESTORE),
     "outcome": ("a payment is final without an outcome, or has one without being final", _DERIVE),
-    "evidence": ("the event on which an outcome rests is not recorded", _RESTORE),
+    "evidence": ("the event of an outcome is not recorded", _RESTORE),
     "final_event": ("the final event of a payment is not one of its events", _DERIVE),
     "print_job": ("a print job is not what its record says, or not both ended and decided", _DERIVE),
-    "history": ("the newest row of the history does not say what the payment or print job says", _DERIVE),
+    "history": ("the newest row of the history differs from the payment or print job", _DERIVE),
     "lease": ("a terminal is held by a payment of another terminal", "free it: posd release {id}"),
     "pruned": (
-        "what retention left of a payment or print job cannot be understood, or that is there all the same",
+        "the remaining entry of a removed payment or print job is unreadable, or its record still exists",
         "remove it again: posd prune. If that does not help: " + _RESTORE,
     ),
     "key": ("the backup has no callback key: if that is lost too, callbacks under way are refused", _ANOTHER),
@@ -142,7 +142,7 @@ def verify(path: Path, look: Look) -> VerifyReport:
 def _schema(db: sqlite3.Connection, path: Path) -> int:
     version, _ = identify(db)
     if not version:
-        raise NothingToVerify(f"{path} is no database of posd")
+        raise NothingToVerify(f"{path} is not a database of posd")
     if version > schema_version():
         raise NothingToVerify(
             f"{path} has schema {version}, this posd knows {schema_version()}: use the posd that made it"

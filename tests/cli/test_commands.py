@@ -129,7 +129,7 @@ def test_a_charge_survives_a_restart_of_the_daemon(shop: Sandbox) -> None:
     with started_posd(*arguments, config=shop.config_path) as charge:
         payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
         with daemon_away(shop):
-            read_until(charge, "posd is away; waiting for it (the payment goes on)")
+            read_until(charge, "posd does not answer; waiting for it (the payment goes on)")
         assert posd("abort", payment, config=shop.config_path).returncode == 0
         stdout, stderr = charge.communicate(timeout=PATIENCE)
     assert charge.returncode == 1, stderr

@@ -155,7 +155,7 @@ def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:
 def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(shop: Shop) -> None:
     done = posd_interrupted(shop.home, "backup", "/tmp/b.db")
     assert done.returncode == 4
-    assert "posd may go on with it" in done.stderr
+    assert "posd may continue with it" in done.stderr
     with Stub(shop.home / "s", [sent(shop)]):
         seen = posd_on_terminal("backup", str(shop.home / "b.db"), socket=shop.home / "s")
     assert "posd copies the database" in seen.screen
@@ -377,7 +377,7 @@ def test_verify_says_what_is_wrong_what_it_means_and_what_to_do(shop: Shop) -> N
     assert lines[1:] == [
         "final_event: the final event of a payment is not one of its events",
         f"  payment {name(1)}: event 99 is not there",
-        "  What to do: derive it again from what the terminals sent: posd reprocess",
+        "  What to do: derive it again from the terminals' events: posd reprocess",
     ]
     document = json.loads(posd("verify", "--json", config=shop.config).stdout)
     assert (document["ok"], document["counts"]) == (False, {"final_event": 1})

@@ -178,7 +178,7 @@ def test_without_multicast_it_says_so_and_goes_on_with_the_address(
     code, stdout, stderr = demos[name].end()
     assert code == 0, stdout + stderr
     assert "got no announcement" in stdout
-    assert "All three ended as they should" in stdout
+    assert "All three ended as expected" in stdout
 
 
 def test_keep_leaves_it_running_for_the_commands_that_it_prints(demos: Mapping[str, Demo]) -> None:
@@ -261,8 +261,8 @@ def test_a_charge_that_ends_otherwise_than_planned_is_a_fault(
     ("status", "paper", "fault"),
     [
         ("COMPLETED", "TOTAL 1", None),
-        ("COMPLETED", "TOTAL 2", "what the terminal says that it has printed is not the receipt"),
-        ("COMPLETED", None, "what the terminal says that it has printed is not the receipt"),
+        ("COMPLETED", "TOTAL 2", "the terminal printed something other than the receipt"),
+        ("COMPLETED", None, "the terminal printed something other than the receipt"),
         ("FAILED", None, "the receipt should be COMPLETED, and is FAILED"),
     ],
 )

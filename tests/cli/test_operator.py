@@ -280,7 +280,7 @@ def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_
             done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
             assert done.returncode == code
             assert json.loads(refusal.body).get("detail", "") in done.stderr
-            lost = f"It may have been done all the same; see:  posd {see} {arguments[1]}"
+            lost = f"It may have been done nevertheless; see:  posd {see} {arguments[1]}"
             assert (lost in done.stderr) == refusal.cut
 
 

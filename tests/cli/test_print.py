@@ -143,8 +143,8 @@ def test_a_preview_of_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> No
         (b"", "is empty"),
         (b" \n\t", "is empty"),
         (b"{}", "is an empty JSON object"),
-        (b'{"text": "x",}', "begins like a JSON object and is none"),
-        (DEEP, "begins like a JSON object and is none"),
+        (b'{"text": "x",}', "begins like a JSON object but is none"),
+        (DEEP, "begins like a JSON object but is none"),
         (b"x" * (MAX_DOCUMENT_BYTES + 1), "is too large: a document has at most 240 KiB"),
         (b'"' * (MAX_DOCUMENT_BYTES // 2), "is too large: a document has at most 240 KiB"),
     ],
@@ -266,7 +266,7 @@ def test_a_call_whose_answer_is_lost_is_repeated_word_for_word_and_a_wait_outliv
     assert len({(call.path, call.body) for call in stub.calls if call.method == "PUT"}) == 1
     assert [call.method for call in stub.calls] == ["PUT", "PUT", "PUT", "GET", "GET", "GET"]
     for known in ("may have started", "goes on"):
-        assert done.stdout.count(f"posd is away; waiting for it (the print job {known})") == 1
+        assert done.stdout.count(f"posd does not answer; waiting for it (the print job {known})") == 1
     assert done.stdout.count("posd is back") == 2
 
 

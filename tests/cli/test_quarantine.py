@@ -192,7 +192,7 @@ def test_reprocess_without_differences_exits_0(tmp_path: Path) -> None:
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert "payments checked: 120, print jobs: 30" in lines
-    assert any(line.endswith("too little to check them: 2") for line in lines)
+    assert any(line.endswith("whose records are too short to check: 2") for line in lines)
     assert "messages applied: 2, still set aside: 4 (posd quarantine)" in lines
     assert f"3\t{ID}\tapplied" in lines
     assert f"4\t{ID}\tknown" in lines
@@ -205,7 +205,7 @@ def test_reprocess_with_differences_shows_them_and_exits_1(tmp_path: Path) -> No
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     table = lines.index("about\tfield\tbefore\tafter")
-    assert lines[table - 1].endswith("and was corrected: payments: 2")
+    assert lines[table - 1].endswith("were corrected: payments: 2")
     assert lines[table + 1 : table + 5] == [
         f"{ID}\tphase\tin_doubt\tfinal",
         f"{ID}\toutcome.result\t-\tapproved",
@@ -227,7 +227,7 @@ def test_reprocess_tells_of_print_jobs_beside_payments(tmp_path: Path) -> None:
     assert "messages applied: 1, still set aside: 0 (posd quarantine)" in lines
     assert "7\treceipt-1042\tapplied" in lines
     assert "receipt-1042\tstatus\tFAILED\t-" in lines
-    assert any(line.endswith("and was corrected: print jobs: 1") for line in lines)
+    assert any(line.endswith("were corrected: print jobs: 1") for line in lines)
     assert lines[-1] == "    posd print-jobs receipt-1042"
 
 
@@ -235,7 +235,7 @@ def test_reprocess_counts_the_differences_that_the_daemon_left_out(tmp_path: Pat
     with Stub(tmp_path / "s", [answer(result(skipped=0, differences=[CHANGED], differing=501))]):
         done = posd("reprocess", socket=tmp_path / "s")
     assert done.returncode == 1
-    assert "and was corrected: payments: 501\n" in done.stdout
+    assert "were corrected: payments: 501\n" in done.stdout
     assert "and 500 more" in done.stdout
     assert "too little" not in done.stdout
 
@@ -286,5 +286,5 @@ def test_reprocess_waits_longer_than_other_calls_but_not_for_ever(
 def test_a_reprocess_that_is_cut_short_exits_4(tmp_path: Path) -> None:
     done = posd_interrupted(tmp_path, "reprocess")
     assert done.returncode == 4
-    assert "posd may go on with it" in done.stderr
+    assert "posd may continue with it" in done.stderr
     assert "Traceback" not in done.stderr

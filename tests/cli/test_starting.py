@@ -92,7 +92,7 @@ def test_what_is_typed_is_what_is_sent(tmp_path: Path, arguments: tuple[str, ...
         (("5",), "neither ORIGINAL nor --reference is given"),
         ((ID, "5", "--reference", REFERENCE), "ORIGINAL and --reference are both given"),
         ((ID, "--reference", REFERENCE), "ORIGINAL and --reference are both given"),
-        (("5", "6", "--reference", REFERENCE), "'6' is too much"),
+        (("5", "6", "--reference", REFERENCE), "'6' is not allowed"),
         (("7f3c0000x", "5"), "'7f3c0000x' is not the id of a payment"),
         (("7f3c000", "5"), "its first characters, 8 at least"),
         (("1234567", "5"), "neither ORIGINAL nor --reference is given"),

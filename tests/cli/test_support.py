@@ -162,7 +162,7 @@ def support(file: Path, config: Path, *more: str) -> Done:
 def test_without_a_terminal_it_asks_for_yes(tmp_path: Path) -> None:
     done = posd("support", str(tmp_path / "s.tar.gz"), config=tmp_path / "none.toml")
     assert done.returncode == 2
-    assert "say --yes" in done.stderr
+    assert "give --yes" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -56,7 +56,8 @@ def test_an_end_is_waited_for_over_trouble_that_passes(
         done = posd(*command, config=tmp_path / "none.toml", socket=tmp_path / "s")
     assert done.returncode == 0, done.stderr
     assert (
-        f"posd is away; waiting for it (the {'print job' if command is PRINT else 'payment'} goes on): " in done.stdout
+        f"posd does not answer; waiting for it (the {'print job' if command is PRINT else 'payment'} goes on): "
+        in done.stdout
     )
     assert "posd is back" in done.stdout
 

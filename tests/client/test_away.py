@@ -258,7 +258,7 @@ def test_a_posd_that_hangs_does_not_hold_a_caller_with_a_time_out(tmp_path: Path
 def test_a_print_job_is_waited_for_in_the_same_way(tmp_path: Path) -> None:
     script = [LOST, FULL, answer(print_job(), 202), answer(COMPLETED)]
     assert sync(script, tmp_path / "s", lambda client: client.printed(JOB).outcome().printed) is True
-    with pytest.raises(StillPrinting, match="goes on"):
+    with pytest.raises(StillPrinting, match="continues"):
         sync([answer(print_job(), 202)], tmp_path / "s2", lambda client: client.printed(JOB).outcome(timeout=0))
 
 

@@ -41,7 +41,7 @@ def test_a_posd_that_cannot_look_has_said_nothing_of_it(
     with (
         Stub(tmp_path / "s", [trouble]) as stub,
         Posd(stub.socket, patience=0) as client,
-        pytest.raises(Unreachable, match="how it stands is not known") as told,
+        pytest.raises(Unreachable, match="its state is not known") as told,
     ):
         look(client)
     assert isinstance(told.value.__cause__, Problem)
@@ -50,7 +50,7 @@ def test_a_posd_that_cannot_look_has_said_nothing_of_it(
 @pytest.mark.slow
 def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
     """A till that read it as a refusal would print again."""
-    with pytest.raises(Unreachable, match="how it stands is not known") as told:
+    with pytest.raises(Unreachable, match="its state is not known") as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
     assert isinstance(told.value.__cause__, Problem)
     with refused("not_found"):

@@ -51,7 +51,7 @@ def test_check_tells_what_keeps_posd_from_starting_on_this_machine(tmp_path: Pat
     missing = f"{tmp_path}/tls/server.crt"
     assert f"{file}:1: webhooks.certificate {missing}: there is no certificate: posd will not start" in done.stderr
     assert f"    posd --config {file} tls init\n" in done.stderr
-    assert "1 problem: posd cannot use the configuration until this is mended.\n" in done.stderr
+    assert "1 problem: posd cannot use the configuration until this is corrected.\n" in done.stderr
     document = json.loads(posd(file, "check", "--json").stdout)
     (problem,) = document["problems"]
     assert (document["ok"], problem["file"], problem["key"]) == (False, str(file), "webhooks.certificate")

@@ -55,7 +55,7 @@ WRONG = [
     ("profile.charge.confirmed", '[profile.charge]\nconfirmed = "yes"', "must be true or false", "true or false"),
     ("profile.void.abortable", '[profile.void]\nabortable = "no"', "must be true or false", "write true or false"),
     ("profile.headers", 'profile.headers = "x"', "must be a table", 'write headers = {NAME = "value"}'),
-    ("profile.search.path", '[profile.search]\nmethod = "GET"', "does not say which transaction", "into the path"),
+    ("profile.search.path", '[profile.search]\nmethod = "GET"', "does not name the transaction", "into the path"),
     # impossible values
     ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "no known time zone", "America/Guayaquil"),
     ("merchant.id", '[merchant]\nid = "a\\nb"', "control character", "one line"),
@@ -66,13 +66,18 @@ WRONG = [
     ("webhooks.listen", '[webhooks]\nlisten = "localhost:8443"', "no IP address", "ADDRESS:PORT"),
     ("webhooks.listen", '[webhooks]\nlisten = "0.0.0.0:65536"', "no port from 0 to 65535", "ADDRESS:PORT"),
     ("webhooks.listen", '[webhooks]\nlisten = "::1:8443"', "no IP address", "ADDRESS:PORT"),
-    ("webhooks.advertise_host", '[webhooks]\nadvertise_host = "0.0.0.0"', "no address that a terminal", "this machine"),
+    (
+        "webhooks.advertise_host",
+        '[webhooks]\nadvertise_host = "0.0.0.0"',
+        "not an address that a terminal",
+        "this machine",
+    ),
     ("webhooks.advertise_host", '[webhooks]\nadvertise_host = "pos:8443"', "neither a host name", "without scheme"),
     ("webhooks.public_url", '[webhooks]\npublic_url = "http://a.example"', "begin with https://", "https://HOST"),
     ("webhooks.max_body_bytes", "[webhooks]\nmax_body_bytes = 10", "10 is out of range", "from 65536 to"),
     ("discovery.interfaces[1]", '[discovery]\ninterfaces = ["10.0.0.1", "10.0.0.0/8"]', "not an IP address", "a mask"),
     ("discovery.interfaces[1]", '[discovery]\ninterfaces = ["::1", "0::1"]', "in the list twice", "remove one"),
-    ("discovery.service_types[0]", '[discovery]\nservice_types = ["_x._tcp"]', "not a DNS-SD service", "in full"),
+    ("discovery.service_types[0]", '[discovery]\nservice_types = ["_x._tcp"]', "not a DNS-SD service", "the full name"),
     ("discovery.service_types", "[discovery]\nservice_types = []", "is empty", "at least 1"),
     ("discovery.serial_keys[0]", '[discovery]\nserial_keys = ["a=b"]', "key of a TXT record", "without '='"),
     ("amounts.decimals", "[amounts]\ndecimals = 5", "5 is out of range", "from 0 to 4"),
@@ -119,7 +124,7 @@ WRONG = [
     (
         "terminals[0].base_url",
         f'{PUBLIC}[terminal_defaults]\naccess_mode = "cloud"\n[[terminals]]\nserial = "A"',
-        "only terminals on this network are found by discovery",
+        "discovery finds only terminals on this network",
         "the address of the service",
     ),
     (
@@ -210,7 +215,7 @@ WRONG = [
     (
         "terminals[0].business_code",
         '[[terminals]]\nserial = "A"\nauth = "hmac"\nbusiness_code = "hunter2"',
-        "is a text, and a secret does not stand here",
+        "is a text, and secrets may not be in this file",
         "{file = ",
     ),
     (

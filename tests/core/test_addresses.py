@@ -46,8 +46,8 @@ def test_a_lost_address_is_told_with_what_it_means_and_what_is_to_be_done() -> N
     attention = there(lost.attention_of(AttentionCode.ADDRESS_CHANGED))
     assert attention.detail == (
         "terminal SN-TEST sends the events of this payment to 192.168.7.20. This machine has lost that address: they "
-        "may not arrive. posd asks the terminal by itself. If it does not know the payment any more: posd show "
-        f"{lost.client_transaction_id}"
+        "may not arrive. posd asks the terminal by itself. If the terminal does not know the payment any more: posd "
+        f"show {lost.client_transaction_id}"
     )
     assert (lost.callback_lost, lost.phase, lost.outcome) == (True, Phase.ACTIVE, None)
 

@@ -44,7 +44,7 @@ def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> N
             "it refused the authentication; the clocks differ by 5 min, which it accepts. Check auth, business_",
         ),
         (401, -2, "it refused the authentication; the clocks differ by 2 s, which it accepts"),
-        (403, None, "it refused the authentication; its reply does not say what time it is there. Check auth"),
+        (403, None, "it refused the authentication; its reply does not give its time. Check auth"),
         (409, 300, ""),
         (500, None, ""),
     ],

@@ -135,7 +135,7 @@ def test_another_terminal_that_has_it_is_believed_and_shown() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (AttentionCode.NO_CALLBACK, "terminal SN-TEST acknowledged the payment, and no event of it has come for 10 s"),
+        (AttentionCode.NO_CALLBACK, "terminal SN-TEST acknowledged the payment, but no event of it has come for 10 s"),
         (AttentionCode.STALLED, "terminal SN-TEST has been silent since CARD_PRESENTED for 10 s"),
     ],
 )

@@ -40,9 +40,9 @@ def refused(status: int, document: object) -> Transaction:
 @every(
     ("status", "document", "words"),
     [
-        (409, error("TERMINAL", "TER-003"), "(HTTP 409, TERMINAL TER-003): it is busy with something else. posd never"),
-        (409, error("TERMINAL", "TER-002"), "(HTTP 409, TERMINAL TER-002); why is not known"),
-        (409, "busy", "(HTTP 409); why is not known"),
+        (409, error("TERMINAL", "TER-003"), "(HTTP 409, TERMINAL TER-003): it is busy. posd never"),
+        (409, error("TERMINAL", "TER-002"), "(HTTP 409, TERMINAL TER-002); the reason is not known"),
+        (409, "busy", "(HTTP 409); the reason is not known"),
         (400, error("TERMINAL", "TER-003"), "(HTTP 400, TERMINAL TER-003)"),
         (404, "nothing here", "(HTTP 404)"),
         (401, error("X", "1"), "(HTTP 401, X 1): it did not accept the authentication. Check auth, business_code"),
@@ -62,7 +62,7 @@ def test_a_refusal_says_what_is_known_of_it(status: int, document: object, words
     assert outcome.failure_reason is not None
     message = outcome.failure_reason.message or ""
     assert message.startswith(f"the terminal refused the request {words}"), message
-    for said in ("why is not known", "it is busy"):
+    for said in ("the reason is not known", "it is busy"):
         assert (said in message) == (said in words), message
     assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", "refused")
 

@@ -101,8 +101,8 @@ def test_what_is_missing_is_counted(unknown: int) -> None:
         ("first", 7, [MADE, RESTORED], 30, 0, None),
         ("first", 7, [MADE, RESTORED], 30, 1, "not in it"),
         ("another", 7, [RESTORED], 30, 0, None),  # the replaced file could not be read
-        ("another", 7, [MADE], 30, 0, "another database"),
-        ("another", 7, [RESTORED, BACK], 50, 0, "another database"),
+        ("another", 7, [MADE], 30, 0, "not the database"),
+        ("another", 7, [RESTORED, BACK], 50, 0, "not the database"),
         ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # killed before the file was rewritten
         (None, 7, [MADE], 6, 0, "number 6, and 7"),  # the first line is damaged
     ],

@@ -1,4 +1,4 @@
-"""Abort: a request to the terminal that the transaction holds; the outcome is still awaited (design 6; spec 3.1)."""
+"""Abort: a request to the terminal that the transaction holds, and the wait for the outcome (design 6; spec 3.1)."""
 
 import asyncio
 import os

@@ -59,7 +59,7 @@ async def test_a_second_one_is_refused_however_each_is_named(
     for counter in (here, there):
         problem = await operation(shop, kind, counter).refused("already_derived", **naming(original, second))
         assert problem["transactions"] == [standing.identity]
-        assert f"there is already {kind} {standing.identity} (open)" in problem["detail"]
+        assert f"the same original already has {kind} {standing.identity} (open)" in problem["detail"]
     await standing.finish()
     if kind == "re-auth":
         again = await operation(shop, kind, there).begin(**naming(original, second))

@@ -270,7 +270,7 @@ async def test_who_waits_behind_a_failure_to_connect_is_not_tried_each_for_itsel
     finally:
         await printer.terminal.plug_in()
     assert {(item["phase"], item["decided_by"]) for item in ended} == {("final", "unsent")}
-    assert sum("before it in line" in item["reason"] for item in ended) == 4
+    assert sum("for an earlier print job" in item["reason"] for item in ended) == 4
     assert [len(job.requests) for job in behind] == [0] * 5
 
 

@@ -196,7 +196,7 @@ async def test_an_input_that_the_disk_has_damaged_hides_no_other_difference(coun
         (damaged.identity, ["record"]),
         (other.identity, ["acknowledged"]),
     ]
-    assert "cannot be derived, and stays as it is" in report["differences"][0]["after"]["record"]
+    assert "cannot be derived, and stays unchanged" in report["differences"][0]["after"]["record"]
     assert [(await payment.get())["outcome"]["result"] for payment in (damaged, other)] == ["approved"] * 2
     with closing(sqlite3.connect(posd.database)) as db:
         for rowid, content in bodies:

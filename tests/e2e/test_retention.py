@@ -108,7 +108,7 @@ async def test_the_command(home: Path) -> None:
         paid = await shop.started()
         await approve(paid)
         code, _, said = await posd_command(shop.daemon, "prune", "--older-than", "0")
-        assert (code, "say --yes" in said) == (2, True)
+        assert (code, "give --yes" in said) == (2, True)
         code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--dry-run")
         assert (code, said.startswith("Would be removed: 1 payment, 0 print jobs")) == (0, True), said
         code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--yes")

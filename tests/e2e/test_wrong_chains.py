@@ -43,7 +43,7 @@ STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "declined": (ended("DECLINED"), "{id} is not approved: it ended as declined"),
     "no raw_response": (
         ended("APPROVAL", raw_response=None),
-        "{id} was approved without a transaction_reference; if you have it from the receipt or the acquirer, give it",
+        "{id} was approved without a transaction_reference; if the receipt or the acquirer gives one, send it",
     ),
     "approved": (ended("APPROVAL"), ""),
 }

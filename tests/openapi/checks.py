@@ -33,12 +33,12 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "/amount is required"): "depends on the type",
     ("RejectedPositiveData", 422, "invalid_request", "digits (before|after) the point"): "decimals, not floats",
     ("RejectedPositiveData", 422, "invalid_request", "belongs to .*, not to"): "depends on the type",
-    ("RejectedPositiveData", 422, "invalid_request", "stands beside `original`"): "one of two fields",
+    ("RejectedPositiveData", 422, "invalid_request", "is given with `original`"): "one of two fields",
     ("RejectedPositiveData", 422, "invalid_request", "/original is missing"): "depends on the type",
     ("RejectedPositiveData", 422, "invalid_request", "addresses that claim to be it"): "which there are, the LAN says",
     ("RejectedPositiveData", 422, "invalid_request", "must be an ISO 8601 time"): "leap seconds, which Python has not",
     ("RejectedPositiveData", 422, "invalid_request", "must be a moment with its offset"): "the same",
-    ("RejectedPositiveData", 422, "invalid_request", "not a member that is known"): "the configuration admits more",
+    ("RejectedPositiveData", 422, "invalid_request", "not a known member"): "the configuration admits more",
     ("RejectedPositiveData", 422, "amount_exceeds", ""): "what an original allows, the records say",
 }
 #: A request that breaks the description and is still accepted: call -> what breaks it, and why it is accepted.

@@ -183,14 +183,14 @@ def test_an_operation_is_sent_under_the_reference_that_counts(there_is: str, wan
 
 NAME_IT = "give `original`, the id of the payment, instead"
 SEVERAL = "several payments were approved with the reference reference of a"
-AGAIN = "if you have it from the receipt or the acquirer, give it as `transaction_reference` instead"
-SETTLE = "It is not certain how that one ended: a person settles it first; nothing lifts this before."
-WAIT = "Wait for its outcome first, or have it aborted; nothing lifts this before."
-STAYS = "What a void has ended stays ended; for a further payment start a new charge."
-ONE_MORE = 'Look at it first; if this {kind} is meant beside it, say so with "additional": true.'
+AGAIN = "if the receipt or the acquirer gives one, send it as `transaction_reference` instead"
+SETTLE = "It is not certain how that one ended: a person settles it first; nothing permits this before."
+WAIT = "Wait for its outcome first, or abort it; nothing permits this before."
+STAYS = "A void is final; for a further payment start a new charge."
+ONE_MORE = 'Check it first; if this {kind} is a further one, say so with "additional": true.'
 OTHER = "another operation of the same chain is not settled:"
-ENDED = "the chain does not go on after"
-SAME = "for the same original there is already"
+ENDED = "no operation can follow"
+SAME = "the same original already has"
 
 
 def beyond(kind: str, asked: int, allowed: int, words: str) -> str:
@@ -231,7 +231,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("a=charge on 1, b=charge on 1 gives a", "void under a"): (
         "unknown_original",
-        f"{SEVERAL} (a, b, …), so it does not tell which one is meant; {NAME_IT}.",
+        f"{SEVERAL} (a, b, …), so it is not clear which one is meant; {NAME_IT}.",
     ),
     # Another operation of the chain.
     ("a=charge, v=void of a open", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
@@ -244,7 +244,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("a=charge, f=refund of a for 1", "void of a"): (
         "chain_conflict",
-        f"{ENDED} refund f (approved). A further refund can be asked for instead.",
+        f"{ENDED} refund f (approved). A further refund is possible instead.",
     ),
     ("a=charge for 9, f=refund of a for 1", "refund of a for 1"): (
         "already_derived",
@@ -407,7 +407,7 @@ def test_a_reversal_is_counted_by_what_its_original_came_to_before_it(records: B
     assert chains.original_facts(records.db, void, None) is None
 
 
-PAID_ALREADY = "already has a payment that is open or approved ({others}); look at it first."
+PAID_ALREADY = "already has a payment that is open or approved ({others}); check it first."
 
 #: What is there of a sale, what is asked for -> whose payments stand in the way.
 OF_SALE = {

@@ -284,7 +284,7 @@ def at_the_bank(page: Page) -> None:
     shows(page.type("posd status", 0, 1), f"{silent[:8]} {BANK} charge 11.20 at the bank")
     shown = machine.out("posd", "show", silent)
     page.check.note(shown)
-    silence = "has been silent since APPROVAL_REQUESTED for 60 s; the outcome is still awaited"
+    silence = "has been silent since APPROVAL_REQUESTED for 60 s; posd still waits for the outcome"
     shows(" ".join(shown.split()), f"attention stalled: terminal {BANK} {silence}")
     refused = machine.run("posd", "abort", silent, check=False)
     page.check.note(refused.stdout + refused.stderr)
@@ -418,7 +418,7 @@ def abort_does_nothing(page: Page) -> None:
     becomes(machine, bank, result="declined")
     lost = begin(machine, "9.20", ONE, "lost-request")
     becomes(machine, lost, phase="in_doubt")
-    shows(page.type("posd abort ID", 1, 4, ID=lost), "says that it runs nothing it could abort")
+    shows(page.type("posd abort ID", 1, 4, ID=lost), "says that it runs nothing to abort")
     machine.run("posd", "release", lost, "--note", NOTE)
     shows(page.type("posd abort ID", 1, 4, ID=lost), "not_abortable")
     machine.run("posd", "resolve", lost, "not_started", "--yes", "--note", NOTE)

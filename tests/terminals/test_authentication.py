@@ -130,7 +130,7 @@ FAILING: dict[str, tuple[Authentication, str]] = {
     "smuggles a header": (adds(X_Key=f"{SECRET}\r\nX-Other: 1"), "a header that cannot be sent"),
     "is not ASCII": (adds(X_Key=f"{SECRET}é"), "a header that cannot be sent"),
     "names no header": (names_nothing, "a header that cannot be sent"),
-    "makes no URL": (goes_nowhere, "none of http or https"),
+    "makes no URL": (goes_nowhere, "neither http nor https"),
 }
 
 

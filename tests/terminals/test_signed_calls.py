@@ -79,7 +79,7 @@ async def test_a_reply_under_another_key_stays_closed_and_says_so(tmp_path: Path
         (401, -6, "behind that of the terminal"),
         (400, 6, "ahead of that of the terminal"),
         (401, 4, "it refused the authentication; the clocks differ by"),
-        (401, None, "its reply does not say what time it is there"),
+        (401, None, "its reply does not give its time"),
         (409, 4, ""),
         (200, 6, ""),
     ],

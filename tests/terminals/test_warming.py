@@ -63,7 +63,7 @@ async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
 async def test_a_ca_file_that_cannot_be_used_is_told_of_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     terminals = load(configuration(tmp_path, f'ca_file = "{tmp_path}/ca.pem"')).terminals
-    with pytest.raises(OSError, match="holds no certificate that can be read"):
+    with pytest.raises(OSError, match="contains no readable certificate"):
         Fleet(terminals)
 
 

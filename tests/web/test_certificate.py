@@ -90,7 +90,7 @@ async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: P
                     await asyncio.sleep(OFTEN)
             assert served.check() == (
                 "degraded",
-                f"the one on the disk is not served: {served.trouble}",
+                f"the certificate on disk is not served: {served.trouble}",
                 (RemedyStep("put a certificate and its key in place", "posd tls status"),),
             )
             assert changes.served == []

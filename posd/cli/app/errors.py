@@ -47,7 +47,7 @@ def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> N
 
 
 @contextmanager
-def interruptible(output: Output, words: str = "Stopped waiting; posd may go on with it.") -> Iterator[None]:
+def interruptible(output: Output, words: str = "Stopped waiting; posd may continue with it.") -> Iterator[None]:
     """Exit with OPEN on Ctrl-C, because the payment or print job goes on."""
     try:
         yield
@@ -85,7 +85,7 @@ def explain(error: Exception, context: Context) -> Failure:
                 "please report it (POSD_DEBUG=1 shows where it happened)"
             )
             if context.starts:
-                unknown = "Whether it was done is not known. Ask again with the same id before it is started again"
+                unknown = "Whether it was done is not known. Ask again with the same id before you start it again"
                 return Failure([message, unknown], ExitCode.OPEN, output)
             return Failure(message, ExitCode.NOT_DONE, output)
 
@@ -95,7 +95,7 @@ def _directed(problem: Problem, context: Context) -> Iterator[str]:
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code == "forbidden" and path and context.socket_path == path:
         yield (
-            f"  {SOCKET_VARIABLE} is set in this shell and names {path}: take it away (unset {SOCKET_VARIABLE}), or "
+            f"  {SOCKET_VARIABLE} is set in this shell and names {path}: remove it (unset {SOCKET_VARIABLE}), or "
             "name the admin socket with --socket"
         )
 

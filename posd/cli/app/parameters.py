@@ -120,12 +120,12 @@ def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tu
     if named == (reference is not None):
         given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
         raise click.UsageError(
-            f"{given}: name what it is for in exactly one way, by ORIGINAL (its id in posd) or by --reference UUID "
+            f"{given}: name its original in exactly one way, by ORIGINAL (its id in posd) or by --reference UUID "
             "(the acquirer's reference)"
         )
     rest = words[1:] if named else words
     if len(rest) > 1:
-        raise click.UsageError(f"{rest[1]!r} is too much: beside --reference only AMOUNT is given")
+        raise click.UsageError(f"{rest[1]!r} is not allowed: with --reference only AMOUNT is given")
     return first if named else None, amount(rest[0]) if rest else None
 
 

@@ -153,7 +153,7 @@ class Progress(ABC):
 
     def away(self, reason: str) -> None:
         """Print once that the daemon is unreachable."""
-        words = f"posd is away; waiting for it ({self.while_away})"
+        words = f"posd does not answer; waiting for it ({self.while_away})"
         self._now = Text(shown(words), style="yellow")
         if not self._away:
             self._away = True
@@ -324,13 +324,13 @@ terminal_option = click.option(
     "--terminal",
     metavar="SERIAL",
     shell_complete=serials,
-    help="The terminal; may be left out where there is only one.",
+    help="The terminal; optional if there is only one.",
 )
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Stop waiting after this long (exit code 4); it goes on all the same.",
+    help="Stop waiting after this time (exit code 4); the payment continues.",
 )
 
 

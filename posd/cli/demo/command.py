@@ -163,7 +163,7 @@ class PrintedReceipt:
         if self.print_job["status"] != "COMPLETED":
             return f"the receipt should be COMPLETED, and is {self.print_job['status']}"
         if self.paper != self.text:
-            return "what the terminal says that it has printed is not the receipt"
+            return "the terminal printed something other than the receipt"
         return None
 
 
@@ -248,7 +248,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave it running afterwards, to try things; Ctrl-C stops it.")
+@click.option("--keep", is_flag=True, help="Keep it running afterwards; Ctrl-C stops it.")
 @click.option(
     "--speed",
     type=click.FloatRange(min=1, max=1000),
@@ -256,17 +256,17 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
     show_default=True,
     help="How much faster than a person the simulated customer is.",
 )
-@click.option("--no-mdns", is_flag=True, help="Do not announce the terminal: as on a network without multicast.")
+@click.option("--no-mdns", is_flag=True, help="Do not announce the terminal, as on a network without multicast.")
 @click.option(
     "--no-charges",
     is_flag=True,
-    help="With --keep: make no charges and do not look for the terminal; ready in about a second, for a till's tests.",
+    help="With --keep: make no charges and do not wait for the terminal; ready in about a second, for a till's tests.",
 )
 @click.option(
     "--fleet",
     type=click.IntRange(1, 20),
     metavar="LANES",
-    help="Show so many lanes and head office, with a real NATS server and PostgreSQL.",
+    help="Show this many lanes and head office, with a real NATS server and PostgreSQL.",
 )
 @json_option
 def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bool, fleet: int | None) -> None:
@@ -448,7 +448,7 @@ def _summarise(output: Output, charges: list[Charge], took: float, faults: list[
     output.table(("amount", "outcome", "reference", "took"), rows)
     if not faults:
         output.line()
-        output.line(f"All three ended as they should, and the receipt is printed, in {took:.1f} s.", "green")
+        output.line(f"All three ended as expected, and the receipt is printed, in {took:.1f} s.", "green")
 
 
 def _fail(output: Output, sandbox: Sandbox, error: Exception) -> NoReturn:

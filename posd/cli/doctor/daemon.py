@@ -111,7 +111,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         status = "failure" if name == "identity" else STATUSES[said["status"]]
         # posd status has no more about the configuration.
         code = "configuration" if name == "configuration" else "health"
-        detail, steps = check_words(name, {**said, "todo": said["todo"] or "see what the other lines say of it"})
+        detail, steps = check_words(name, {**said, "todo": said["todo"] or "read what the other lines say about it"})
         todo = remedy(steps)
         yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, detail=detail, todo=todo)
     for name in OF_STATUS:
@@ -153,7 +153,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
     ):
         return shop.tell("port.posd", listen, **given)
     name, pid, uid = holders[0] if holders else ("", 0, None)
-    holder = "a program that cannot be seen from here" if uid is None else say("doctor", "holder", user=user_name(uid))
+    holder = "a program that this user cannot see" if uid is None else say("doctor", "holder", user=user_name(uid))
     holder = say("doctor", "holder_process", name=name, pid=pid) if pid else holder
     return shop.tell("port.taken", listen, **given, holds=pid or None, holder=holder)
 

@@ -34,8 +34,8 @@ def clock(ctx: click.Context, output: Output) -> None:
 
 
 @click.command()
-@click.option("--operator", required=True, metavar="NAME", help="Who has compared the clock.")
-@click.option("--note", metavar="TEXT", help="How; it is kept with the database.")
+@click.option("--operator", required=True, metavar="NAME", help="Name of the person who compared the clock.")
+@click.option("--note", metavar="TEXT", help="How it was compared; kept with the database.")
 @json_option
 @click.pass_context
 def confirm(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
@@ -45,7 +45,7 @@ def confirm(ctx: click.Context, output: Output, operator: str, note: str | None)
     days by this clock is removed for good.
     """
     if not operator.strip():
-        raise click.BadParameter("say who has compared the clock", param_hint="--operator")
+        raise click.BadParameter("give the person who compared the clock", param_hint="--operator")
     body = {"operator": operator.strip()} | ({"note": note.strip()} if note and note.strip() else {})
     with connect(ctx) as api:
         reply = api.post("/clock/confirm", body)

@@ -42,7 +42,7 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--file-only", is_flag=True, help="Check the file alone: it is for another machine.")
+@click.option("--file-only", is_flag=True, help="Check only the file, because it is for another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def check(given: Context, file_only: bool, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def _reason(one: "CheckFinding") -> str:
 
 
 @config.command()
-@click.option("--profile", is_flag=True, help="Show the terminal profile instead: which path carries what.")
+@click.option("--profile", is_flag=True, help="Show the terminal profile instead: the path of each operation.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_obj
 def show(given: Context, profile: bool, as_json: bool) -> None:
@@ -164,7 +164,7 @@ def _show_problems(problems: Sequence[ConfigProblem]) -> None:
         if cure:
             beside.line(cure, indent=INDENT)
         beside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
-    beside.line(f"{counted(len(problems), 'problem')}: posd cannot use the configuration until this is mended.")
+    beside.line(f"{counted(len(problems), 'problem')}: posd cannot use the configuration until this is corrected.")
 
 
 def _show_editor(problems: Sequence[ConfigProblem]) -> None:
@@ -252,6 +252,6 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
         if output.rich:
             output.line()
     output.line(
-        "An assumption is used, but what it answers proves nothing until it is confirmed: check it with your terminal, "
-        "then set confirmed = true in its section, as in [profile.abort]."
+        "An assumption is used, but its answers prove nothing until it is confirmed: check it with your "
+        "terminal, then set confirmed = true in its section, as in [profile.abort]."
     )

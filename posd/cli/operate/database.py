@@ -37,7 +37,7 @@ PRUNE_SECONDS = 6 * 3600.0
 @click.command()
 @click.argument("path", metavar="[FILE]", required=False, shell_complete=files)
 @click.option(
-    "--into", metavar="DIRECTORY", shell_complete=files, help="Write it there, under a name with the time in it."
+    "--into", metavar="DIRECTORY", shell_complete=files, help="Write it into this directory, with the time in its name."
 )
 @click.option(
     "--keep",
@@ -58,7 +58,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
     if (path is None) == (into is None):
         raise click.UsageError("name the FILE to write, or --into DIRECTORY")
     if keep is not None and into is None:
-        raise click.UsageError("--keep belongs to --into: the directory that keeps so many backups")
+        raise click.UsageError("--keep belongs to --into: the directory that keeps that many backups")
     if path == "-" and (output.as_json or sys.stdout.isatty()):
         raise click.UsageError("a backup is bytes: send standard output to a file or another command, without --json")
     with connect(ctx) as api, interruptible(output):
@@ -153,10 +153,10 @@ def _stream(api: Api, output: Output) -> Iterator[bytes]:
     "--older-than",
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
-    help="What ended more than DAYS days ago; without it, as configured (database.retention_days).",
+    help="Remove what ended more than DAYS days ago; without it, as configured (database.retention_days).",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
 def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: bool, yes: bool) -> None:
@@ -169,9 +169,9 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
     with connect(ctx) as api:
         if not dry_run and not yes:
             if not asks():
-                raise click.UsageError("say --yes: what is removed cannot be brought back (--dry-run says what it is)")
+                raise click.UsageError("give --yes: removed records cannot be brought back (--dry-run shows them)")
             beside = aside()
-            found = _prune(api, output, "posd looks what is old", {**asked, "dry_run": True}).body
+            found = _prune(api, output, "posd searches for old records", {**asked, "dry_run": True}).body
             _show(beside, found)
             if not any(found["removed"].values()):
                 beside.line("There is nothing to remove.")
@@ -203,8 +203,8 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
         return
     if report["bytes_returned"] is None:
         output.line(
-            "The file is as large as before, and new payments use the space. To make it smaller once: posd backup "
-            "FILE, stop posd, posd restore FILE."
+            "The file is as large as before, and new payments use the free space. To make it smaller once: posd "
+            "backup FILE, stop posd, posd restore FILE."
         )
     else:
         after = report["bytes_before"] - report["bytes_returned"]
@@ -227,8 +227,8 @@ MARGIN = "  "
 
 @click.command()
 @click.argument("entry_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
-@click.option("--all", "everything", is_flag=True, help="All of them (--json: a page a line).")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
+@click.option("--all", "everything", is_flag=True, help="All of them (--json: one page per line).")
 @json_option
 @click.pass_context
 def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool) -> None:
@@ -315,7 +315,7 @@ def reprocess(ctx: click.Context, output: Output) -> None:
     nothing differed, 1 where something did and was corrected.
     """
     with connect(ctx) as api:
-        words = "Stopped waiting; posd may go on with it. Run the command again to see the result."
+        words = "Stopped waiting; posd may continue with it. Run the command again to see the result."
         with interruptible(output, words), output.busy("posd derives every payment and print job again"):
             reply = api.post("/reprocess", seconds=REPROCESS_SECONDS)
     output.reply(reply, show_result)
@@ -332,7 +332,7 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
     applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
     output.line(f"payments checked: {result['transactions']}, print jobs: {printing['print_jobs']}")
     if result["skipped"]:
-        output.line(f"payments of an earlier version, which kept too little to check them: {result['skipped']}")
+        output.line(f"payments of an earlier version, whose records are too short to check: {result['skipped']}")
     output.line(f"messages applied: {len(applied)}, still set aside: {result['quarantined']} (posd quarantine)")
     if applied:
         rows = [(str(item["id"]), Id(_about(item)), item["verdict"] or "known") for item in applied]
@@ -344,7 +344,7 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
     what = " and ".join(
         f"{noun}: {count}" for noun, count in zip(("payments", "print jobs"), counts, strict=True) if count
     )
-    output.line(f"What differed from what is on record for it, and was corrected: {what}", "yellow")
+    output.line(f"Values that differed from their record were corrected: {what}", "yellow")
     show_differences(output, differences)
     if sum(counts) > len(differences):
         output.line(f"and {sum(counts) - len(differences)} more; posd's log names them", "yellow")

@@ -104,24 +104,24 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
 
 @click.command()
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
-@click.option("--without-backup", is_flag=True, help="Make a new database of what can be read of the present one.")
+@click.option("--without-backup", is_flag=True, help="Make a new database from what can be read of the present one.")
 @click.option(
     "--ids",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take over the payments that this list names and nothing else knows (- is standard input).",
+    help="Take over the payments of this list that nothing else knows (- is standard input).",
 )
-@click.option("--seen", is_flag=True, help="Say that you have looked at what a restore asks for; posd is running.")
+@click.option("--seen", is_flag=True, help="Confirm that you have checked what a restore asks for; posd is running.")
 @click.option(
-    "--new-callback-key", is_flag=True, help="Make a new callback key in place of one that is lost; posd is stopped."
+    "--new-callback-key", is_flag=True, help="Make a new callback key in place of a lost one; posd is stopped."
 )
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--operator",
     default=caller,
     show_default="who calls",
     metavar="NAME",
-    help="With --seen and --new-callback-key: who.",
+    help="With --seen and --new-callback-key: name of the operator.",
 )
 @click.option("--note", metavar="TEXT", help="With --seen: what was found; asked for on a terminal.")
 @json_option
@@ -150,7 +150,7 @@ def restore(
     """
     restores = without_backup or (ids is not None and file is None)
     if [file is not None, restores, seen, new_callback_key].count(True) != 1:
-        raise click.UsageError("name the backup FILE, or say --without-backup, --ids, --seen or --new-callback-key")
+        raise click.UsageError("name the backup FILE, or give --without-backup, --ids, --seen or --new-callback-key")
     if seen:
         _confirm_seen(ctx, output, operator, note)
         return
@@ -212,7 +212,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
         output.line(f"The damaged one is kept as {made.aside}.")
     output.line(chosen("callback_key")["lost"], "yellow")
     output.line(
-        f"{counted(made.open, 'payment')} open: posd asks the terminals for them when it is started. Start posd."
+        f"{counted(made.open, 'payment')} open: posd asks the terminals about them when it is started. Start posd."
     )
 
 

@@ -233,14 +233,14 @@ LINES_BEFORE = 20
 
 @click.command()
 @click.argument("file", required=False, metavar="[FILE|-]")
-@click.option("-n", "--lines", type=click.IntRange(0), metavar="COUNT", help="The newest so many.  [default: 200]")
+@click.option("-n", "--lines", type=click.IntRange(0), metavar="COUNT", help="The newest N lines.  [default: 200]")
 @click.option("--all", "everything", is_flag=True, help="All lines that there are.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines as they come (Ctrl-C ends it).")
-@click.option("--since", type=parameters.moment, metavar="TIME", help="From then on, as in 10:42, today or -1h.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new lines as they come (Ctrl-C ends it).")
+@click.option("--since", type=parameters.moment, metavar="TIME", help=("From this time on, like 10:42, today or -1h."))
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Until then.")
-@click.option("-p", "--level", type=click.Choice(list(LEVELS)), help="Only this level and what is more important.")
+@click.option("-p", "--level", type=click.Choice(list(LEVELS)), help="Only this level and more important ones.")
 @click.option(
-    "-g", "--grep", default="", metavar="TEXT", help="Only lines with this in them: an id, a serial, an event."
+    "-g", "--grep", default="", metavar="TEXT", help="Only lines that contain this: an id, a serial, an event."
 )
 @click.option("--traceback", "tracebacks", is_flag=True, help="All calls that led to a fault.")
 @click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")

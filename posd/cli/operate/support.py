@@ -113,7 +113,7 @@ class Machine:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path), shell_complete=offer_files)
 @click.option("--log", metavar="FILE", help="A file with posd's log, - for standard input; without it, the journal.")
 @click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")
-@click.option("--yes", is_flag=True, help="Do not ask whether to write it.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing it.")
 @json_option
 @click.pass_context
 def support(ctx: click.Context, output: Output, file: Path, log: str | None, unit: str, yes: bool) -> None:
@@ -125,7 +125,7 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
     named in the archive.
     """
     if not (yes or asks()):
-        raise click.UsageError("there is no terminal to ask on whether to write it: say --yes")
+        raise click.UsageError("there is no terminal for a question: give --yes to write it")
     _refuse_existing(file, output)
     machine = Machine(context(ctx), log, unit)
     with output.busy("collecting; posd doctor can take a minute"):
@@ -300,7 +300,7 @@ def _versions(machine: Machine) -> str:  # noqa: ARG001 - as all of them
 def _configuration(machine: Machine) -> str:
     lines = [f"# {problem.file}: {problem.key} {problem.reason}" for problem in machine.problems]
     if lines:
-        lines = ["# The file cannot be used. What can be read of it, with defaults for the rest:", *lines]
+        lines = ["# The file cannot be used. Its readable part, with defaults for the rest:", *lines]
     for line, source in toml_lines(machine.config):
         lines.append(line if source is None else f"{line}  # {source}")
     return "\n".join(lines) + "\n"
@@ -402,9 +402,9 @@ def _json(document: object) -> str:
 #: File -> its description, and its source.
 PARTS: Mapping[str, tuple[str, Callable[[Machine], str]]] = {
     "versions.json": ("versions of posd, its packages and this machine", _versions),
-    "config.toml": ("the configuration as its file has it, without secrets", _configuration),
-    "service.txt": ("what systemd knows of the service and its socket", _service),
-    "status.json": ("all of posd status: checks, disk, backup, configuration, counters, terminals", _status),
+    "config.toml": ("the configuration file without secrets", _configuration),
+    "service.txt": ("systemd's state of the service and its socket", _service),
+    "status.json": ("everything in posd status: checks, disk, backup, configuration, counters, terminals", _status),
     "doctor.json": ("the findings of posd doctor", _doctor),
     "metrics.txt": ("the metrics", _metrics),
     "log.jsonl": (f"the newest lines of the log, at most {LOG_LINES}", _log),

@@ -54,14 +54,14 @@ def _operator(_ctx: click.Context, parameter: click.Parameter, value: str) -> st
 def _note(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     note = (value or "").strip()
     if not note and not asks():
-        raise click.MissingParameter("Say why: it is kept with the decision.", param=parameter)
+        raise click.MissingParameter("Give the reason: it is kept with the decision.", param=parameter)
     return note or None
 
 
 def signed(command: Command) -> Command:
     """Add --operator, --note and --yes."""
     for option in (
-        click.option("--yes", is_flag=True, help="Do not ask whether it is meant."),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--note", callback=_note, metavar="TEXT", help="Why; asked for on a terminal, else required."),
         click.option(
             "--operator",
@@ -117,7 +117,7 @@ def _decide(
         except Unreachable as error:
             if error.sent:
                 see = chosen("subject")[subject.word.replace(" ", "_")]["see"].format(id=identity)
-                output.note(f"It may have been done all the same; see:  {see}", "yellow")
+                output.note(f"It may have been done nevertheless; see:  {see}", "yellow")
             raise
     output.json(reply.raw)
     document: Document = reply.body
@@ -152,7 +152,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api:
-        words = f"Stopped waiting; posd goes on. See the result:  posd show {transaction_id}"
+        words = f"Stopped waiting; posd continues. See the result:  posd show {transaction_id}"
         with interruptible(output, words):
             with output.busy("asking the terminal"):
                 reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
@@ -222,12 +222,12 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
 @click.argument("result", metavar="RESULT", type=click.Choice([*RESULT_CODES, *PRINT_RESULTS]))
 @click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
 @click.option(
-    "--amount", type=parameters.amount, metavar="AMOUNT", help="Of a payment that a restore lost: its sum, with tax."
+    "--amount", type=parameters.amount, metavar="AMOUNT", help="For a payment that a restore lost: its sum, with tax."
 )
 @terminal_option
-@click.option("--type", "kind", type=click.Choice(TYPES), help="The same: what it was; if left out charge.")
-@click.option("--original", type=click.UUID, metavar="UUID", help="The same: the id of what it was derived from.")
-@click.option("--sale", metavar="KEY", help="The same: the till's key for what was paid.")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="Likewise: its type; charge if omitted.")
+@click.option("--original", type=click.UUID, metavar="UUID", help="Likewise: the id of its original.")
+@click.option("--sale", metavar="KEY", help="Likewise: the till's key of the sale.")
 @signed
 @json_option
 @click.pass_context
@@ -253,9 +253,9 @@ def resolve(
     it. The till's call is then answered from this record.
     """
     if reference is not None and result != "approved":
-        raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
+        raise click.UsageError("--reference is the reference of an approval: omit it, or say approved")
     if result in RESULT_CODES and not signature["yes"] and not asks():
-        raise click.UsageError("say --yes: from then on tills get this answer about the money")
+        raise click.UsageError("give --yes: from then on tills get this answer about the money")
     facts = {
         "amount": None if amount is None else {"subtotal_iva0": amount},
         "terminal": terminal,
@@ -265,7 +265,7 @@ def resolve(
     }
     body: dict[str, Any] = {"result": result, **{name: value for name, value in facts.items() if value is not None}}
     if result in PRINT_RESULTS and len(body) > 1:
-        raise click.UsageError("--amount, --terminal, --type, --original and --sale are of a payment")
+        raise click.UsageError("--amount, --terminal, --type, --original and --sale are for payments")
     subject, identity = find(ctx, output, identity, PRINT_JOB if result in PRINT_RESULTS else PAYMENT)
     if subject is PAYMENT:
         body["transaction_reference"] = None if reference is None else str(reference)
@@ -295,7 +295,7 @@ def resolve(
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("attention=true", jobs="attention=true"))
 @click.argument("code", shell_complete=attention_codes)
-@click.option("--print-job", is_flag=True, help="ID is that of a print job (one that is no UUID always is).")
+@click.option("--print-job", is_flag=True, help="ID is that of a print job (an ID that is no UUID always is).")
 @signed
 @json_option
 @click.pass_context

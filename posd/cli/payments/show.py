@@ -238,7 +238,7 @@ def _row(link: Link) -> tuple[str, str, str, str, str, str]:
 
 @click.command()
 @any_id_argument
-@click.option("--history", "only_history", is_flag=True, help="Only what happened, in order.")
+@click.option("--history", "only_history", is_flag=True, help="Only the history, in order.")
 @json_option
 @click.pass_context
 def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) -> None:
@@ -311,19 +311,19 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.command("list")
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
 @click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
-@click.option("--result", type=click.Choice(list(RESULT_CODES)), help="Only those that ended so.")
+@click.option("--result", type=click.Choice(list(RESULT_CODES)), help="Only those with this result.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
-@click.option("--attention", is_flag=True, help="Only those that a person should look at.")
+@click.option("--attention", is_flag=True, help="Only those that need a person.")
 @click.option(
     "--since",
     type=parameters.moment,
     metavar="TIME",
-    help="From then on, as in 10:42, today or -1h; a day is the merchant's.",
+    help="From this time on, like 10:42, today or -1h; days are in the merchant's time zone.",
 )
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time, or this day.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
-@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
-@click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type, result and currency.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line).")
+@click.option("--totals", is_flag=True, help="Add the sums of all matches, by type, result and currency.")
 @json_option
 @click.pass_context
 def list_(

@@ -18,8 +18,8 @@ from posd.cli.payments.words import operation
 
 #: Parts of the amount with an option of their own -> its help.
 PARTS: Mapping[str, str] = {
-    "subtotal_iva": "What is taxed, without the tax.",
-    "subtotal_iva0": "What is not taxed (the same as AMOUNT).",
+    "subtotal_iva": "Taxed amount, without the tax.",
+    "subtotal_iva0": "Untaxed amount (the same as AMOUNT).",
     "iva": "The tax.",
     "tip": "A tip.",
 }
@@ -99,11 +99,11 @@ def _command(row: StartCommand) -> click.Command:
 
 
 def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
-    another = "Although the --sale has another (split payment)."
+    another = "Allow it although the --sale has another (split payment)."
     if row.original:
         yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
-        another = f"Although ORIGINAL has another {operation(row.type).noun}, or the --sale has one."
+        another = f"Allow it although ORIGINAL has another {operation(row.type).noun}, or the --sale has one."
     yield click.argument("amount", required=False)
     yield terminal_option
     for name, words in PARTS.items():
@@ -120,10 +120,10 @@ def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], C
         help="Sent as is. Repeatable.",
     )
     yield click.option(
-        "--sale", metavar="KEY", help="What is being paid; refused while it has another open or approved payment."
+        "--sale", metavar="KEY", help="Key of the sale; refused while it has another open or approved payment."
     )
     yield click.option("--additional", "--repeat", is_flag=True, help=f"{another} --repeat is its old name.")
-    yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; made here where left out.")
+    yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; made here if omitted.")
     yield click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
     yield timeout_option
     yield json_option

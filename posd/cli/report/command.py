@@ -36,18 +36,18 @@ _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 @click.option("--from", "first", metavar="DAY", help="The first day of several.")
 @click.option("--to", "last", metavar="DAY", help="The last day of several; without it, today.")
 @click.option("--since", type=click.Choice(["last"]), help="All payments since the last shift was closed.")
-@click.option("--shift", "which", metavar="NUMBER", help="A shift that was closed, or last.")
+@click.option("--shift", "which", metavar="NUMBER", help="A closed shift, or last.")
 @click.option("--close", "closes", is_flag=True, help="Close the shift: all payments since the last one.")
-@click.option("--begin", is_flag=True, help="With --close: let the first shift begin now, without what was before.")
-@click.option("--operator", metavar="NAME", help="With --close: who closes it.")
-@click.option("--note", metavar="TEXT", help="With --close: what is to be kept with it.")
+@click.option("--begin", is_flag=True, help="With --close: begin the first shift now, without earlier payments.")
+@click.option("--operator", metavar="NAME", help="With --close: name of the person who closes it.")
+@click.option("--note", metavar="TEXT", help="With --close: a note to keep with it.")
 @click.option(
     "--expect",
     metavar="SUM",
     help="Compare with the terminal's own total, such as 1234.50, or 1234.50 USD: exit code 1 if they differ.",
 )
 @click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
-@click.option("--csv", "as_table", is_flag=True, help="Print CSV: one row a payment.")
+@click.option("--csv", "as_table", is_flag=True, help="Print CSV: one row for each payment.")
 @click.option("--html", metavar="FILE", help="Write one page for a browser or a printer; - prints it.")
 @click.option("--metadata", metavar="KEY", help="Show this member of the till's metadata (JSON, CSV, HTML too).")
 @click.option("--timezone", metavar="NAME", help="Time zone of the days; without it, the merchant's.")
@@ -80,7 +80,7 @@ def report(
     independent of the clock. Exit code 0; 1 if the total is not the one that --expect names.
     """
     if sum((output.as_json, as_table, html is not None)) > 1:
-        raise click.UsageError("--json, --csv and --html are three ways to write the report: choose one")
+        raise click.UsageError("--json, --csv and --html are three formats of the report: choose one")
     if html == "":
         raise click.UsageError("--html needs the name of a file, or - to print the page")
     if html is not None and is_own_file(Path(html)):
@@ -128,7 +128,7 @@ def _read(api: Api, query: dict[str, str]) -> Any:
             raise
         older = "there is nothing at" in problem.detail
         raise click.UsageError(
-            "the posd that runs here is older than this command: restart it" if older else problem.detail
+            "the running posd is older than this command: restart it" if older else problem.detail
         ) from problem
 
 
@@ -207,9 +207,9 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
 
 def _check_close(closes: bool, begin: bool, operator: str | None, note: str | None, terminal: str | None) -> None:
     if closes and not (operator or "").strip():
-        raise click.UsageError("--close needs --operator NAME: who closes the shift")
+        raise click.UsageError("--close needs --operator NAME: the person who closes the shift")
     if closes and terminal is not None:
-        raise click.UsageError("a shift is of all terminals: close it without --terminal")
+        raise click.UsageError("a shift has all terminals: close it without --terminal")
     if not closes and (begin or operator is not None or note is not None):
         raise click.UsageError("--begin, --operator and --note belong to --close")
 
@@ -219,14 +219,14 @@ def _shift(which: str | None) -> str | None:
     if which in (None, "last"):
         return which
     if not which.isascii() or not which.isdecimal() or not 0 < int(which) < MOST_NUMBER:
-        raise click.BadParameter(f"{which!r} is no shift: write its number, or last", param_hint="--shift")
+        raise click.BadParameter(f"{which!r} is not a shift: write its number, or last", param_hint="--shift")
     return which
 
 
 def _sum(text: str) -> tuple[Decimal, str]:
     """Return a sum and its currency, "" without one."""
     if (found := _SUM.fullmatch(text)) is None:
-        message = f"{text!r} is no sum: write one as 1234.50, or 1234.50 USD, without a sign of thousands"
+        message = f"{text!r} is not a sum: write one like 1234.50, or 1234.50 USD, without thousands separators"
         raise click.BadParameter(message, param_hint="--expect")
     return Decimal(found[1]), found[2] or ""
 
@@ -240,13 +240,13 @@ def _zone(name: str | None) -> ZoneInfo | None:
     try:
         return None if name is None else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = f"{name!r} is not a time zone: write one as America/Guayaquil"
+        message = f"{name!r} is not a time zone: write one like America/Guayaquil"
         raise click.BadParameter(message, param_hint="--timezone") from error
 
 
 def _days(day: str | None, first: str | None, last: str | None, today: date, zone: ZoneInfo) -> Days:
     if day is not None and (first is not None or last is not None):
-        raise click.UsageError("DAY is one day, --from and --to are several: give the one or the others")
+        raise click.UsageError("DAY is one day, --from and --to are several: give one or the other")
     if last is not None and first is None:
         raise click.UsageError("--to needs --from: the first of the days")
     begin = _day(first or day or "today", today, "--from" if first else "DAY")

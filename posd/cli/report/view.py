@@ -50,7 +50,7 @@ def read_day(text: str, today: date) -> date:
     except ValueError:  # the 31st of a month of 30 days
         day = None
     if day is None or day.year not in YEARS:
-        raise ValueError(f"{text!r} is not a day: write one as 2026-11-20, or today, or yesterday")
+        raise ValueError(f"{text!r} is not a day: write one like 2026-11-20, or today, or yesterday")
     return day
 
 

@@ -44,7 +44,7 @@ ASKED_BY = (
     "amount     a payment of exactly this sum",
     'metadata   {"scenario": NAME} in the request of the payment',
     "reference  NAME, print: included, as external_reference of the print job",
-    "live       the next payment or print job, by a key or the control API; each of the others too",
+    "live       the next payment or print job, by a key or the control API, or each later one",
 )
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -62,7 +62,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
 @click.option(
     "--serial", "serials", multiple=True, help="Serial number; repeatable, a terminal for each. [default: SN-0001]"
 )
-@click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="So many terminals: SN-0001, SN-0002, ...")
+@click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="This many terminals: SN-0001, SN-0002, ...")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -85,8 +85,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     metavar="NAME|FILE.toml",
     default=DEFAULT_SCENARIO,
     show_default=True,
-    help='What happens to a payment that chooses none by {"scenario": NAME} in its metadata or by a test amount; '
-    "a file is one of your own.",
+    help='Scenario of a payment that chooses none by {"scenario": NAME} in its metadata or by a test amount; a '
+    "file is one of your own.",
 )
 @click.option(
     "--print-scenario",
@@ -94,17 +94,17 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     default=DEFAULT_PRINT_SCENARIO,
     show_default=True,
     callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # as in --list
-    help=f"What happens to a print job with a reference other than {CHOICE}NAME.",
+    help=f"Scenario of a print job with a reference other than {CHOICE}NAME.",
 )
 @click.option(
     "--speed",
     type=float,
     default=1.0,
     show_default=True,
-    help="How much faster than people: divides human delays, the printer's, the waiting limit and the delivery's "
-    "backoff and window.",
+    help="Factor of speed: divides human delays, the printer's, the waiting limit and the delivery's backoff and "
+    "window.",
 )
-@click.option("--virtual", is_flag=True, help="Time passes only when the control API lets it (POST /clock).")
+@click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
 @click.option("--seed", type=int, help="Makes payments reproducible, given the same ids.")
 @click.option(
     "--set",
@@ -112,8 +112,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     multiple=True,
     metavar="NAME=VALUE",
     callback=lambda _context, _option, pairs: _further(pairs),
-    help="A further setting, as docs/guides/simulator.md has it; repeatable. VALUE can be @FILE: its first line. "
-    f"NAME is one of {', '.join(FURTHER).replace('_', '-')}.",
+    help="A further setting from docs/guides/simulator.md; repeatable. VALUE can be @FILE: its first line. NAME "
+    f"is one of {', '.join(FURTHER).replace('_', '-')}.",
 )
 @click.option("--mdns", is_flag=True, help="Announce over mDNS, on every interface.")
 @click.option(
@@ -123,7 +123,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Append what really happens, as JSON lines; of several terminals to FILE/SERIAL.jsonl.",
+    help="Append the true events, as JSON lines; of several terminals to FILE/SERIAL.jsonl.",
 )
 @click.option(
     "--control",
@@ -131,8 +131,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     help="Address of the control API, on loopback, for example 127.0.0.1:6870: present cards, pull the plug, and more.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as when stdout is no terminal; with --list JSON.")
-@click.option("--list", "list_scenarios", is_flag=True, help="List the scenarios, and leave.")
-@click.option("--show", metavar="NAME", help="Print the file of a scenario, and leave.")
+@click.option("--list", "list_scenarios", is_flag=True, help="List the scenarios, and exit.")
+@click.option("--show", metavar="NAME", help="Print the file of a scenario, and exit.")
 def simulate(
     *,
     serials: tuple[str, ...],
@@ -171,11 +171,11 @@ def simulate(
     ended.
     """
     if http and (cert or key):
-        raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
+        raise click.UsageError("--http does not use --cert and --key: omit one or the other")
     if terminals is not None and serials:
-        raise click.UsageError("--terminals makes the serials: give it, or --serial, not both")
+        raise click.UsageError("--terminals makes the serials: give it or --serial, not both")
     if options["virtual"] and control is None and show is None and not list_scenarios:
-        raise click.UsageError("--virtual needs --control: time passes only by POST /clock")
+        raise click.UsageError("--virtual needs --control: time advances only by POST /clock")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # until the loop runs: leave no directory behind
     try:
         if show is not None:
@@ -257,7 +257,7 @@ def _further(pairs: Sequence[str]) -> dict[str, Any]:
         name, _, value = pair.partition("=")
         kind = KINDS.get(name.replace("-", "_"))
         if kind is None:
-            raise click.BadParameter(f"{shown(name)} is not a setting; those that there are stand in --help")
+            raise click.BadParameter(f"{shown(name)} is not a setting; --help lists them")
         try:
             value = _first_line(value[1:]) if value.startswith("@") else value
             found[name.replace("-", "_")] = msgspec.convert(value, kind, strict=False)

@@ -79,7 +79,7 @@ SUBCOMMANDS: Targets = {
 
 
 @click.group(cls=LazyGroup, targets=SUBCOMMANDS, invoke_without_command=True)
-@click.option("--all", "everything", is_flag=True, help="Also those that only announced themselves (not in the fleet).")
+@click.option("--all", "everything", is_flag=True, help="Also announced terminals outside the fleet.")
 @json_option
 @click.pass_context
 def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
@@ -116,7 +116,7 @@ CLAIM_COLUMNS = ("address", "source", "since", "proof", "used")
 @click.command()
 @click.argument("serial", shell_complete=serials)
 @click.option("--base-url", metavar="URL", help="The address of the device that is the terminal: you have looked.")
-@click.option("--operator", metavar="NAME", help="Who says so; it is kept.")
+@click.option("--operator", metavar="NAME", help="Name of the operator; it is kept.")
 @click.option("--note", metavar="TEXT", help="Why; it is kept.")
 @json_option
 @click.pass_context

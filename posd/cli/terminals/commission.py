@@ -45,17 +45,17 @@ say = partial(catalogue.say, "commission")
 @click.command()
 @click.argument("serial", shell_complete=serials)
 @click.option("--operator", default=parameters.caller, show_default="who calls", metavar="NAME", help="Who sees it.")
-@click.option("--note", default=NOTE, show_default=True, metavar="TEXT", help="Kept with what was seen.")
+@click.option("--note", default=NOTE, show_default=True, metavar="TEXT", help="A note to keep with the result.")
 @click.option(
     "--amount",
     type=parameters.amount,
-    show_default="the smallest that the terminal can be asked",
+    show_default="the smallest amount that the terminal accepts",
     help="Of each payment.",
 )
 @click.option("--print/--no-print", "printing", default=None, help="Print a page (without a question).")
 @click.option("--pay/--no-pay", default=None, help="Charge a card as well (without a question).")
 @click.option("--void/--no-void", default=None, help="Reverse that charge (without a question).")
-@click.option("--yes", is_flag=True, help="Ask nothing; what no flag names is a canceled payment and a page.")
+@click.option("--yes", is_flag=True, help="Ask nothing; without a flag, only a canceled payment and a page.")
 @json_option
 @click.pass_context
 def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **given: Any) -> None:
@@ -173,7 +173,7 @@ class _CommissionRun:
             document = self._follow(PAYMENT, document, CANCEL_SECONDS)
         self._ended(document)
         if self._payments[0].status is None:
-            self.leave("The terminal ended no payment, so that nothing could be seen.")
+            self.leave("The terminal ended no payment, so nothing could be seen.")
             sys.exit(ExitCode.NOT_DONE)
 
     def pay(self) -> None:
@@ -257,7 +257,7 @@ class _CommissionRun:
         return document
 
     def _away(self, reason: str) -> None:
-        self.tell.line(f"posd is away; waiting for it: {reason}", "yellow")
+        self.tell.line(f"posd does not answer; waiting for it: {reason}", "yellow")
 
     def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
         """Show its updates until it is final. Raise TimedOut."""

@@ -67,11 +67,9 @@ class PinAddress:
 @click.command()
 @click.argument("serial", shell_complete=serials)
 @click.option(
-    "--address", metavar="HOST[:PORT]", help=f"Where it is; else the address that posd knows. [{DEFAULT_PORT}]"
+    "--address", metavar="HOST[:PORT]", help=f"Its address; otherwise the address that posd knows. [{DEFAULT_PORT}]"
 )
-@click.option(
-    "--fingerprint", metavar="HEX", help="For scripts: the SHA-256 fingerprint that it must have; no question."
-)
+@click.option("--fingerprint", metavar="HEX", help="For scripts: the required SHA-256 fingerprint; no question.")
 @json_option
 @click.pass_context
 def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fingerprint: str | None) -> None:
@@ -115,10 +113,8 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
 
 @click.command()
 @click.argument("serial")
-@click.option(
-    "--address", metavar="HOST[:PORT]", help=f"Where it is; else the address that it announces. [{DEFAULT_PORT}]"
-)
-@click.option("--pin", "pinned", metavar="HEX", help="The SHA-256 that its certificate, or its public key, must have.")
+@click.option("--address", metavar="HOST[:PORT]", help=f"Its address; otherwise the announced one. [{DEFAULT_PORT}]")
+@click.option("--pin", "pinned", metavar="HEX", help="The required SHA-256 of its certificate, or of its public key.")
 @click.option("--yes", is_flag=True, help="Do not ask: --pin was compared before.")
 @json_option
 @click.pass_context
@@ -242,7 +238,7 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
     """Return the address from the configuration or the daemon. Raise CannotAsk."""
     give = "give its address with --address"
     if terminal is not None and terminal.access_mode == "cloud":
-        raise CannotAsk("it is called through the cloud, and it is the service whose certificate counts")
+        raise CannotAsk("it is called through the cloud, so the service's certificate counts")
     base_url = terminal.base_url if terminal else ""
     if not base_url:
         try:
@@ -254,9 +250,9 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
         except Problem as problem:
             raise CannotAsk(f"{problem.detail}; {give}") from problem
     if not base_url:
-        raise CannotAsk(f"posd knows no address of it: is it switched on and in this network? Else {give}")
+        raise CannotAsk(f"posd knows no address of it: is it switched on and in this network? Otherwise {give}")
     if urlsplit(base_url).scheme == "http":
-        raise CannotAsk(f"it is called without TLS ({base_url}); write https:// where it speaks TLS")
+        raise CannotAsk(f"it is called without TLS ({base_url}); write https:// if it speaks TLS")
     return PinAddress(base_url)
 
 
@@ -310,7 +306,7 @@ def _tell(
         for index, item in enumerate(config.terminals)
     ):
         output.line()
-        output.line("Remove server_name for this terminal: with a fingerprint no name is looked at.")
+        output.line("Remove server_name for this terminal: with a fingerprint no name is checked.")
 
 
 def _toml(serial: str, info: tls.CertificateInfo) -> str:

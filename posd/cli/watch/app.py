@@ -182,7 +182,7 @@ KEYS = (
     _key("question_mark,h", "help", "help", "?", "this help (also h)"),
     _key("s,enter", "show", "show", "s", "show all about the selected row (also Enter)"),
     _key("a", "abort", "abort", "a", "ask the terminal to abort the selected payment; asks first"),
-    _key("r", "reconcile", "reconcile", "r", "ask the terminal now how the selected payment stands"),
+    _key("r", "reconcile", "reconcile", "r", "ask the terminal now about the selected payment"),
     _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
     _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
     _key("ctrl+l", "redraw", "redraw", "Ctrl-L", "draw the screen again", show=False),
@@ -409,7 +409,7 @@ class Watch(App[None]):
                 if row.outcome
                 else "the bank was asked already, or its terminal was released or is not certain"
             )
-            self.say(f"cannot abort {texts.what(row)}: {why}; r asks the terminal how it stands", "yellow")
+            self.say(f"cannot abort {texts.what(row)}: {why}; r asks the terminal about it", "yellow")
             return
         self._asked = row
         self.say(

@@ -28,7 +28,7 @@ REFRESH_SECONDS = 2.0
 def watch(ctx: click.Context, output: Output) -> None:
     """Show terminals, open payments and what needs a person, live.
 
-    Keys: arrows select, s shows all about a row, a aborts a payment (asks first), r asks the terminal how it stands,
+    Keys: arrows select, s shows all about a row, a aborts a payment (asks first), r asks the terminal about it,
     ? helps, q quits. With --json, a line for each change from now on, as in the API's feed, until Ctrl-C.
     """
     with connect(ctx) as api:

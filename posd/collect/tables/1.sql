@@ -79,13 +79,13 @@ CREATE TABLE posd.payments (
   authorized_amount numeric,       -- what the acquirer authorized
   tip numeric,
   currency text,
-  sale text,                       -- the till's key for what is being paid
+  sale text,                       -- the till's key of the sale
   original text,                   -- of a void, refund, capture or tip: what it is done to
   reversal text,                   -- of an approved void or refund: what became of the original
   terminal text,
   transaction_reference text,
   ticket_number text,
-  created_at timestamptz NOT NULL, -- when the till asked for it; before that is known, its first change
+  created_at timestamptz NOT NULL, -- time of the till's request; before that is known, its first change
   decided_at timestamptz,
   occurred_at text,                -- by the terminal's clock, as it said it; it may be wrong
   updated_at timestamptz NOT NULL,

@@ -242,7 +242,7 @@ BROKEN: dict[str, Fault] = {
     "state_not_made": Fault("files", "{home}/file/state", "is no directory", state_below_a_file, PATH),
     "sockets_not_made": Fault("access", "{home}/file/run", "is no directory", below_a_file("run"), RUN, cured=True),
     "terminal_off": Fault("terminal", SERIAL, "nothing listens there", terminal_off),
-    "terminal_without_tls": Fault("terminal", SERIAL, "it does not speak TLS as it should", terminal_without_tls),
+    "terminal_without_tls": Fault("terminal", SERIAL, "it does not speak TLS correctly", terminal_without_tls),
     "terminal_of_another_ca": Fault("terminal", SERIAL, "for which the CA in ", terminal_of_another_ca),
     "terminal_swapped": Fault("terminal", SERIAL, f"expects {PIN}", added(f'fingerprint_sha256 = "{PIN}"\n')),
     "terminal_misnamed": Fault("terminal", SERIAL, "is for a.local", shown_by_terminal(names=("a.local",))),
@@ -258,7 +258,9 @@ BROKEN: dict[str, Fault] = {
         "configuration", INTERFACE, "not a known key", changed(OFF, f'{OFF}\ninterface = "e"'), INTERFACE
     ),
     "no_ca_file": Fault("configuration", CA, NO_FILE, "mv {home}/terminal/ca.crt {home}/away", CA),
-    "ca_is_none": Fault("configuration", CA, "holds no certificate", "echo no > {home}/terminal/ca.crt", CA),
+    "ca_is_none": Fault(
+        "configuration", CA, "contains no readable certificate", "echo no > {home}/terminal/ca.crt", CA
+    ),
     "header_of_two_lines": Fault("configuration", HEADER, "is not one line", header_of_two_lines, HEADER),
 }
 BY_ROOT = {

@@ -52,5 +52,5 @@ def test_days_that_can_be_written(text: str, day: date) -> None:
 
 @pytest.mark.parametrize("text", ["", "2026-02-30", "20261120", "2026-W10-1", "9999-12-31", "0001-01-01", "tomorrow"])
 def test_what_is_no_day_is_refused_with_what_can_be_written(text: str) -> None:
-    with pytest.raises(ValueError, match="write one as 2026-11-20, or today, or yesterday"):
+    with pytest.raises(ValueError, match="write one like 2026-11-20, or today, or yesterday"):
         read_day(text, TODAY)

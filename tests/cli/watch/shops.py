@@ -11,7 +11,7 @@ from tests.cli.print_documents import print_job
 
 NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
 HEALTH = {"status": "ok", "checks": {"storage": {"status": "ok", "detail": "the database can be read"}}}
-REASON = "nothing listens there: the device is on, but it takes no connections on that port"
+REASON = "nothing listens there: the device is on, but it accepts no connections on that port"
 
 
 def at(seconds: float) -> str:

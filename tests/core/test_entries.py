@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import get_args
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +44,8 @@ from posd.payments.entries import (
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.transitions import New, RepeatedEvent, recognise
 from posd.payments.wire import TransactionEvent
-from posd.records.model import QUARANTINED_LINE, TAKEN_OVER_LINE, Phase, own_line
-from posd.terminals.attempt import Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
+from posd.records.model import QUARANTINED_LINE, TAKEN_OVER_LINE, Phase, facts_of, own_line
+from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.tables import every
@@ -294,3 +295,18 @@ def test_an_abort_is_judged_as_when_it_was_recorded(status: int, document: objec
 def test_a_line_of_the_history_has_the_fields_of_its_entry_that_are_described() -> None:
     line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-01-01T00:00:00.000Z", Quarantined("why", "SN-9"))
     assert msgspec.to_builtins(line) == {"at": "2026-01-01T00:00:00.000Z", "kind": "quarantined", "reason": "why"}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "status", "reason"),
+    [
+        (NotSent("connection refused"), None, "connection refused"),
+        (ReplyLost("reset"), None, "reset"),
+        (Replied(409, b"{}"), 409, None),
+    ],
+    ids=["not-sent", "reply-lost", "replied"],
+)
+def test_the_history_of_a_call_has_the_status_of_its_reply_or_why_there_was_none(
+    attempt: Attempt, status: int | None, reason: str | None
+) -> None:
+    assert facts_of(attempt) == {"http_status": status, "reason": reason}

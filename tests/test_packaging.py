@@ -170,7 +170,7 @@ def test_posd_imports_nothing_that_the_package_leaves_out() -> None:
 
 
 def test_the_day_of_this_version_is_not_before_the_last_one_that_the_changelog_names() -> None:
-    """A clock that is before it is wrong, so it must not be in the future either."""
+    """posd distrusts a clock before the version's day, so that day must not be in the future either."""
     text = (ROOT / "CHANGELOG.md").read_text()
     named = [date.fromisoformat(day) for day in re.findall(r"^## .*(\d{4}-\d\d-\d\d)$", text, re.MULTILINE)]
     made = date.fromisoformat(RELEASED)

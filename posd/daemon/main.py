@@ -95,7 +95,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
 
 
 def _why(error: Exception, database: Path) -> str:
-    """Return why posd cannot start. Unusable files in its folder come first, for example after a copy by root."""
+    """Return why posd cannot start. Files that posd may not use are named first, for example after a copy by root."""
     closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | tls.TlsError) else []
     if not closed:
         return str(error)

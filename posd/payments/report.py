@@ -115,7 +115,7 @@ class ReportSums:
     """Adder of rows."""
 
     def __init__(self, span: ReportSpan, *, by_time: bool) -> None:
-        """`by_time`: also by day and hour, not for a shift, which does not follow a clock."""
+        """`by_time`: count by day and hour too. A shift does not, because no clock decides its content."""
         first, last = span.days
         self._zone = span.zone
         self._one_day = first == last

@@ -9,8 +9,8 @@ from tests.chaos.street import Away, Street, TerminalProcess
 
 #: Seconds between two checks of open payments.
 LOOK_SECONDS = 0.5
-#: How long a payment may be open before the person compares it with its terminal, in seconds. Where posd can prove that
-#: it did not start, it has the time to.
+#: How long a payment may be open before the person compares it with its terminal, in seconds. posd gets that
+#: long to prove that the payment did not start.
 PATIENCE_SECONDS = {True: 4.0, False: 2.5}
 #: So long after an outage a request can still be on its way: nothing is closed before. Seconds.
 AFTER_OUTAGE_SECONDS = 1.0

@@ -12,7 +12,7 @@ from tests.crash.scenarios import SCENARIOS
 COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}
 #: Of the writer's commits, one beyond those as well, drawn by the seed.
 LATER = range(4, 10)
-#: The crash that leaves something for the next start to recover, in which the next crash is.
+#: The first crash leaves work for the next start. The second crash happens during that start.
 LEFT_BY = {
     "recovery": ("start.intended:1", "start.written:1", "event.committed:2"),
     "print_recovery": ("print.intended:1", "print.written:1", "print.concluded:1"),

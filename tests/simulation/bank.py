@@ -34,7 +34,7 @@ class Truth:
     began: datetime | None = None
     #: True time of its end at the terminal; None if no event gave that moment.
     at: datetime | None = None
-    #: When it ended there, in seconds of the loop.
+    #: Time of its end at the terminal, in seconds of the loop.
     ended: float | None = None
     #: Serials of the terminals that a start reached.
     starts: list[str] = field(default_factory=list)

@@ -136,7 +136,7 @@ class Chain:
                 await self._do(link, alone=len(waiting) == 1)
 
     def _able(self) -> list[Link]:
-        """Return what something can follow."""
+        """Return the possible originals of an operation."""
         return [link for link in self._links if link.state == "approved" and link.kind in NEXT]
 
     def _draw(self) -> Iterator[Link]:

@@ -241,7 +241,7 @@ class Vfs:
     # Open files: the address that SQLite passes -> the file.
 
     def _copied(self, original: int) -> _Methods:
-        """Return a file's methods with ours among them."""
+        """Return a file's methods, some of them replaced by those of the simulation."""
         if original not in self._methods:
             found = _Methods.from_address(original)
             copy = _Methods.from_buffer_copy(found)

@@ -161,11 +161,11 @@ class Daemon:
         return code
 
     async def kill(self) -> None:
-        """Pull the plug of the process."""
+        """Kill the process."""
         await self.stop(signal.SIGKILL)
 
     async def restart(self) -> None:
-        """Pull the plug and start again, on the same port: the callback addresses of open payments stay good."""
+        """Kill it and start it on the same port, so the callback addresses of open payments stay valid."""
         await self.kill()
         await self.start()
 

@@ -30,9 +30,9 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
     client_transaction_id: Annotated[
-        Uuid | None, Meta(description=("the payment, with the address that its body came from"))
+        Uuid | None, Meta(description=("the payment whose callback address it was sent to"))
     ]
-    print_job_id: Annotated[str | None, Meta(description="the print job, with the address that its body came from")]
+    print_job_id: Annotated[str | None, Meta(description="the print job whose callback address it was sent to")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]
     body: Annotated[
@@ -228,10 +228,10 @@ class Version(msgspec.Struct, frozen=True):
     """What runs here."""
 
     version: Annotated[str, Meta(description="of posd")]
-    api: Annotated[Literal["v1"], Meta(description="version version of this API: the first part of its paths")]
+    api: Annotated[Literal["v1"], Meta(description="version of this API: the first part of its paths")]
     schema: Annotated[int, Meta(description="of the database")]
     timezone: Annotated[str, Meta(description="time zone of the merchant, for days and hours")]
-    currency: Annotated[str, Meta(description="name of the merchant, empty if the configuration does not give it")]
+    currency: Annotated[str, Meta(description="currency of the merchant, empty if the configuration does not give it")]
     language: Annotated[str, Meta(description="language of the texts for cashiers")]
 
 

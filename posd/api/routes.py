@@ -158,7 +158,7 @@ OPERATOR_ROUTES = (
 
 FEED = (
     StreamMessage("KIND", documents.Change, "one change; its event name is its kind, and its id is its place"),
-    StreamMessage("notice", Notice, "the reason the reason why the reader may have missed something; without an id"),
+    StreamMessage("notice", Notice, "the reason why the reader may have missed something; without an id"),
     *ENDS,
 )
 

@@ -251,7 +251,7 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     tip: Annotated[Exact | None, Meta(description="tip that the cardholder added at the terminal")]
     currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
-    of: Annotated[Of | None, Meta(description="currency, null if not known")]
+    of: Annotated[Of | None, Meta(description="what it moves, null if not known")]
     counted: Annotated[
         Exact | None,
         Meta(description="its amount in totals: negative if money was given back, null if no money moved"),

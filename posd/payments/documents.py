@@ -119,7 +119,9 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     derived: Annotated[list[Uuid], Meta(description="the operations on it")]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
-    last_search: Annotated[LastSearch | None, Meta(description="time of the last question to the terminal")]
+    last_search: Annotated[
+        LastSearch | None, Meta(description="the last search of the terminal for it, and its result")
+    ]
     outcome: Annotated[Outcome | None, Meta(description="null until it is final")]
     attention: AttentionNow
 
@@ -176,7 +178,7 @@ class AbortAnsweredLine(Line, frozen=True, kw_only=True):
     """Result of the abort."""
 
     kind: Literal["abort_answered"] = "abort_answered"
-    answer: Annotated[AbortAnswer, Meta(description="the terminal's explanation")]
+    answer: Annotated[AbortAnswer, Meta(description="the meaning of the terminal's reply")]
     http_status: Annotated[int | None, Meta(description="the terminal's, null if no complete reply arrived")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 

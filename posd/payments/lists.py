@@ -42,7 +42,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     type: Annotated[OperationType | None, Meta(description="null if the type is not known")]
     result: Annotated[Result | None, Meta(description="null if it is not final")]
-    of: Annotated[Of | None, Meta(description="currency; null if not known")]
+    of: Annotated[Of | None, Meta(description="what they move; null if not known")]
     currency: Annotated[str | None, Meta(description="as in the terminals' final events")]
     count: Annotated[int, Meta(description="how many there are")]
     amount: Annotated[Exact, Meta(description="requested sum: the sum of `amount` without `tip`")]

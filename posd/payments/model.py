@@ -60,7 +60,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     at: Annotated[Moment, Meta(description="when it arrived")]
     event_id: Annotated[str | None, Meta(description="event, search: the event with the result")] = None
     status: Annotated[int | None, Meta(description="refusal, abort: the terminal's HTTP status")] = None
-    body: Annotated[str | None, Meta(description="refusal: the terminal's explanation")] = None
+    body: Annotated[str | None, Meta(description="refusal: the body of the terminal's reply")] = None
     reason: Annotated[str | None, Meta(description="unsent: why")] = None
     result: Annotated[str | None, Meta(description='search: "none" if the search found nothing')] = None
     operator: Annotated[str | None, Meta(description="operator: who")] = None

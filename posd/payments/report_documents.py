@@ -68,7 +68,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
             "reservation), `void of unknown`; `correction` of an amount in an earlier shift"
         ),
     ]
-    of: Annotated[Of | None, Meta(description="currency; null if not known")]
+    of: Annotated[Of | None, Meta(description="what it moves; null if not known")]
     section: Annotated[Section, Meta(description="its place in the report; only `counted` is in the totals")]
     phase: Annotated[Phase, Meta(description="posd's own view")]
     status: Annotated[Status | None, Meta(description="the terminal's newest known state")]
@@ -83,7 +83,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     authorized: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     parts: Annotated[dict[str, Exact], Meta(description="those of the amount by name, as the till sent them")]
     currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
-    brand: Annotated[str | None, Meta(description="brand brand of the card, of a void or tip its original's")]
+    brand: Annotated[str | None, Meta(description="brand of the card, of a void or tip its original's")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
     authorization_code: Annotated[str | None, Meta(description="the issuer's")]
@@ -102,7 +102,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     standing: Annotated[
         Certainty | None, Meta(description="certainty of its amount; null if it is settled that no money moved")
     ]
-    in_question: Annotated[bool, Meta(description="whether it is not settled that money moved")]
+    in_question: Annotated[bool, Meta(description="true if it is not settled whether money moved")]
     differs: Annotated[bool, Meta(description="whether the authorized amount differs from the requested one")]
     by_person: Annotated[bool, Meta(description="whether a person decided it")]
     unsure: Annotated[bool, Meta(description="counted by no word of the terminal, or by another than at first")]
@@ -133,9 +133,9 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     currency: Currency
-    terminal: Annotated[str | UnsetType, Meta(description="if sums are by terminal")] = UNSET
+    terminal: Annotated[str | UnsetType, Meta(description="serial number, if sums are by terminal")] = UNSET
     type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, if sums are by it")] = UNSET
-    of: Annotated[Of | UnsetType | None, Meta(description="currency, if sums are by type")] = UNSET
+    of: Annotated[Of | UnsetType | None, Meta(description="what they move, if sums are by type")] = UNSET
     brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by it")] = UNSET
     day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, if sums are by day")] = UNSET
     hour: Annotated[str | UnsetType, Meta(description="hour of the clock, two digits")] = UNSET
@@ -212,7 +212,7 @@ class Durations(msgspec.Struct, frozen=True):
 class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of a report, each by currency."""
 
-    currencies: Annotated[list[str], Meta(description="tips that the terminals reported, in the counted amounts")]
+    currencies: Annotated[list[str], Meta(description="currencies of the counted amounts, as the terminals gave them")]
     total: Annotated[
         ReportSum | None, Meta(description="of everything; null if there are several currencies: see `by_currency`")
     ]

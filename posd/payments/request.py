@@ -109,7 +109,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = b"{}"
     transaction_reference: Annotated[
         ChosenUuid | None,
-        Meta(description=f"the acquirer's reference of the original of {_ANY_DERIVED} is for; or `original`"),
+        Meta(description=f"the acquirer's reference of the payment that a {_ANY_DERIVED} is for; or `original`"),
     ] = None
     original: Annotated[
         ChosenUuid | None,

@@ -101,7 +101,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     """The terminal was asked for its state, and did not say it."""
 
     kind: Literal["poll"] = "poll"
-    answer: Annotated[NoAnswer, Meta(description="the terminal's other answer")]
+    answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead of an answer")]
 
 
 #: Types of the lines, in the order of the description. Some have the fields of their entry.

@@ -24,7 +24,7 @@ class Claim(msgspec.Struct, frozen=True):
         OPEN,
         Meta(description="result of the last connection to it; `refused`: its certificate is not trusted"),
     ]
-    reason: Annotated[str | None, Meta(description="the reason")]
+    reason: Annotated[str | None, Meta(description="why it does not answer")]
 
 
 class Identity(msgspec.Struct, frozen=True):

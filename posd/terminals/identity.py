@@ -200,7 +200,7 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
             EDIT,
         ),
         RemedyStep("", "posd config check && sudo systemctl reload posd"),
-        RemedyStep(f"if it did not, correct base_url there, or give the address with {serial} is", decide),
+        RemedyStep(f"if it was not, correct base_url there, or give the address of {serial}", decide),
     )
 
 

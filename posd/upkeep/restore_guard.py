@@ -223,7 +223,7 @@ def _compare(
 
         merge.leave_out_numbers(db, left.seq)
         known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, IdentityCause.GONE_BACK))
-        take_over_by_id(unit, unknown.values(), at, "the witness beside the database has")
+        take_over_by_id(unit, unknown.values(), at, "the witness beside the database shows")
         gone_back = GoneBack(iso(at), why, len(unknown), newest_at, rows.latest_start(db))
         marks.add(db, iso(at), marks.GONE_BACK, gone_back)
     witnessed = marks.newest(db, marks.WITNESSED) is not None

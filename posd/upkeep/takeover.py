@@ -196,7 +196,7 @@ def take_over(
 
 
 def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], now: datetime, source: str) -> None:
-    """Record payments in doubt that only `source` names, such as "the witness knows"."""
+    """Record payments in doubt that only `source` names, such as "the witness shows"."""
     for item in unknown:
         facts = [item.at or "at an unknown time", f"terminal {item.terminal or 'not known'}"]
         if item.result is not None:

@@ -29,9 +29,7 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     id: Annotated[int, Meta(description="its place; ascending")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
-    client_transaction_id: Annotated[
-        Uuid | None, Meta(description=("the payment whose callback address it was sent to"))
-    ]
+    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment whose callback address it was sent to")]
     print_job_id: Annotated[str | None, Meta(description="the print job whose callback address it was sent to")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]

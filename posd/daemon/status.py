@@ -262,7 +262,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             if restore_guard.refuses:
                 words += " No payment is started under a new id until a person has confirmed this."
             if restore_guard.count:
-                words += f" {_payments(restore_guard.count)} with only their id taken over."
+                words += f" {_payments(restore_guard.count)} taken over by id only."
             return Check.of("degraded", words, RemedyStep("check them (they are listed), then", SEEN))
         if (error := restore_guard.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"

@@ -119,9 +119,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     derived: Annotated[list[Uuid], Meta(description="the operations on it")]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
-    last_search: Annotated[
-        LastSearch | None, Meta(description="the last search of the terminal for it, and its result")
-    ]
+    last_search: Annotated[LastSearch | None, Meta(description="the last search for it, and its result")]
     outcome: Annotated[Outcome | None, Meta(description="null until it is final")]
     attention: AttentionNow
 

@@ -165,7 +165,7 @@ async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, termin
     await reloaded(posd, terminal.toml, "[reconcile]\nsettle_seconds = 77\n", event="config.needs_restart")
     check, refused = await shown()
     assert (check["status"], refused) == ("ok", False)
-    assert "reconcile.settle_seconds is taken up by a restart alone" in check["detail"]
+    assert "reconcile.settle_seconds needs a restart" in check["detail"]
 
 
 async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTerminal) -> None:

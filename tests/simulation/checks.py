@@ -673,8 +673,8 @@ class Checks:
             assert original is not None
             if truth.lost or document is None or base is None or base.identity not in known:
                 continue
-            if self.world.bank.of(base.identity).lost:
-                continue  # its reference went with it
+            if any(self.world.bank.of(item.identity).lost for item in (base, original)):
+                continue  # a restore lost the reference, or from which payment it derives
             named = document["transaction_reference"] if link.by_reference else document["original"]
             wanted = original.reference if link.by_reference else original.identity
             self.holds(named == wanted, f"{link.identity} names {named}, and the till {wanted}")

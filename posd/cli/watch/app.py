@@ -139,10 +139,10 @@ class RowPage(Screen[None]):
         yield Footer()
 
     def show(self, text: RenderableType | None, problem: str = "") -> None:
-        """Show the text of the page, or why it is missing."""
-        if self.is_mounted:
-            told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
-            self.query_one("#text", Static).update(told)
+        """Show the text of the page, or why it is missing. A page that is closed has no place for it."""
+        told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
+        for place in self.query("#text").results(Static):
+            place.update(told)
 
     def draw(self) -> None:
         """Write the title, with the visible lines."""

@@ -116,6 +116,14 @@ async def test_a_page_that_is_not_laid_out_yet_is_drawn_when_it_is(shop: Counter
         await view.shows("drawn now")
 
 
+async def test_an_answer_for_a_page_that_is_closed_changes_nothing(shop: Counter) -> None:
+    async with seen(shop.socket) as view:
+        await view.app.push_screen(page := RowPage("a page"))
+        await view.app.pop_screen()
+        page.show(None, "too late")
+        await view.shows("ATTENTION")
+
+
 async def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None:
     payment = shop.charge(42, scenario="by-hand")
     async with seen(shop.socket) as view:

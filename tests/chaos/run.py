@@ -93,7 +93,7 @@ class Run:
     # What goes wrong.
 
     async def _go_wrong_in_turn(self) -> None:
-        """Let each fault wait for its event after its time has come. Raise the error of any."""
+        """Wait, for each fault, for its event after its time has come. Raise the error of any."""
         happenings = self.street.happenings
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:

@@ -177,7 +177,7 @@ def test_a_ca_that_may_vouch_for_any_name_is_named(
 
 
 def shops_own(config: Path) -> Path:
-    """Let the configuration name a pair of the shop's own PKI. Return the certificate."""
+    """Configure a pair of the shop's own PKI. Return the certificate."""
     pair = issued(config.parent, trustme.CA(), "127.0.0.1")
     pair.private_key.chmod(0o640)  # as for a group that looks after keys
     named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'

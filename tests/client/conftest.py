@@ -35,6 +35,6 @@ async def alone(home: Path) -> AsyncIterator[Payment]:
 
 
 async def approve(payment: Payment, steps: slice = slice(None)) -> None:
-    """Let the terminal report the steps of an approved payment."""
+    """Report, from the terminal, the steps of an approved payment."""
     for status, previous in APPROVED[steps]:
         assert await payment.event(status, previous) == 200

@@ -64,7 +64,7 @@ def installed(command: str) -> bool:
 
 
 async def judge(client: Client, case: Case, name: str) -> Judgement:
-    """Let a client connect to a server that shows that certificate, and call it by that name."""
+    """Connect a client to a server that shows that certificate, and call it by that name."""
     async with recording(case.leaf.context()) as server:
         process = await asyncio.create_subprocess_exec(
             *client(case.ca, server.port, name),

@@ -123,7 +123,7 @@ class LaneLife:
         )
 
     def tell_again(self) -> None:
-        """Take over payments of the earlier database, as a restore does: final ones are reported again, or are in
+        """Add payments of the earlier database, as a restore does: final ones are reported again, or are in
         doubt.
         """
         known = [(identity, change) for (kind, identity), change in self.newest.items() if kind == "transaction"]

@@ -164,7 +164,7 @@ class World:
         assert living.result() == 0
 
     def stop(self) -> None:
-        """Let `watch` end: stop the daemon, and again if a crash came first."""
+        """End `watch`: stop the daemon, and again if a crash came first."""
         self._stopping = True
         self._terminate()
 

@@ -230,7 +230,7 @@ async def test_a_damaged_database_is_refused_with_what_to_type(left: Path, home:
 
 
 def keep_wal(database: Path) -> None:
-    """Let the file have the WAL's data, and keep the WAL."""
+    """Copy the WAL's data into the file, without removing the WAL."""
     copy = database.parent.with_name("copy")
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")

@@ -90,7 +90,7 @@ async def prune(posd: Daemon, days: int) -> Reply:
 
 
 async def looked_at_the_certificate(posd: Daemon) -> None:
-    """Let posd check whether its certificate has to be renewed, and wait for the end."""
+    """Wait until posd has checked whether its certificate has to be renewed."""
     for _ in range(2):  # the second look begins when the first has ended
         lines = len(posd.lines)
         there(posd.process).send_signal(signal.SIGHUP)

@@ -37,7 +37,7 @@ async def lines(payment: Payment, adds: str = "&with=outcome") -> list[dict[str,
 
 
 async def approve(payment: Payment) -> dict[str, Any]:
-    """Let the terminal report all its steps up to its approval. Return the last event."""
+    """Report, from the terminal, all steps up to the approval. Return the last event."""
     for status, previous in APPROVED[:-1]:
         assert await payment.event(status, previous) == 200
     final = event(payment.identity, *APPROVED[-1], payment.serial, operation=OPERATION)

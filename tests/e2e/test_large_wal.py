@@ -31,7 +31,7 @@ sys.stdin.read()
 
 @contextmanager
 def reading(database: Path) -> Iterator[int]:
-    """Let another process read in the database for the block; yield its id."""
+    """Run another process that reads the database for the block. Yield its id."""
     arguments = [sys.executable, "-c", SHELL, str(database)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
         assert there(shell.stdout).readline() == "reads\n"
@@ -39,7 +39,7 @@ def reading(database: Path) -> Iterator[int]:
 
 
 def grow(database: Path) -> None:
-    """Let the log grow beyond its limit."""
+    """Grow the log beyond its limit."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE grown (content BLOB)")

@@ -124,7 +124,7 @@ async def large_callback(payment: Payment) -> None:
 
 
 async def unusable_hit(payment: Payment) -> None:
-    """Let a search find it once, in a form without information; from then on it is not found."""
+    """Make a search find it once, in a form without information; from then on it is not found."""
     working = there(payment.shop.terminal.search)
     payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
     assert (await payment.post("reconcile")).status == 200
@@ -160,7 +160,7 @@ CASES: dict[str, Case] = {
 
 
 async def pay_before(counter: Shop, *, tried: bool = True) -> dict[str, Any]:
-    """Let the terminal end a payment, and let a search find it if it is to be `tried`. Return its final event."""
+    """End a payment on the terminal, and make a search find it if it is to be `tried`. Return its final event."""
     payment = await counter.started()
     for status, previous in APPROVED[:3]:
         assert await payment.event(status, previous) == 200
@@ -190,7 +190,7 @@ async def bring_about(case: Case, counter: Shop) -> Payment:
 
 
 async def ask(payment: Payment, case: Case) -> None:
-    """Let it be searched for, and an abort sent: by posd as a probe; by the till if the search gives no cause."""
+    """Start a search for it, and an abort: by posd as a probe; by the till if the search gives no cause."""
     assert (await payment.post("reconcile")).status == 200
     if case.search is not NONE:
         assert (await payment.post("abort")).json["code"] == "nothing_running"

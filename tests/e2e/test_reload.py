@@ -49,7 +49,7 @@ async def charge(posd: Daemon, terminal: str | None = None) -> tuple[str, Any]:
 
 
 async def canceled(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
-    """Let the first payment end without a gap between its events, because posd searches soon after a gap."""
+    """End the first payment without a gap between its events, because posd searches soon after a gap."""
     for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED")):
         event = body(identity, status, previous, "SN-TEST")
         assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200

@@ -60,7 +60,7 @@ class Place:
         return await self.daemon.call("PUT", f"/transactions/{identity}", body)
 
     async def event(self, name: str, status: str, **changes: Any) -> int:
-        """Let its terminal call back, with every text replaced."""
+        """Send its terminal's callbacks, with every text replaced."""
         document = strange(event(self.ids[name], status, serial=self.ids[f"terminal of {name}"], **changes))
         return await self.deliver(name, json.dumps(document).encode())
 

@@ -48,7 +48,7 @@ async def approved(shop: Shop, **request: Any) -> Payment:
 
 
 async def unread(shop: Shop) -> set[str]:
-    """Let ten minutes pass. Return the payments with the attention then, including earlier ones."""
+    """Advance the clock by ten minutes. Return the payments with the attention then, including earlier ones."""
     sentinel = await approved(shop)
     ahead.move(shop.daemon, UNREAD_SECONDS)
     await shop.daemon.log_line("payment.attention", transaction=sentinel.identity, code=CODE)

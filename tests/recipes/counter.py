@@ -41,7 +41,7 @@ class Counter:
         return next(iter(self.terminals.values()))
 
     def fresh(self) -> None:
-        """Give the next test a till that has stored nothing."""
+        """Start a till that has stored nothing."""
         self.till = self.directory / f"till-{uuid4()}"
         self.till.mkdir()
         self.known = set(self._asked())

@@ -49,7 +49,7 @@ class Inside:
     foreign: sqlite3.Connection
 
     def lock(self) -> None:
-        """Take the write lock, as a backup tool or an administrator's shell would."""
+        """Hold the write lock, as a backup tool or an administrator's shell would."""
         self.foreign.execute("BEGIN IMMEDIATE")
 
     def unlock(self) -> None:

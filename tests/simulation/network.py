@@ -506,7 +506,7 @@ class Network:
         return self.ways[host]
 
     def move(self, address: str) -> None:
-        """Give the machine another address."""
+        """Set another address of the machine."""
         old, self.machine = self.machine, address
         for host, port in [place for place in self.listeners if place[0] == old]:
             listening = self.listeners[address, port] = self.listeners.pop((host, port))

@@ -162,7 +162,7 @@ class Recorded:
     # Faults
 
     def fail_after(self, count: int, kind: Kind) -> None:
-        """Give an I/O error for the `count`-th operation of a kind from now on: 1 is the next one."""
+        """Raise an I/O error at the `count`-th operation of a kind from now on: 1 is the next one."""
         self._failures[kind] = count
 
     def clear_faults(self) -> None:

@@ -52,7 +52,7 @@ class _Thread:
     """Takes the place of the thread, which has nothing to do."""
 
     def __init__(self, **_options: Any) -> None:
-        """Take the time of a thread."""
+        """Build it from the arguments of a thread."""
 
     def start(self) -> None:
         """Begin."""
@@ -65,7 +65,7 @@ class _Look:
     """Replaces a thread that reads a folder, which takes no time."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **_options: Any) -> None:
-        """Take the time of a thread."""
+        """Build it from the arguments of a thread."""
         self.start = partial(target, *args)
 
 

@@ -250,7 +250,7 @@ async def _restore(world: "World", fault: Fault) -> None:
 
 
 async def _move(world: "World", fault: Fault) -> None:
-    """Give a terminal another address. It announces that at once or late; a configured terminal gets its own back."""
+    """Set another address of a terminal. It announces that at once or late; a configured terminal gets its own back."""
     terminal = _terminal(world, fault)
     if not terminal.on:
         return

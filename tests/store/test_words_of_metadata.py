@@ -47,7 +47,7 @@ def empty() -> bytes:
 
 @contextmanager
 def in_memory() -> Iterator[sqlite3.Connection]:
-    """Give an empty database."""
+    """Yield an empty database."""
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
         db.deserialize(empty())
         yield db

@@ -165,7 +165,7 @@ class Book:
 
 @contextmanager
 def book() -> Iterator[Book]:
-    """Give an empty one."""
+    """Yield an empty one."""
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
         db.deserialize(_empty())
         database_id.renew(db, "2026-11-20T00:00:00.000Z", 1, database_id.IdentityCause.MADE)

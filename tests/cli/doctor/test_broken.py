@@ -72,7 +72,7 @@ def made_for(*addresses: str, expired: bool = False) -> Callable[..., None]:
 
 
 def shown_by_terminal(*addresses: str, names: tuple[str, ...] = (), expired: bool = False) -> Callable[..., None]:
-    """Let the terminal listen with another certificate."""
+    """Start the terminal with another certificate."""
 
     def how(setup: SetUp, stack: ExitStack, patch: pytest.MonkeyPatch) -> None:
         if expired:
@@ -133,7 +133,7 @@ def terminal_without_tls(setup: SetUp, stack: ExitStack, *_: object) -> None:
 
 
 def old_style(name: str) -> Callable[..., None]:
-    """Let the terminal show a chain that strict rules refuse."""
+    """Start the terminal with a chain that strict rules refuse."""
 
     def how(setup: SetUp, stack: ExitStack, *_: object) -> None:
         files = tls.files(setup.terminal.directory.with_name("old"))

@@ -74,7 +74,7 @@ async def test_with_daemon_everything_is_ok_and_the_terminal_hears_nothing_that_
 
 
 async def refused_payment(daemon: Daemon) -> None:
-    """Let posd write something: the terminal refuses, so that the payment has ended, and nothing more is written."""
+    """Start a payment that the terminal refuses, so that posd has written something and writes nothing more."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
     async with asyncio.timeout(PATIENCE):

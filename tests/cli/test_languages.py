@@ -117,6 +117,16 @@ def test_a_refusal_says_its_meaning_before_the_daemons_words(tmp_path: Path, mon
     )
 
 
+@every("arguments", [("show", ID), ("show", ID, "--json")])
+def test_a_cashiers_text_is_in_the_language_and_in_json_in_that_of_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    with Stub(tmp_path / "s", [answer(DOUBT), answer({"history": []}), answer({"events": []})]) as stub:
+        posd(*arguments, socket=tmp_path / "s")
+    assert stub.calls[0].headers.get("accept-language") == (None if "--json" in arguments else "es")
+
+
 def test_the_live_view_is_in_the_language(tmp_path: Path) -> None:
     use(Language.ES)
     try:

@@ -10,11 +10,12 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from posd.base.negotiation import Language
 from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output
 from posd.cli.app.output import Output
-from posd.cli.explain.catalogue import choose
+from posd.cli.explain.catalogue import choose, language
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
@@ -147,7 +148,9 @@ def connect(ctx: click.Context) -> Iterator[Api]:
     If the configuration cannot be read, use its default path.
     """
     given = context(ctx)
-    with Api(Path(given.socket_path) if given.socket_path else found_socket(given)) as api:
+    for_people = given.output is not None and not given.output.as_json
+    cashiers = language() if for_people and language() is Language.ES else None  # None: the daemon's own language
+    with Api(Path(given.socket_path) if given.socket_path else found_socket(given), cashiers) as api:
         yield api
 
 

@@ -114,7 +114,7 @@ class Progress(ABC):
         self.subject = subject
         self.output = output
         #: Shown while posd is unreachable.
-        self.while_away = f"the {subject.noun(document)} may have started"
+        self.while_away = subject.say("may_have_started", document)
         self._started = time.monotonic()
         self._now = Text("starting")
         self._away = False
@@ -153,7 +153,7 @@ class Progress(ABC):
 
     def away(self, reason: str) -> None:
         """Print once that the daemon is unreachable."""
-        words = f"posd does not answer; waiting for it ({self.while_away})"
+        words = say("progress", "away", state=self.while_away)
         self._now = Text(shown(words), style="yellow")
         if not self._away:
             self._away = True
@@ -163,7 +163,7 @@ class Progress(ABC):
         """Print that the daemon replies again, if it was unreachable."""
         if self._away:
             self._away = False
-            self._tell("posd is back", "green")
+            self._tell(say("progress", "back"), "green")
 
     def _tell(self, text: str, style: str) -> None:
         if self.output.as_json:
@@ -441,7 +441,7 @@ def _look(api: Api, progress: Progress, draft: Document) -> Reply:
 
 def _not_known(error: Problem | Unreachable) -> Sequence[str]:
     reason = error.reason if isinstance(error, Unreachable) else error.detail
-    return f"posd: {reason}", "Its outcome is not known"
+    return f"posd: {reason}", say("progress", "not_known")
 
 
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
@@ -449,16 +449,16 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
     That happens at the deadline, on Ctrl-C, and if posd keeps failing, which is no outcome.
     """
-    progress.while_away = goes_on = f"the {progress.subject.noun(reply.body)} goes on"
+    progress.while_away = goes_on = progress.subject.say("goes_on", reply.body)
     try:
         for update in progress.subject.follow(api, reply, deadline):
             progress.show(update)
             if isinstance(update, CurrentState):
                 reply = update.reply
     except TimedOut:
-        _leave_open(progress, reply.body, f"Still open; {goes_on}", reply)
+        _leave_open(progress, reply.body, say("progress", "open", state=goes_on), reply)
     except KeyboardInterrupt:
-        _leave_open(progress, reply.body, f"Stopped waiting; {goes_on}", reply)
+        _leave_open(progress, reply.body, say("progress", "stopped", state=goes_on), reply)
     except (Problem, Unreachable) as error:
         _leave_open(progress, reply.body, _not_known(error), reply)
     return reply

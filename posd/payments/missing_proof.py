@@ -133,7 +133,7 @@ def detail(code: ProofCode, told: ProofContext) -> str:
         case ProofCode.SEARCH_NOT_CONFIRMED | ProofCode.ABORT_NOT_CONFIRMED:
             row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
             return (
-                f"it is not confirmed that {row} works on terminal {terminal} as in the profile, so its answer "
+                f"it is not confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
                 f"proves nothing. See it work when no payment is open there: posd terminals commission {terminal} "
                 f"(or write confirmed = true under [profile.{row}] and reload posd); {otherwise}"
             )

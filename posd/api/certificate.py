@@ -1,7 +1,7 @@
-"""Certificate of the webhook listener: reloaded when its files change, renewed before its end. Devices that refuse it.
+"""Certificate of the webhook listener: its reload, its renewal, and the devices that refuse it.
 
-The files are loaded into a new context and tested there. Only a matching, valid pair replaces the served one, for new
-connections. So a half-written or mismatched pair causes only a log line, and open connections are unaffected.
+Changed files are loaded into a new context and tested there. Only a matching, valid pair replaces the served one, for
+new connections. So a half-written or mismatched pair causes only a log line, and open connections are unaffected.
 
 `posd tls renew` renews the certificate of `posd tls init` in a process of its own: the library for making certificates
 is large, and the daemon needs it once a year.
@@ -33,18 +33,18 @@ from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 CHECK_SECONDS = 60.0
 #: Seconds to the next attempt after a renewal that failed or did not help.
 RENEWAL_PAUSE_SECONDS = 3600.0
-#: The same after one that helped, so that an unstable address does not occupy the machine.
+#: Seconds to the next attempt after a renewal that helped. An address that changes often must not occupy the machine.
 HELPED_PAUSE_SECONDS = 10.0
 #: Longest renewal, in seconds; it takes about one.
 RENEWAL_SECONDS = 120.0
-#: Days before a new CA signs from which this machine does not count as healthy.
+#: For this many days before a new CA begins to sign, the health check is degraded.
 NEW_CA_DAYS = 90
 #: Seconds between two reminders of the operator.
 REMINDER_SECONDS = 86_400.0
-#: Most characters of a failed renewal's output in the log.
+#: Most characters of a failed renewal's output that are logged.
 MAX_WORDS = 1000
 
-#: Cure of a certificate while the clock is not trusted.
+#: Remedy for a bad certificate while the clock is not trusted.
 CLOCK_FIRST = (RemedyStep("correct the clock first", "posd clock"),)
 
 log = structlog.get_logger("posd.certificate")
@@ -67,7 +67,7 @@ class CertificatePair(msgspec.Struct, frozen=True):
 
     @property
     def cure(self) -> Sequence[RemedyStep]:
-        """Cure of a certificate that ends."""
+        """Return the steps that give the listener a new certificate."""
         if self.renewable is not None:
             by_itself = RemedyStep("posd renews it by itself within a minute")
             return by_itself, RemedyStep("if it does not", "posd tls renew")
@@ -82,13 +82,13 @@ class ServedCertificate(msgspec.Struct, eq=False):
     served: tls.ServingContext
     now: Callable[[], datetime]
     check_seconds: float
-    #: Returns whether the clock is trusted: otherwise dates are not checked, and nothing is renewed.
+    #: Returns whether the clock is trusted. Otherwise dates are not checked, and nothing is renewed.
     sure: Callable[[], bool]
-    #: Known CA of posd's own; None: nothing is recorded.
+    #: Record of posd's own CA, to detect that it was lost. None: nothing is recorded.
     known_ca: KnownCa | None = None
-    #: Reason why the one on disk is not served, or None.
+    #: Reason why the certificate on disk is not served, or None.
     trouble: str | None = None
-    #: Time at which a new CA begins to sign; it must be on the terminals before. None without one.
+    #: Time at which a new CA begins to sign, or None. The terminals must have the new CA by then.
     new_ca_from: datetime | None = None
     _listeners: list[Callable[[tls.ServingContext], None]] = []
     _asked: bool = False
@@ -106,9 +106,9 @@ class ServedCertificate(msgspec.Struct, eq=False):
         sure: Callable[[], bool] = lambda: True,
         known_ca: KnownCa | None = None,
     ) -> "ServedCertificate":
-        """Load the pair; renew an expired or future one first, if possible.
+        """Load the pair. Renew it first if it has expired or is not valid yet.
 
-        While the clock is not trusted it is served unchanged. Raise TlsError.
+        While the clock is not trusted, the pair is served without a check of its dates. Raise TlsError.
         """
         if known_ca is not None and pair.renewable is not None:
             await known_ca.look()
@@ -126,7 +126,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return cls(pair, state, served, now, check_seconds, sure, known_ca)
 
     def use(self, pair: CertificatePair) -> None:
-        """Set another pair, which is served from the next check on if it is valid."""
+        """Replace the pair. The next check serves it if it is valid."""
         self.pair = pair
 
     async def reload(self) -> None:
@@ -145,7 +145,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         self._wake.set()
 
     def check(self) -> tuple[documents.State, str, Sequence[RemedyStep]]:
-        """Return state, words and cure for the health resource: the end of the served one, trouble on disk."""
+        """Return state, text and remedy of the health check: when the certificate ends, and faults of the files."""
         info, now = self.served.info, self.now()
         days = info.days_left(now)
         if self.pair.renewable is not None and self.known_ca is not None and self.known_ca.trouble is not None:
@@ -283,9 +283,10 @@ def _load(pair: CertificatePair, at: datetime | None) -> tls.ServingContext:
 
 
 async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
-    """Renew a pair that is invalid by a trusted clock. Raise TlsError if it has expired and cannot be renewed.
+    """Renew a pair that is outside its dates by a trusted clock. Raise TlsError if it has expired and cannot be
+    renewed.
 
-    A future one is served in that case: refusing to start would not help.
+    A pair that is not valid yet is served even if it cannot be renewed: a refused start would not help.
     """
     ended = error.validity is tls.Validity.EXPIRED
     if pair.renewable is None:
@@ -350,13 +351,12 @@ def _stamp(path: Path) -> object:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# Terminals that refuse this machine's certificate: their TLS alerts, counted per address.
-#
-# A device that does not trust our CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count the operator
-# would only find a payment without events. OpenSSL reports the alert as the reason of an SSLError, mostly in the
-# handshake. Under TLS 1.3 it can follow later: the device checks the certificate after our side's handshake.
+# Terminals that refuse this machine's certificate: their TLS alerts, counted per address. A device that does not trust
+# our CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count the operator would only find a payment
+# without events. OpenSSL reports the alert as the reason of an SSLError, mostly in the handshake. In TLS 1.3 the alert
+# can follow later, because our side's handshake ends before the device checks the certificate.
 
-#: Alert of a device about a certificate (RFC 8446, 6.2) -> its meaning and the cure.
+#: Alert about a certificate (RFC 8446, 6.2) -> its meaning and the remedy.
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
@@ -372,12 +372,12 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
 
 #: Time for which a refusal is shown after the newest one.
 SHOWN_FOR = timedelta(days=1)
-#: Seconds between two log lines for an address, and most lines in that time: the LAN has any number of addresses.
+#: Seconds between two log lines about one address, and most lines in that time for all addresses.
 LINE_EVERY_SECONDS = 3600.0
 MAX_LINES = 32
-#: Stored addresses; a shop has fewer terminals. The one that is silent longest is dropped first.
+#: Most stored addresses; a shop has fewer terminals. The address with the oldest refusal is dropped first.
 MAX_ADDRESSES = 64
-#: Most addresses named in one sentence.
+#: Most addresses that one sentence names.
 MAX_NAMED = 3
 
 
@@ -390,7 +390,7 @@ def refusal(error: BaseException | None) -> str | None:
 
 
 class AddressRefusals(msgspec.Struct):
-    """Refusals of one address; `told_at` is on the monotonic clock, `untold` counts since then."""
+    """Refusals of one address. `told_at`: time of the last log line (monotonic). `untold`: refusals since then."""
 
     alert: str
     first_at: datetime
@@ -403,13 +403,12 @@ class AddressRefusals(msgspec.Struct):
 class CertificateRefusals:
     """Counts of refusals per address, in a bounded table, and their log lines.
 
-    The lines have no `Allowance`: it would return room within the hour, so twice MAX_LINES could be logged.
+    The lines are not limited by an `Allowance`. It refills within the hour, so twice MAX_LINES could be logged.
     """
 
     def __init__(self, now: Callable[[], datetime], is_own: Callable[[str], bool] = lambda _address: False) -> None:
-        """`is_own`: returns whether an address belongs to this machine and no terminal:
-
-        `posd doctor` connects from there.
+        """Create the counts. `is_own`: returns whether an address belongs to this machine, from which `posd doctor`
+        connects.
         """
         self._now = now
         self._is_own = is_own
@@ -417,7 +416,7 @@ class CertificateRefusals:
         self._lines: list[float] = []
 
     def told(self, peer: str, error: BaseException) -> bool:
-        """Count the error that broke a connection if it is a refusal; return whether it is."""
+        """Count a refusal of our certificate. Return whether the error is one."""
         alert = refusal(error)
         if alert is not None and not self._is_own(plain(peer)):
             self.note(peer, alert)

@@ -26,7 +26,7 @@ from posd.upkeep.restore_guard import UnknownPayment
 class QuarantinedBody(msgspec.Struct, frozen=True):
     """A body that was refused though its callback address was authentic."""
 
-    id: Annotated[int, Meta(description="its place; ascending")]
+    id: Annotated[int, Meta(description="its number; ascending")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
     client_transaction_id: Annotated[Uuid | None, Meta(description="the payment whose callback address it was sent to")]
@@ -42,14 +42,14 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """A page of the quarantine."""
+    """A page of the list of quarantined bodies."""
 
     quarantine: Annotated[list[QuarantinedBody], Meta(description="ascending by id")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
 
 
 class Reprocessed(reprocess.TransactionReport):
-    """What was applied of the quarantine, and where what is stored differed from what follows from the record."""
+    """What was applied from the quarantine, and where stored data differs from data derived from the record."""
 
     printing: Annotated[PrintReport, Meta(description="the same for print jobs")] = msgspec.field(
         default_factory=PrintReport
@@ -64,7 +64,7 @@ class RestoresSeen(msgspec.Struct, frozen=True):
 
 
 class Restores(RestoresSeen, frozen=True):
-    """What happened to the database and no person has looked at yet."""
+    """Restores and steps back in time that no person has confirmed yet."""
 
     refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
     transactions: Annotated[
@@ -92,7 +92,7 @@ class Terminals(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One recorded change of one transaction or print job: how it stands since then."""
+    """One recorded change of one transaction or print job, with its state after the change."""
 
     seq: Annotated[int, Meta(description="its number; ascending, without gaps from first_seq on")]
     at: Annotated[Moment, Meta(description="when")]
@@ -189,7 +189,7 @@ class RefusedConfiguration(msgspec.Struct, frozen=True):
 
 
 class ConfigurationState(msgspec.Struct, frozen=True):
-    """Which configuration is in force."""
+    """The configuration in use."""
 
     loaded_at: Annotated[Moment, Meta(description="when it was read")]
     refused: Annotated[
@@ -216,14 +216,14 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether posd is well."""
+    """State of posd, and of each of its checks."""
 
     status: Annotated[State, Meta(description="state of the worst check")]
     checks: Annotated[Checks, Meta(description="each in words")]
 
 
 class Version(msgspec.Struct, frozen=True):
-    """What runs here."""
+    """Versions and settings of this posd."""
 
     version: Annotated[str, Meta(description="of posd")]
     api: Annotated[Literal["v1"], Meta(description="version of this API: the first part of its paths")]
@@ -252,7 +252,7 @@ class TerminalStatus(Terminal, frozen=True, kw_only=True):
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """How many there are of what may need a person."""
+    """Numbers of records that may need a person."""
 
     open_payments: Annotated[int, Meta(description="payments without an outcome")]
     in_doubt: Annotated[int, Meta(description="payments that the terminal may or may not have")]
@@ -263,7 +263,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """The file system on which the database lies; null if the system does not say."""
+    """The file system of the database; null if the system does not report it."""
 
     free_bytes: Annotated[int | None, Meta(description="bytes free for posd")]
     size_bytes: Annotated[int | None, Meta(description="its size")]
@@ -271,7 +271,7 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class DaemonStatus(msgspec.Struct, frozen=True):
-    """How posd is."""
+    """State of posd, its machine and its terminals."""
 
     at: Annotated[Moment, Meta(description="time of this machine's clock")]
     started_at: Annotated[Moment, Meta(description="start of this process, by the present clock")]

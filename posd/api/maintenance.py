@@ -52,7 +52,7 @@ from posd.upkeep import retention
 from posd.upkeep.restore_guard import RestoreGuard, taken_over
 from posd.upkeep.retention import Retention
 
-# The bodies of the calls.
+# Bodies of the calls.
 
 #: Most days of retention, as in the configuration.
 MOST_DAYS = 36_500
@@ -61,7 +61,7 @@ AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
 
 
 class BackupRequest(msgspec.Struct, frozen=True):
-    """Where a backup goes: exactly one of `path`, `into` and `send`."""
+    """Target of a backup: exactly one of `path`, `into` and `send`."""
 
     path: Annotated[
         Path | None,
@@ -87,7 +87,7 @@ class BackupRequest(msgspec.Struct, frozen=True):
 
 
 class PruneRequest(msgspec.Struct, frozen=True):
-    """What is removed."""
+    """Which ended records to remove."""
 
     older_than_days: Annotated[
         int,
@@ -122,7 +122,7 @@ def read_backup(body: bytes) -> BackupRequest:
 def read_prune(body: bytes, configured: int) -> PruneRequest:
     """Read the body of `POST /prune`. Raise Problem.
 
-    `configured`: days for which records are kept, 0: without limit.
+    `configured`: days for which the configuration keeps records, 0: without limit.
     """
     reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
     days, dry_run = reader.members.get("older_than_days"), reader.members.get("dry_run", False)
@@ -140,7 +140,7 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
-    """Return whether a JSON number is whole and in that range."""
+    """Return whether a JSON number is an integer from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return False
     return least <= value <= most and value == int(value)
@@ -212,7 +212,7 @@ class BackupCalls(msgspec.Struct, eq=False):
     _stopping: bool = False
 
     def stop(self) -> None:
-        """Stop a running backup, without a file left behind."""
+        """Stop a running backup and remove its unfinished file."""
         self._stopping = True
 
     async def back_up(self, request: Request) -> Response:
@@ -316,12 +316,12 @@ class RetentionCalls:
         self._retention = retention
 
     async def get_prune(self, _request: Request) -> Response:
-        """`GET /prune`: for how many days records are kept, and what a run is doing."""
+        """`GET /prune`: the days for which records are kept, and the progress of a run."""
         doing, count = self._retention.progress
         return json_response(PruneProgress(retention_days=self._retention.days, doing=doing or None, removed=count))
 
     async def prune(self, request: Request) -> Response:
-        """`POST /prune`: remove what ended longer ago than the days; payments go on meanwhile."""
+        """`POST /prune`: remove records that ended longer ago than the given days, while payments continue."""
         asked = read_prune(request.state.body, self._retention.days)
         try:
             report = await self._retention.prune(asked.older_than_days, dry_run=asked.dry_run)
@@ -347,7 +347,7 @@ WAITING = (
 
 
 class Witnesses(msgspec.Struct, frozen=True):
-    """What speaks for the clock, and against it."""
+    """Evidence for and against the clock."""
 
     now: Annotated[Moment, Meta(description="what the clock says")]
     highest: Annotated[Moment | None, Meta(description="the latest trusted time, null before the first")]

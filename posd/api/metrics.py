@@ -1,7 +1,7 @@
 """Every metric of the daemon: name, kind, labels, and meaning. docs/reference/metrics.md shows the same table.
 
-A label has few values, and none from unknown peers: terminals are those of the fleet, the rest are posd's own words.
-Counters start at 0 with the process.
+A label has few values: serials of the fleet, and posd's own words. No value comes from an unknown peer. Counters start
+at 0 with the process.
 """
 
 import sqlite3
@@ -147,7 +147,8 @@ FAMILIES: Mapping[str, Family] = table(
 
 # Counts of payments and print jobs, from the changes after each COMMIT.
 
-#: Buckets of the duration of a payment, in seconds: a customer finds the card, and types the PIN.
+#: Bounds of the histogram of payment durations, in seconds. They allow for a customer who searches for the card and
+#: types the PIN.
 OUTCOME_BOUNDS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900)
 #: Label of a terminal outside the fleet, and of an unknown operation.
 OTHER, UNKNOWN = "other", "unknown"
@@ -158,7 +159,7 @@ class EventCounters:
 
     def __init__(self, fleet: Container[str]) -> None:
         self._fleet = fleet
-        #: Open payments, and the start of each by this process (monotonic seconds), None for another process's.
+        #: Open payments -> start by this process (monotonic seconds), or None if another process started the payment.
         self._open: dict[str, float | None] = {}
         self._open_prints: set[str] = set()
         self.started: Counter[tuple[str, str]] = Counter()
@@ -207,7 +208,7 @@ _OPEN = (
     f" WHERE {rows.OPEN} GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: Counted by SQLite, off the loop: attentions can pile up for years.
+#: SQLite counts them on its thread, since attentions can accumulate for years.
 _ATTENTION = (
     "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
     " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
@@ -228,7 +229,7 @@ class DatabaseGauges(msgspec.Struct, frozen=True):
 
 
 def read_gauges(db: sqlite3.Connection, known: DatabaseGauges | None = None) -> DatabaseGauges:
-    """Read the figures; without a change since `known`, reuse all that only changes affect."""
+    """Read the figures. Without a change since `known`, reuse the figures that only a change can alter."""
     seq = changes.newest_seq(db)
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
     if known is not None and known.seq == seq:

@@ -36,7 +36,7 @@ from posd.records.model import Line, Phase
 
 Schema = dict[str, Any]
 
-#: Kinds that never get further words: a till decides by them.
+#: Enumerations that never get further words, because a till decides by them.
 CLOSED = frozenset({Result, Phase, NextStep, PrintStatus})
 
 PLAIN: dict[Any, Schema] = {
@@ -51,7 +51,7 @@ PLAIN: dict[Any, Schema] = {
     msgspec.Raw: {},
 }
 
-#: msgspec's limits and words -> keywords of JSON schema.
+#: msgspec's constraints -> keywords of JSON Schema.
 KEYWORDS = {
     "title": "title",
     "description": "description",
@@ -67,7 +67,7 @@ KEYWORDS = {
 LENGTHS_OF_ARRAY = {"min_length": "minItems", "max_length": "maxItems"}
 
 
-#: Types that the tables name as text, because they are loaded with this module alone.
+#: Types that the tables name by a string, because only this module loads them.
 NAMED: dict[str, Any] = {
     "TransactionOutcome | None": TransactionOutcome | None,
     "PrintJob | None": PrintJob | None,
@@ -79,14 +79,14 @@ NAMED: dict[str, Any] = {
 
 
 class Schemas:
-    """Builder of schemas; those of structs, and of words in responses, are stored by name."""
+    """Builder of schemas. It stores the schemas of structs and enumerations as named components."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
         self._made: dict[str, tuple[Any, bool]] = {}
 
     def of(self, kind: Any, *, asked: bool = False) -> Schema:
-        """Return the schema of a type; `asked`: in a request."""
+        """Return the schema of a type. `asked`: the type is part of a request."""
         if get_origin(kind) is Annotated:
             return self._annotated(kind, asked=asked)
         if isinstance(kind, str):
@@ -101,7 +101,7 @@ class Schemas:
         if origin in (list, tuple):
             return {"type": "array", "items": self.of(arguments[0], asked=asked)}
         if origin is dict:
-            # Explicit also for any value: without it, generators for TypeScript make an object without members.
+            # Stated even if any value is allowed: otherwise generators for TypeScript make an object without members.
             return {"type": "object", "additionalProperties": self.of(arguments[1], asked=asked)}
         if isinstance(kind, EnumMeta):
             words = _words([item.value for item in list[Enum](kind)])
@@ -129,7 +129,7 @@ class Schemas:
         return schema
 
     def _with_later(self, schema: Schema, name: str) -> Schema:
-        """Return a union of lines with a last kind of that name, for the kinds of later versions."""
+        """Return a union of entries, extended by a last kind of that name for entries of later versions."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
         later = self._object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
@@ -160,7 +160,7 @@ class Schemas:
         name = kind.__name__
         if name not in self._made:
             self._made[name] = (kind, asked)
-            self.components[name] = {}  # its place, because it can contain itself
+            self.components[name] = {}  # reserved first, because the type can contain itself
             self.components[name] = self._object(kind, asked=asked)
         return self._component(kind, self.components[name], asked=asked)
 
@@ -190,7 +190,8 @@ class Schemas:
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
-            # For a request body, generators make no index signature of it, with which a misspelt field would compile.
+            # For a request body, generators make no index signature from this keyword. A misspelt field then fails to
+            # compile.
             word = "unevaluatedProperties" if asked else "additionalProperties"
             return schema | {word: self.of(more, asked=asked)}
         return schema | ({"additionalProperties": False} if asked else {})
@@ -232,7 +233,7 @@ def _can_be_unset(hint: Any) -> bool:
 MEDIA = "application/problem+json"
 
 _RETRY_AFTER: Schema = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
-#: Headers of the responses with that status.
+#: Headers of responses, by status.
 HEADERS: dict[int, Schema] = {
     405: {"Allow": {"description": "the methods of the path", "schema": {"type": "string"}}},
     429: _RETRY_AFTER,
@@ -241,18 +242,18 @@ HEADERS: dict[int, Schema] = {
 
 
 def name(code: str, *, printing: bool = False) -> str:
-    """Return the name of the schema of a code; `printing`: in the calls for print jobs."""
+    """Return the name of a problem's schema. `printing`: for the calls on print jobs."""
     own = printing and PROBLEMS[code].print_extra
     return ("ProblemPrint" if own else "Problem") + "".join(word.capitalize() for word in code.split("_"))
 
 
-#: Schema of a problem with an unknown code. As the last kind of each refusal it lets a generated client read the codes
-#: of a later version.
+#: Schema of a problem with an unknown code. It is the last kind of each refusal, so that a generated client can read
+#: codes of a later version.
 LATER = "Problem"
 
 
 def schema(schemas: Schemas, code: str, *, printing: bool = False) -> Schema:
-    """Return the schema of the problems of a code; `printing`: in the calls for print jobs."""
+    """Return the schema of a problem's code. `printing`: for the calls on print jobs."""
     row = PROBLEMS[code]
     own = {field: schemas.of(kind) for field, kind in (row.print_extra if printing else row.extra).items()}
     properties = _members(_constant(f"urn:posd:problem:{code}"), _constant(row.status), _constant(code))
@@ -280,18 +281,18 @@ def later_schema(schemas: Schemas) -> Schema:
 
 
 def _next_step(step: Schema) -> Schema:
-    """Return the member of a problem in the calls that start something."""
+    """Return the member `next_step`, which problems have in calls that start something."""
     words = "in calls that start something: the till's next step. A till treats an unknown word as `ask_person`"
     return {"next_step": step | {"description": words}}
 
 
 def _unknown_id(schemas: Schemas) -> Schema:
-    """Return the members of a problem for an id that was looked up and is unknown."""
+    """Return the members that a problem has if its id is unknown."""
     return {field: schemas.of(kind) for field, kind in UNKNOWN_ID.items()}
 
 
 def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
-    """Return the members of every problem."""
+    """Return the members that every problem has."""
     return {
         "type": type_,
         "title": {"type": "string", "description": "the same for every problem of the code"},
@@ -368,14 +369,14 @@ SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "operators' actions on all records")
 
 
-#: Members that responses repeat unchanged: their text has the blanks that most tills and terminals write.
+#: Members that responses repeat unchanged. The examples have the blanks that most tills and terminals write.
 REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 
 
 #: Calls that start something.
 STARTING = frozenset(route.name for route in routes.ALL if route.method == STARTS)
 
-#: Key of all calls without an example of their own for a code.
+#: Key for all calls that have no example of their own for a code.
 EVERY_CALL = "*"
 
 
@@ -523,7 +524,7 @@ def _parameter(place: str, row: Parameter) -> Schema:
 
 
 def _metadata(row: Parameter) -> Schema:
-    """Return the single parameter for all with that prefix: an object with one member for each."""
+    """Return one parameter for all query parameters with that prefix: an object with one member for each."""
     schema = {
         "type": "object",
         "propertyNames": {"pattern": "^metadata\\."},

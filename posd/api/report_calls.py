@@ -1,4 +1,4 @@
-"""Calls on the report and on shifts. The first call loads the code: most daemons never need it."""
+"""Calls on the report and on shifts. The first call loads the code, because most daemons never need it."""
 
 import asyncio
 from datetime import timedelta
@@ -23,7 +23,7 @@ from posd.storage.store import Store
 MOST = 20
 LIMIT = Parameter("limit", parameters.whole(1, MOST), "at most so many", default=1)
 BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
-#: Years of a report: far enough from the ends of the calendar for arithmetic.
+#: Years that a report can cover. Dates near the ends of the calendar would overflow.
 YEARS = range(1970, 9000)
 #: Words for the present shift, and for the last closed one.
 OPEN, LAST = "open", "last"
@@ -66,7 +66,7 @@ class ReportCalls:
         self._clock = clock
         self._timezone = timezone
         self._grace = timedelta(seconds=grace_seconds)
-        #: Each has its own connection to the database; a close does not wait for a long report.
+        #: Each has its own connection to the database, so that closing a shift does not wait for a long report.
         self._reading, self._closing = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def get_report(self, request: Request) -> Response:

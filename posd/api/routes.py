@@ -1,7 +1,7 @@
 """The local API as one table: calls, parameters, and responses.
 
-Each row is served, and the description of the API is made from it. A type as text is loaded by the first call
-(`api.openapi`).
+Each row is served, and the description of the API is made from it. `api.openapi` resolves a type that is given as a
+string.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Calls on the feed, and the daemon itself (local API, feed, service)."""
+"""Calls on the feed, and on the daemon itself: health, description, version."""
 
 import asyncio
 import sqlite3
@@ -51,13 +51,13 @@ class ServiceCalls:
         self._checks = checks
 
     async def get_health(self, _request: Request) -> Response:
-        """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
+        """`GET /health`: 200 if ok or degraded, 503 if failing, with the text of each check."""
         checks = await self._checks()
         status = overall(checks)
         return json_response(documents.Health(status, checks), 503 if status == "failing" else 200)
 
     async def get_openapi(self, _request: Request) -> Response:
-        """`GET /openapi.json`: made at the first call, on a thread: few request it, and it takes some 0.1 s."""
+        """`GET /openapi.json`: made by the first call, on a thread. Few clients request it; it takes about 0.1 s."""
         from posd.api import openapi
 
         return Response(await asyncio.to_thread(openapi.document), media_type="application/json")
@@ -67,27 +67,25 @@ class ServiceCalls:
         return json_response(self._version)
 
 
-# The feed: every recorded change, ascending, as a page or live.
-#
-# It reports every gap by a notice before the following changes. A gap is behind a place if retention has removed
-# changes there. It is also reported if a place is not of this database, after a backup or an older copy of it was put
-# there.
+# The feed: every recorded change, ascending, as a page or live. Before the next changes, the feed reports a gap by a
+# notice. A gap exists where retention has removed changes after the given place. It also exists if the place belongs to
+# another database, as after a backup or an older copy was installed.
 
 #: Cached reads at different places, for clients with equal requests between two changes.
 MAX_READS = 8
-#: Changes behind from which a reader is catching up: a page of any size is full, and another one follows at once.
+#: A reader is catching up if it is behind by more changes than this. Its next page is full, and another one follows.
 FAR_BEHIND = 500
-#: Time after the newest change in which each page of a catching-up reader is delayed, and the delay. Payments come
-#: first. That leaves 2,000 changes a second at the usual hundred a page. Seconds.
+#: For BUSY_SECONDS after the newest change, each page of a reader that is catching up is delayed by GIVE_WAY_SECONDS.
+#: Payments come first. With the usual page of 100 changes, the reader still gets 2,000 changes a second.
 BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
 
 
 class FeedChunk(msgspec.Struct, frozen=True):
-    """Changes after a place as messages, the number of the last, whether more may follow, and the newest removed
-    number.
+    """Changes after a number, as messages.
 
-    `approvals`: payments with an approval among the changes.
+    `after`: number of the last of them. `more`: whether more may follow. `removed`: newest number that retention has
+    removed. `approvals`: payments with an approval among the changes.
     """
 
     data: bytes
@@ -98,7 +96,7 @@ class FeedChunk(msgspec.Struct, frozen=True):
 
 
 class _StreamQuery(NamedTuple):
-    """Request of a stream: at most `rows` changes after a number, with or without checks of their places."""
+    """Request of a stream: at most `rows` changes after a number, with or without check codes in their places."""
 
     after: int
     checked: bool
@@ -113,7 +111,7 @@ class FeedStream:
         self._context = context
         self._relays_metadata = relays_metadata
         self._reads: dict[_StreamQuery, asyncio.Task[FeedChunk]] = {}
-        self._newest = 0  # in this run
+        self._newest = 0  # highest `seq` of this run
         self._moved_at = float("-inf")
         context.hub.listen(self._changed, batch.RecordedChange)
 
@@ -136,7 +134,7 @@ class FeedStream:
         return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
 
     async def stretch(self, asked: _StreamQuery) -> FeedChunk:
-        """Read the changes after a number; equal requests share one read until something changes."""
+        """Read the changes after a number. Equal requests share one read until something changes."""
         if (task := self._reads.get(asked)) is None:
             task = asyncio.ensure_future(self._context.read(partial(_stretch, asked=asked)))
             task.add_done_callback(partial(self._done, asked))
@@ -150,7 +148,7 @@ class FeedStream:
             await asyncio.sleep(GIVE_WAY_SECONDS)
 
     def _done(self, key: _StreamQuery, task: asyncio.Task[FeedChunk]) -> None:
-        """Cache a read at the end of the feed, for streams that wait there."""
+        """Remove the read from the cache unless it reached the end of the feed. Streams wait there and share it."""
         keep = not task.cancelled() and task.exception() is None and not task.result().more
         if not keep and self._reads.get(key) is task:
             del self._reads[key]
@@ -193,7 +191,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     notices = [] if known else [_unknown(place, after)]
     if removed > after:
         notices.append(_removed(removed))
-    # A number beyond the feed has no changes after it: the next page begins where the feed continues.
+    # No changes follow a number beyond the feed: the next page begins where the feed continues.
     back = after < place.seq
     found = [] if back else changes.after(db, after, limit)
     last = found[-1].seq if found else after
@@ -203,7 +201,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     numbers = metrics.read_gauges(db) if adds is not None and len(found) < limit else None
     return FeedPage(
         database_id=present.database_id,
-        # Before it are changes of an earlier database, and gaps left by retention.
+        # Before this number are changes of an earlier database, and gaps left by retention.
         first_seq=max(present.first_seq, removed + 1),
         changes=[*_documents(db, found, adds)],
         next_after=last,

@@ -1,7 +1,7 @@
 """Counting of a shift: each payment once, and later differences as corrections (see `api.shifts`).
 
 It runs in short steps on one state of the database, up to a change of the feed. The result is stored unless another
-shift was closed meanwhile. A change between the two has a higher number, so it belongs to the next shift.
+shift was closed meanwhile. A change between count and close has a higher number, so it belongs to the next shift.
 """
 
 import sqlite3
@@ -48,11 +48,11 @@ from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import changes, database_id, marks
 from posd.storage.batch import WriteTransaction
 
-#: Most payments of one shift: a list of twenty shifts is one response.
+#: Most payments of one shift, since a response can have twenty shifts.
 MOST = 2_000
 #: Changes of the feed that are read at a time.
 _CHANGES = 200
-#: The feed's words for the first line of a payment.
+#: Reasons of the first change of a payment, in the feed.
 _BEGINS = ("intent", "orphan")
 
 
@@ -84,7 +84,7 @@ class OpenShift(msgspec.Struct, frozen=True):
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to close: not only payments open before, or changed without an outcome."""
+        """Whether there is something to close. Open payments of the last shift count only if they have an outcome."""
         if self.last is None or self.more:
             return True
         before = self.last.open
@@ -103,11 +103,11 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
             found.append(read_row(db, transaction, context))
         if number % report.STEP == 0:
             yield
-    # After a restore the feed repeats payments, as if they began again.
+    # After a restore the feed repeats payments as if they began again.
     same = last is None or database_id.present(db).database_id == last.database_id
     sought = {identity for identity, fresh in begun.items() if not (fresh and same) and identity not in carried}
     known, begins_later = yield from _known(db, sought)
-    # A payment that began before the first shift, and is in no shift, was decided before it.
+    # A payment that began before the first shift and is in no shift was decided before it.
     before_first = {identity for identity, fresh in begun.items() if not fresh and identity not in known}
     payments = [row for row in found if not (begins_later and row.client_transaction_id in before_first)]
     return OpenShift(last, *_account(payments, known), up_to, more)
@@ -116,7 +116,9 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
 def _changed(
     db: sqlite3.Connection, after: int, carried: Iterable[str]
 ) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
-    """Return the payments of the feed after a number, and whether each began there; the last number; whether more
+    """Return the payments that changed after a number.
+
+    The dictionary says whether each began there. The number is that of the last change; the flag says whether more
     follow.
     """
     begun = dict.fromkeys(carried, False)
@@ -138,7 +140,7 @@ def _changed(
 def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, CountedAmount], bool]]:
     """Return the counted amounts of payments, and whether the first shift began after number 0.
 
-    Older shifts are read as long as a payment is missing.
+    Reads older shifts until every payment is found.
     """
     known: dict[str, CountedAmount] = {}
     begins_later = False
@@ -178,7 +180,7 @@ def _account(
 
 
 def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
-    """Return the rows of a correction, one for each currency, and one more if the payment is open again."""
+    """Return the rows of a correction: one for each currency, and one more if the payment is open again."""
     was, now = line.was or ZERO, line.counted or ZERO
     currency = row.currency if line.currency is UNSET else line.currency
     parts = [(currency, total((now, -was)))]
@@ -203,7 +205,7 @@ def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
 
 
 def _printed_again(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
-    """Return the rows of a payment with the amounts of a closed shift, even if it has changed since."""
+    """Return the rows of a payment as a closed shift counted it, even if the payment has changed since."""
     if line.was is not UNSET:
         return _correct(_as_open(row) if line.counted is None else row, line)
     if line.counted is None:
@@ -296,7 +298,8 @@ def of_closed(
             yield
     totals = None
     if options.terminal is None:
-        with suppress(msgspec.ValidationError):  # from an earlier version: totals are computed from the counted amounts
+        # shift of an earlier version: totals are computed from the counted amounts
+        with suppress(msgspec.ValidationError):
             totals = msgspec.json.decode(shift.totals, type=ReportTotals)
     return _report(db, options, printed, _state(before, printed, shift, removed=removed), totals)
 

@@ -1,6 +1,6 @@
 """Shifts: an operator closes one, and its totals stay as counted, also after later removals and corrections.
 
-A shift holds the payments since the previous one. No clock decides its content: it reaches up to a number of the feed.
+A shift holds the payments since the previous one. It reaches up to a number of the feed; no clock decides its content.
 A payment that changes later is compared with its counted amount.
 """
 
@@ -34,7 +34,7 @@ class ShiftPayment(msgspec.Struct, frozen=True):
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     counted: Annotated[
         Exact | None,
-        Meta(description="its amount in the totals, 0 if none; null: open at the close"),
+        Meta(description="its amount in the totals, 0 if none; null: still open at the close"),
     ]
     was: Annotated[
         Exact | UnsetType,
@@ -96,12 +96,12 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> dict[str, int]:
-        """Payments that were open at its close, with its number."""
+        """Payments that were open at the close, with the shift's number."""
         return {item.client_transaction_id: self.number for item in self.payments if item.counted is None}
 
     @property
     def short(self) -> ClosedShift:
-        """Its entry in a report."""
+        """Return the entry of this shift for a report."""
         return ClosedShift(self.number, self.closed_at, self.operator)
 
 
@@ -112,7 +112,7 @@ class Shifts(msgspec.Struct, frozen=True):
     next_before: Annotated[int | None, Meta(description="`before` of the next page, null if there is none")]
 
 
-#: Members from older callers, which counted themselves.
+#: Members that older callers send. They counted the shift themselves.
 _COUNTED_BY_CALLER = frozenset({"/up_to", "/totals", "/payments"})
 _OLD_CALLER = "Omit it; if an older `posd report` sent it, install the version of the daemon"
 _SHIFT = msgspec.json.Decoder(Shift)

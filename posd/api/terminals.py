@@ -1,4 +1,4 @@
-"""Calls on terminals: where they are, which device is one, and what was seen working (local API, Terminals)."""
+"""Calls on terminals: addresses, identity decisions, and commissioning."""
 
 from typing import Annotated
 from uuid import uuid4
@@ -32,7 +32,7 @@ MAX_URL = 300
 
 
 class IdentityDecision(Signed, frozen=True):
-    """Which of the claims is the terminal."""
+    """An operator's decision which device is the terminal."""
 
     base_url: Annotated[
         str,
@@ -92,7 +92,7 @@ COMMISSION_ROW: DecisionRow[_Seen] = (_read_seen, CommissionRequest)
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What a search brought for a payment that never was."""
+    """Result of a search for a payment that never existed."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="the requested id; nothing was ever sent under it")]
     result: Annotated[SearchResult, OPEN, Meta(description="the result; `none` if the search works")]
@@ -147,7 +147,7 @@ class TerminalCalls:
         return await self._document(serial)
 
     async def probe_terminal(self, request: Request) -> Response:
-        """`POST /terminals/{serial}/probe`: search it for a payment that never was."""
+        """`POST /terminals/{serial}/probe`: search the terminal for a payment that never existed."""
         serial = parameters.path(request, parameters.SERIAL)
         parameters.check_no_body(request)
         terminal, unknown = self._fleet.known(serial), str(uuid4())

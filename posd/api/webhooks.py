@@ -1,8 +1,8 @@
-"""The webhook app: the LAN is served only callbacks.
+"""The webhook app: it serves only callbacks to the LAN.
 
 Two checks precede the body: the path is a callback address, and its token belongs to it. Both use only the path, so an
-unknown sender costs no look-up and no disk. The channels share this app and nothing else: each has its own path, token,
-parser of ids, limit and inbox.
+unknown sender costs no look-up and no disk. Channels share only this app: each has its own path, token, parser of ids,
+limit and inbox.
 
 Source: terminal API, Events, Printing, Delivery.
 """
@@ -30,22 +30,22 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.inbox import UnreadableCallback
 from posd.records.replies import UNPARSABLE, CallbackResult
 
-#: Longest reception of a body, in seconds. A terminal sends an event in one piece.
+#: Most seconds for receiving a body. A terminal sends an event in one piece.
 BODY_SECONDS = 10.0
 #: Delay of a 429 response, in seconds, so that an endless sender does not occupy the loop. A terminal waits longer for
 #: a response (terminal API, Delivery).
 BRAKE_SECONDS = 0.25
 PREFIX = "/webhooks/"
-#: Bytes of large bodies in memory at one time, with room for at least two of the largest.
+#: Bytes of large bodies in memory at one time. There is room for at least two of the largest.
 ROOM_BYTES = 4 * 1024 * 1024
-#: Bytes of each body that are not counted: events have a few thousand, and with the till's metadata 20,000.
+#: Bytes of each body that are not counted. Events have a few thousand bytes, and 20,000 with the till's metadata.
 SMALL_BYTES = 24 * 1024
-#: Bodies of one subject at one time with such a share: one, and retries after the terminal's time-out. A further one is
-#: counted completely.
+#: Bodies of one subject at one time that have SMALL_BYTES free: one, and its retries after the terminal's time-out. All
+#: bytes of further bodies are counted.
 FREE_BODIES_OF_SUBJECT = 8
 #: Longest print webhook, in bytes: it has five short fields (terminal API, Printing).
 MAX_PRINT_BYTES = 65_536
-#: Buckets of the duration of such a callback, from its first byte to the response. Seconds.
+#: Bounds of the histogram of callback durations, from the first byte to the response. Seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 log = structlog.get_logger("posd.webhooks")
@@ -94,7 +94,7 @@ class BodyBudget:
     """Limits on the bytes of bodies in memory: in total, and of one subject.
 
     A terminal sends one event of a transaction at a time. So a sender with one callback address cannot use up the room
-    of others. The beginning of a subject's first bodies always has room.
+    of others. The first bytes of a subject's first bodies always have room.
     """
 
     def __init__(self, size: int, of_subject: int) -> None:
@@ -106,10 +106,10 @@ class BodyBudget:
     def reserve(self, subject: str) -> Iterator[Callable[[int], None]]:
         """Reserve the share of one body for the block.
 
-        Yield what reserves room for one more piece, of so many bytes. It raises BodyBudgetFull.
+        Yield a function that reserves room for so many more bytes. It raises BodyBudgetFull.
         """
         free, taken = SMALL_BYTES, 0
-        if not self.bodies.try_take(subject):  # one more body of this subject than have a share
+        if not self.bodies.try_take(subject):  # this subject has used up its bodies with free bytes
             self.bodies.take(subject)
             free = 0
 
@@ -151,7 +151,7 @@ class WebhookApp:
         self.seconds = {channel: Histogram(BOUNDS) for channel in self._channels}
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Handle one request; a fault of posd returns 500, which the terminal retries."""
+        """Handle one request. A fault of posd returns 500, so that the terminal retries."""
         if scope["type"] != "http":
             return
         peer = scope["client"][0] if scope["client"] else "unknown"
@@ -173,7 +173,7 @@ class WebhookApp:
             await bodies.refuse(receive, send, 403)
             return
         row, identity = found
-        if scope["method"] != "POST":  # no callback: posd's own check of the listener
+        if scope["method"] != "POST":  # not a callback: posd's own check of the listener
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
         clock, status = asyncio.get_running_loop().time, 500
@@ -189,9 +189,9 @@ class WebhookApp:
                 self.seconds[row.channel].observe(clock() - began)
 
     async def answer_unreadable(self, refused: RefusedRequest, peer: str) -> int:
-        """Return the status for unparsable input; if it was a callback, its payment or job is queried."""
+        """Return the status for unparsable input. If it was a callback, ask the terminal about its payment or job."""
         found = self._authentic(refused.path) if refused.path.startswith(PREFIX) else None
-        if found is None or refused.status == 503:  # the terminal sends it again
+        if found is None or refused.status == 503:  # with 503 the terminal sends it again
             return refused.status
         row, identity = found
         lost = UnreadableCallback(
@@ -205,7 +205,7 @@ class WebhookApp:
         return status
 
     async def _answer(self, call: _Callback) -> int:
-        """Handle a callback with a valid token; return the status, 0 if the client is gone."""
+        """Handle a callback with a valid token. Return the status, 0 if the client is gone."""
         try:
             with self._room.reserve(call.identity) as take:
                 if (place := call.scope["state"]["place"]) is not None:
@@ -243,7 +243,7 @@ class WebhookApp:
             await bodies.answer_early(call.receive, call.send, reply.status, headers=_retry(reply))
             return reply.status
         if (place := scope["state"]["place"]) is not None:
-            place.prove()  # other connections arrive while it waits for the disk
+            place.prove()  # other connections can be admitted while this one waits for the disk
         receipt = await row.inbox.receive(identity, body, call.peer, scope["headers"])
         reply = receipt.result
         if receipt.updates_terminal and place is not None:

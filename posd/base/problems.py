@@ -246,7 +246,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "queue_full": ProblemRow(
         503,
         "Too many print jobs are waiting",
-        "too many print jobs wait for their terminals",
+        "new print jobs are refused until some of the waiting jobs are printed",
         next_step=StartStep.SAME_CALL,
     ),
     "limit_reached": ProblemRow(
@@ -262,11 +262,11 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "storage_unavailable": ProblemRow(
         503,
         "The database cannot be written",
-        "the database cannot be read or written (disk full, I/O error)",
+        "reads or writes of the database fail, for example because the disk is full",
         next_step=StartStep.SAME_CALL,
     ),
     "draining": ProblemRow(
-        503, "posd is stopping", "posd is stopping; ask again in a moment", next_step=StartStep.SAME_CALL
+        503, "posd is stopping", "no new calls are accepted; ask again in a moment", next_step=StartStep.SAME_CALL
     ),
     "forbidden": ProblemRow(
         403,

@@ -1,17 +1,13 @@
-"""Every metric of the daemon: name, kind, labels, and meaning. docs/reference/metrics.md shows the same table.
-
-A label has few values: serials of the fleet, and posd's own words. No value comes from an unknown peer. Counters start
-at 0 with the process.
-"""
+"""Figures of payments and print jobs: counts since the start of the process, and counts in the database."""
 
 import sqlite3
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 
 import msgspec
 
 from posd.base.clocks import monotonic
-from posd.base.exposition import Family, Histogram, counter, gauge, histogram, process_families, table
+from posd.base.exposition import Histogram
 from posd.payments import rows
 from posd.payments.answers import AbortAnswer
 from posd.payments.entries import AbortAnswered
@@ -21,132 +17,6 @@ from posd.printing.rows import PrintJobChanged
 from posd.records.model import Phase
 from posd.storage import changes
 
-#: In the order of display.
-FAMILIES: Mapping[str, Family] = table(
-    gauge("posd_build_info", "The running version, and the schema of its database.", "version schema"),
-    gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
-    gauge(
-        "posd_clock_unsure",
-        "1 while posd does not trust the clock: it removes nothing and makes no certificate.",
-    ),
-    gauge("posd_config_refused", "1 if a changed configuration was refused and the earlier one is in use."),
-    # Payments
-    counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
-    counter(
-        "posd_payments_ended_total",
-        "Payments that got an outcome; a payment that opened again and ended again counts twice.",
-        "result type terminal",
-    ),
-    counter("posd_start_refusals_total", "Starts that posd refused, by problem code.", "code"),
-    histogram(
-        "posd_payment_acknowledgement_seconds",
-        "Time from the till's PUT to its response, for payments that the terminal acknowledged.",
-    ),
-    histogram(
-        "posd_payment_outcome_seconds",
-        "Time from the start to the outcome, for payments that this process started.",
-        "result",
-    ),
-    gauge("posd_payments_open", "Payments without an outcome.", "phase"),
-    gauge("posd_payments_open_oldest_seconds", "Age of the oldest payment without an outcome, 0 for none."),
-    gauge("posd_payments_in_doubt_oldest_seconds", "Age of the oldest payment in doubt, 0 for none."),
-    gauge("posd_attention", "Payments with an unacknowledged attention.", "code"),
-    counter("posd_searches_total", "Queries to a terminal about a payment, by result.", "result"),
-    counter("posd_aborts_total", "Aborts, by result.", "answer"),
-    # Print jobs
-    gauge("posd_print_jobs_open", "Print jobs that have not ended.", "phase"),
-    counter(
-        "posd_print_jobs_ended_total",
-        "Print jobs that ended; status none: the terminal did not accept it.",
-        "status terminal",
-    ),
-    gauge("posd_print_attention", "Print jobs with an unacknowledged attention.", "code"),
-    counter("posd_print_polls_total", "Queries to a terminal about a print job.", "result"),
-    # Webhooks and the listener
-    counter(
-        "posd_webhook_replies_total",
-        "Responses to callbacks with a valid token, by HTTP status; other senders are in posd_listener_noise_total.",
-        "channel code",
-    ),
-    histogram("posd_webhook_seconds", "From a callback's first byte to its answer, all on disk.", "channel"),
-    counter(
-        "posd_webhooks_repeated_total",
-        "Callbacks received again, because the terminal did not get the earlier response.",
-        "channel",
-    ),
-    counter("posd_listener_noise_total", "Connections and requests that were refused.", "kind"),
-    counter(
-        "posd_limit_reached_total",
-        "Refusals at a limit of a terminal, a process, a user or the disk (docs/reference/resource-limits.md).",
-        "limit",
-    ),
-    counter("posd_listener_absences_total", "Times that the listener was down too long while payments were open."),
-    gauge(
-        "posd_listener_away_payments",
-        "Unsettled payments that were open while the listener was down too long.",
-    ),
-    gauge("posd_connections", "Open connections.", "listener"),
-    # Streams
-    gauge("posd_streams_open", "Event streams that are open.", "stream"),
-    counter(
-        "posd_streams_ended_total",
-        "Event streams that ended, by reason; cut_off: the client read nothing for too long.",
-        "stream reason",
-    ),
-    # Certificate
-    gauge(
-        "posd_certificate_expiry_timestamp_seconds",
-        "End of the webhook listener's certificate, in seconds since 1970.",
-    ),
-    gauge("posd_certificate_trouble", "1 if the certificate on disk cannot be served, so an older one is in use."),
-    gauge(
-        "posd_certificate_refusals",
-        "Refusals of the certificate by each device that refused it within a day; other: no known terminal.",
-        "address",
-    ),
-    # Terminals
-    gauge(
-        "posd_terminal_reachable",
-        "1 if a terminal can be reached, 0 if it cannot or no address of it is known.",
-        "terminal",
-    ),
-    gauge(
-        "posd_terminal_last_seen_timestamp_seconds",
-        "Time of a terminal's last sign of life, in seconds since 1970; 0: none since the start.",
-        "terminal",
-    ),
-    gauge(
-        "posd_terminal_identity_conflict",
-        "1 if several devices claim to be the terminal: nothing is sent to it.",
-        "terminal",
-    ),
-    counter("posd_discovery_ignored_total", "Announcements over mDNS that are refused, or none of a terminal."),
-    # Storage
-    histogram("posd_storage_commit_seconds", "Duration of a COMMIT, until it was on disk."),
-    histogram("posd_storage_commit_functions", "Number of writes in one COMMIT."),
-    histogram("posd_storage_checkpoint_seconds", "How long the log was written back into the file; writes wait then."),
-    gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
-    gauge("posd_restore_unseen", "1 while new payments are refused until a person has confirmed a restore."),
-    gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),
-    gauge("posd_storage_write_failed", "1 if the newest write failed."),
-    gauge("posd_storage_read_failed", "1 if the database cannot be read; its values are absent."),
-    gauge("posd_quarantine_bodies", "Callbacks with a valid token that were refused, and kept."),
-    gauge("posd_feed_newest_seq", "Number of the newest change in the feed."),
-    gauge("posd_database_bytes", "Size of the database file."),
-    gauge("posd_database_wal_bytes", "Size of its write-ahead log."),
-    gauge("posd_disk_free_bytes", "Bytes free for posd on the database's file system."),
-    gauge("posd_disk_size_bytes", "Size of that file system."),
-    gauge(
-        "posd_backup_last_success_timestamp_seconds",
-        "Time of the newest backup beside the database, in seconds since 1970; absent if there is none.",
-    ),
-    # Process
-    *process_families("posd"),
-)
-
-
-# Counts of payments and print jobs, from the changes after each COMMIT.
-
 #: Bounds of the histogram of payment durations, in seconds. They allow for a customer who searches for the card and
 #: types the PIN.
 OUTCOME_BOUNDS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900)
@@ -155,7 +25,10 @@ OTHER, UNKNOWN = "other", "unknown"
 
 
 class EventCounters:
-    """Counts since the start of the process. `fleet`: the serials allowed in a label."""
+    """Counts since the start of the process, from the changes after each COMMIT.
+
+    `fleet`: the serials allowed in a label.
+    """
 
     def __init__(self, fleet: Container[str]) -> None:
         self._fleet = fleet

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -81,10 +81,12 @@ class Histogram:
             yield bound, total
 
 
-#: One sample: the values of its labels in order, and the number or the histogram.
-Sample = tuple[tuple[str, ...], float | Histogram]
-#: Values of one metric: its name, and all samples.
-Samples = tuple[str, Sequence[Sample]]
+Value = float | Histogram
+#: Values of one metric by its labels: a text for one label, texts in order for several. A metric without labels has one
+#: value. None: the value is not known.
+Values = Mapping[str, Value] | Mapping[tuple[str, str], Value] | Mapping[tuple[str, str, str], Value] | Value | None
+#: Name of one metric, and its values.
+Samples = tuple[str, Values]
 
 
 def render(families: Mapping[str, Family], samples: Iterator[Samples]) -> str:
@@ -92,11 +94,14 @@ def render(families: Mapping[str, Family], samples: Iterator[Samples]) -> str:
     found = dict(samples)
     lines: list[str] = []
     for name, family in families.items():
-        values = found.pop(name, ())
-        if values:
+        values = found.pop(name, None)
+        if values is None:
+            continue
+        by_labels: Mapping[Any, Value] = values if isinstance(values, Mapping) else {(): values}
+        if by_labels:
             lines += _head(family)
-            for labels, value in values:
-                lines += _lines(family, labels, value)
+        for labels, value in by_labels.items():
+            lines += _lines(family, (labels,) if isinstance(labels, str) else labels, value)
     assert not found, found.keys()  # noqa: S101 - every metric stands in the table
     return "\n".join(lines) + "\n"
 
@@ -106,7 +111,7 @@ def _head(family: Family) -> Iterator[str]:
     yield f"# TYPE {family.name} {family.kind}"
 
 
-def _lines(family: Family, labels: tuple[str, ...], value: float | Histogram) -> Iterator[str]:
+def _lines(family: Family, labels: tuple[str, ...], value: Value) -> Iterator[str]:
     pairs = [f'{name}="{_escaped(text)}"' for name, text in zip(family.labels, labels, strict=True)]
     if not isinstance(value, Histogram):
         yield f"{family.name}{_braced(pairs)} {_number(value)}"
@@ -184,10 +189,10 @@ def process_values(prefix: str, started: float, log_lines_dropped: int) -> Itera
     """Yield the values that are readable. `started` in seconds since 1970."""
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        yield f"{prefix}_process_resident_memory_bytes", [((), pages * resource.getpagesize())]
-    yield f"{prefix}_process_cpu_seconds_total", [((), round(time.process_time(), 3))]
-    yield f"{prefix}_process_start_time_seconds", [((), round(started, 2))]
+        yield f"{prefix}_process_resident_memory_bytes", pages * resource.getpagesize()
+    yield f"{prefix}_process_cpu_seconds_total", round(time.process_time(), 3)
+    yield f"{prefix}_process_start_time_seconds", round(started, 2)
     with suppress(OSError), os.scandir("/proc/self/fd") as entries:
-        yield f"{prefix}_process_open_fds", [((), sum(1 for _ in entries))]
-    yield f"{prefix}_process_max_fds", [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
-    yield f"{prefix}_log_lines_dropped_total", [((), log_lines_dropped)]
+        yield f"{prefix}_process_open_fds", sum(1 for _ in entries)
+    yield f"{prefix}_process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield f"{prefix}_log_lines_dropped_total", log_lines_dropped

@@ -93,26 +93,25 @@ def metrics_text(counts: CollectorCounters, waiting: int | None, fleet: FleetSum
 
 
 def _all(counts: CollectorCounters, waiting: int | None, fleet: FleetSummary | None) -> Iterator[Samples]:
-    yield "posd_collect_build_info", [((__version__,), 1)]
-    yield "posd_collect_connected", [((), counts.connected)]
-    yield "posd_collect_messages_total", [((), counts.messages)]
-    yield "posd_collect_unreadable_total", [((), counts.unreadable)]
-    yield "posd_collect_failures_total", [((away,), count) for away, count in counts.failures.items()]
-    yield "posd_collect_store_seconds", [((), counts.store_seconds)]
-    if waiting is not None:
-        yield "posd_collect_waiting_messages", [((), waiting)]
-    yield "posd_fleet_readable", [((), fleet is not None)]
+    yield "posd_collect_build_info", {__version__: 1}
+    yield "posd_collect_connected", counts.connected
+    yield "posd_collect_messages_total", counts.messages
+    yield "posd_collect_unreadable_total", counts.unreadable
+    yield "posd_collect_failures_total", counts.failures
+    yield "posd_collect_store_seconds", counts.store_seconds
+    yield "posd_collect_waiting_messages", waiting
+    yield "posd_fleet_readable", fleet is not None
     if fleet is not None:
-        yield "posd_fleet_lanes", [((), fleet.lanes)]
-        yield "posd_fleet_lanes_silent", [((), fleet.silent)]
-        yield "posd_fleet_lanes_away", [((), fleet.away)]
-        yield "posd_fleet_lanes_incomplete", [((), fleet.incomplete)]
-        yield "posd_fleet_lanes_health", [((status,), count) for status, count in fleet.health.items()]
-        yield "posd_fleet_payments_open", [((), fleet.open)]
-        yield "posd_fleet_payments_in_doubt", [((), fleet.in_doubt)]
-        yield "posd_fleet_attention", [((code,), count) for code, count in fleet.attention.items()]
-        yield "posd_fleet_lost_changes", [((), fleet.lost)]
-        yield "posd_fleet_unreadable_messages", [((), fleet.unreadable)]
+        yield "posd_fleet_lanes", fleet.lanes
+        yield "posd_fleet_lanes_silent", fleet.silent
+        yield "posd_fleet_lanes_away", fleet.away
+        yield "posd_fleet_lanes_incomplete", fleet.incomplete
+        yield "posd_fleet_lanes_health", fleet.health
+        yield "posd_fleet_payments_open", fleet.open
+        yield "posd_fleet_payments_in_doubt", fleet.in_doubt
+        yield "posd_fleet_attention", fleet.attention
+        yield "posd_fleet_lost_changes", fleet.lost
+        yield "posd_fleet_unreadable_messages", fleet.unreadable
     yield from process_values("posd_collect", counts.started, output.writer.dropped)
 
 

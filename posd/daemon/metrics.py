@@ -1,7 +1,10 @@
-"""Values of the metrics, read from the parts on request."""
+"""Every metric of the daemon: name, kind, labels and meaning, and its value, read from the parts on request.
+
+docs/reference/metrics.md shows the same table. A label has few values: serials of the fleet, and posd's own words. No
+value comes from an unknown peer. Counters start at 0 with the process.
+"""
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,10 +20,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api.metrics import FAMILIES, OTHER, DatabaseGauges, read_gauges
+from posd.api.documents import Checks
+from posd.api.metrics import OTHER, DatabaseGauges, read_gauges
 from posd.api.service import STATES, each
+from posd.base import files
 from posd.base.clocks import tick
-from posd.base.exposition import CONTENT_TYPE, Sample, Samples, process_values, refusal, render
+from posd.base.exposition import (
+    CONTENT_TYPE,
+    Family,
+    Samples,
+    counter,
+    gauge,
+    histogram,
+    process_families,
+    process_values,
+    refusal,
+    render,
+    table,
+)
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
@@ -45,6 +62,129 @@ MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
 log = structlog.get_logger("posd.metrics")
+
+#: In the order of display.
+FAMILIES: Mapping[str, Family] = table(
+    gauge("posd_build_info", "The running version, and the schema of its database.", "version schema"),
+    gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
+    gauge(
+        "posd_clock_unsure",
+        "1 while posd does not trust the clock: it removes nothing and makes no certificate.",
+    ),
+    gauge("posd_config_refused", "1 if a changed configuration was refused and the earlier one is in use."),
+    # Payments
+    counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
+    counter(
+        "posd_payments_ended_total",
+        "Payments that got an outcome; a payment that opened again and ended again counts twice.",
+        "result type terminal",
+    ),
+    counter("posd_start_refusals_total", "Starts that posd refused, by problem code.", "code"),
+    histogram(
+        "posd_payment_acknowledgement_seconds",
+        "Time from the till's PUT to its response, for payments that the terminal acknowledged.",
+    ),
+    histogram(
+        "posd_payment_outcome_seconds",
+        "Time from the start to the outcome, for payments that this process started.",
+        "result",
+    ),
+    gauge("posd_payments_open", "Payments without an outcome.", "phase"),
+    gauge("posd_payments_open_oldest_seconds", "Age of the oldest payment without an outcome, 0 for none."),
+    gauge("posd_payments_in_doubt_oldest_seconds", "Age of the oldest payment in doubt, 0 for none."),
+    gauge("posd_attention", "Payments with an unacknowledged attention.", "code"),
+    counter("posd_searches_total", "Queries to a terminal about a payment, by result.", "result"),
+    counter("posd_aborts_total", "Aborts, by result.", "answer"),
+    # Print jobs
+    gauge("posd_print_jobs_open", "Print jobs that have not ended.", "phase"),
+    counter(
+        "posd_print_jobs_ended_total",
+        "Print jobs that ended; status none: the terminal did not accept it.",
+        "status terminal",
+    ),
+    gauge("posd_print_attention", "Print jobs with an unacknowledged attention.", "code"),
+    counter("posd_print_polls_total", "Queries to a terminal about a print job.", "result"),
+    # Webhooks and the listener
+    counter(
+        "posd_webhook_replies_total",
+        "Responses to callbacks with a valid token, by HTTP status; other senders are in posd_listener_noise_total.",
+        "channel code",
+    ),
+    histogram("posd_webhook_seconds", "From a callback's first byte to its answer, all on disk.", "channel"),
+    counter(
+        "posd_webhooks_repeated_total",
+        "Callbacks received again, because the terminal did not get the earlier response.",
+        "channel",
+    ),
+    counter("posd_listener_noise_total", "Connections and requests that were refused.", "kind"),
+    counter(
+        "posd_limit_reached_total",
+        "Refusals at a limit of a terminal, a process, a user or the disk (docs/reference/resource-limits.md).",
+        "limit",
+    ),
+    counter("posd_listener_absences_total", "Times that the listener was down too long while payments were open."),
+    gauge(
+        "posd_listener_away_payments",
+        "Unsettled payments that were open while the listener was down too long.",
+    ),
+    gauge("posd_connections", "Open connections.", "listener"),
+    # Streams
+    gauge("posd_streams_open", "Event streams that are open.", "stream"),
+    counter(
+        "posd_streams_ended_total",
+        "Event streams that ended, by reason; cut_off: the client read nothing for too long.",
+        "stream reason",
+    ),
+    # Certificate
+    gauge(
+        "posd_certificate_expiry_timestamp_seconds",
+        "End of the webhook listener's certificate, in seconds since 1970.",
+    ),
+    gauge("posd_certificate_trouble", "1 if the certificate on disk cannot be served, so an older one is in use."),
+    gauge(
+        "posd_certificate_refusals",
+        "Refusals of the certificate by each device that refused it within a day; other: no known terminal.",
+        "address",
+    ),
+    # Terminals
+    gauge(
+        "posd_terminal_reachable",
+        "1 if a terminal can be reached, 0 if it cannot or no address of it is known.",
+        "terminal",
+    ),
+    gauge(
+        "posd_terminal_last_seen_timestamp_seconds",
+        "Time of a terminal's last sign of life, in seconds since 1970; 0: none since the start.",
+        "terminal",
+    ),
+    gauge(
+        "posd_terminal_identity_conflict",
+        "1 if several devices claim to be the terminal: nothing is sent to it.",
+        "terminal",
+    ),
+    counter("posd_discovery_ignored_total", "Announcements over mDNS that are refused, or none of a terminal."),
+    # Storage
+    histogram("posd_storage_commit_seconds", "Duration of a COMMIT, until it was on disk."),
+    histogram("posd_storage_commit_functions", "Number of writes in one COMMIT."),
+    histogram("posd_storage_checkpoint_seconds", "How long the log was written back into the file; writes wait then."),
+    gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
+    gauge("posd_restore_unseen", "1 while new payments are refused until a person has confirmed a restore."),
+    gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),
+    gauge("posd_storage_write_failed", "1 if the newest write failed."),
+    gauge("posd_storage_read_failed", "1 if the database cannot be read; its values are absent."),
+    gauge("posd_quarantine_bodies", "Callbacks with a valid token that were refused, and kept."),
+    gauge("posd_feed_newest_seq", "Number of the newest change in the feed."),
+    gauge("posd_database_bytes", "Size of the database file."),
+    gauge("posd_database_wal_bytes", "Size of its write-ahead log."),
+    gauge("posd_disk_free_bytes", "Bytes free for posd on the database's file system."),
+    gauge("posd_disk_size_bytes", "Size of that file system."),
+    gauge(
+        "posd_backup_last_success_timestamp_seconds",
+        "Time of the newest backup beside the database, in seconds since 1970; absent if there is none.",
+    ),
+    # Process
+    *process_families("posd"),
+)
 
 
 class Metrics(msgspec.Struct, eq=False):
@@ -91,17 +231,14 @@ class Metrics(msgspec.Struct, eq=False):
             self._figures = None
         absence = await self.daemon.presence.look()
         away = len(absence[1]) if absence is not None else 0
-        states, newest = (
-            {name: check.status for name, check in each(health).items()},
-            await self.daemon.backups.newest(),
-        )
-        return render(FAMILIES, self._all(states, away, newest[0] if newest is not None else None))
+        newest = await self.daemon.backups.newest()
+        return render(FAMILIES, self._all(health, away, newest[0] if newest is not None else None))
 
-    def _all(self, health: Mapping[str, str], away: int, backup_at: float | None) -> Iterator[Samples]:
-        yield "posd_build_info", [((__version__, str(schema_version())), 1)]
-        yield "posd_health", [((name,), STATES.index(state)) for name, state in health.items()]
-        yield "posd_clock_unsure", [((), not self.daemon.clock.is_sure())]
-        yield "posd_config_refused", [((), bool(self.daemon.in_force.refused))]
+    def _all(self, health: Checks, away: int, backup_at: float | None) -> Iterator[Samples]:
+        yield "posd_build_info", {(__version__, str(schema_version())): 1}
+        yield "posd_health", {name: STATES.index(check.status) for name, check in each(health).items()}
+        yield "posd_clock_unsure", not self.daemon.clock.is_sure()
+        yield "posd_config_refused", bool(self.daemon.in_force.refused)
         yield from self._payments()
         yield from self._webhooks(away)
         yield from self._certificate()
@@ -110,78 +247,75 @@ class Metrics(msgspec.Struct, eq=False):
         if self._figures is not None:
             yield from self._stored(self._figures)
         yield from _files(self.daemon.config.database.path)
-        yield "posd_backup_last_success_timestamp_seconds", _known(backup_at)
+        yield "posd_backup_last_success_timestamp_seconds", backup_at
         yield from process_values("posd", self._started_at, output.writer.dropped)
 
     def _payments(self) -> Iterator[Samples]:
-        tally, calls = self.daemon.counters, self.calls
-        yield "posd_payments_started_total", list(tally.started.items())
-        yield "posd_payments_ended_total", list(tally.ended.items())
+        counted, calls = self.daemon.counters, self.calls
+        yield "posd_payments_started_total", counted.started
+        yield "posd_payments_ended_total", counted.ended
         yield "posd_start_refusals_total", _each((*REFUSALS, "internal_error"), calls.refused)
-        yield "posd_payment_acknowledgement_seconds", [((), calls.acknowledged)]
-        yield "posd_payment_outcome_seconds", [((result,), item) for result, item in tally.outcome_seconds.items()]
-        yield "posd_searches_total", _by_word(self.daemon.searching.results)
-        yield "posd_aborts_total", _by_word(tally.aborts)
-        yield "posd_print_jobs_ended_total", list(tally.prints_ended.items())
-        yield "posd_print_polls_total", _by_word(self.daemon.spooler.polls)
+        yield "posd_payment_acknowledgement_seconds", calls.acknowledged
+        yield "posd_payment_outcome_seconds", counted.outcome_seconds
+        yield "posd_searches_total", self.daemon.searching.results
+        yield "posd_aborts_total", counted.aborts
+        yield "posd_print_jobs_ended_total", counted.prints_ended
+        yield "posd_print_polls_total", self.daemon.spooler.polls
 
     def _webhooks(self, away: int) -> Iterator[Samples]:
         replies = self.daemon.webhooks.replies.items()
-        yield "posd_webhook_replies_total", [((channel, str(code)), count) for (channel, code), count in replies]
-        yield "posd_webhook_seconds", [((channel,), item) for channel, item in self.daemon.webhooks.seconds.items()]
+        yield "posd_webhook_replies_total", {(channel, str(code)): count for (channel, code), count in replies}
+        yield "posd_webhook_seconds", {str(channel): item for channel, item in self.daemon.webhooks.seconds.items()}
         inboxes = ((Channel.TRANSACTION, self.daemon.inbox), (Channel.PRINT, self.daemon.print_inbox))
-        repeated = [((channel,), inbox.callbacks.repeated) for channel, inbox in inboxes]
-        yield "posd_webhooks_repeated_total", repeated
+        yield "posd_webhooks_repeated_total", {str(channel): inbox.callbacks.repeated for channel, inbox in inboxes}
         yield "posd_listener_noise_total", _each(MISUSE, self.daemon.noise.counts)
-        yield "posd_limit_reached_total", _by_word(self.daemon.quotas.reached.counts)
-        yield "posd_listener_absences_total", [((), self.daemon.presence.absences)]
-        yield "posd_listener_away_payments", [((), away)]
-        yield "posd_connections", [((item.policy.name,), item.connections) for item in self.daemon.listeners]
-        yield "posd_streams_open", _by_word(self.daemon.context.streams.open)
-        yield "posd_streams_ended_total", list(self.daemon.context.streams.ended.items())
+        yield "posd_limit_reached_total", self.daemon.quotas.reached.counts
+        yield "posd_listener_absences_total", self.daemon.presence.absences
+        yield "posd_listener_away_payments", away
+        yield "posd_connections", {item.policy.name: item.connections for item in self.daemon.listeners}
+        yield "posd_streams_open", self.daemon.context.streams.open
+        yield "posd_streams_ended_total", self.daemon.context.streams.ended
 
     def _certificate(self) -> Iterator[Samples]:
-        end = self.daemon.certificate.served.info.not_after.timestamp()
-        yield "posd_certificate_expiry_timestamp_seconds", [((), end)]
-        yield "posd_certificate_trouble", [((), self.daemon.certificate.trouble is not None)]
+        certificate = self.daemon.certificate
+        yield "posd_certificate_expiry_timestamp_seconds", certificate.served.info.not_after.timestamp()
+        yield "posd_certificate_trouble", certificate.trouble is not None
         ours, refusals = self.daemon.fleet.hosts(), Counter[str]()
         for address, item in self.daemon.distrust.recent().items():
             refusals[address if address in ours else OTHER] += item.count
-        yield "posd_certificate_refusals", _by_word(refusals)
+        yield "posd_certificate_refusals", refusals
 
     def _terminals(self) -> Iterator[Samples]:
         documents = list(self.daemon.fleet.documents({}, everything=False))
-        yield "posd_terminal_reachable", [((item.serial,), bool(item.reachable)) for item in documents]
+        yield "posd_terminal_reachable", {item.serial: bool(item.reachable) for item in documents}
         seen = ((item.serial, item.last_seen) for item in documents)
-        last_seen = [((serial,), parse_iso(at).timestamp() if at else 0) for serial, at in seen]
+        last_seen = {serial: parse_iso(at).timestamp() if at else 0 for serial, at in seen}
         yield "posd_terminal_last_seen_timestamp_seconds", last_seen
-        conflicts = [((item.serial,), item.identity.conflict) for item in documents]
-        yield "posd_terminal_identity_conflict", conflicts
-        if (discovery := self.daemon.discovery) is not None:
-            yield "posd_discovery_ignored_total", [((), discovery.ignored)]
+        yield "posd_terminal_identity_conflict", {item.serial: item.identity.conflict for item in documents}
+        discovery = self.daemon.discovery
+        yield "posd_discovery_ignored_total", None if discovery is None else discovery.ignored
 
     def _storage(self) -> Iterator[Samples]:
         writer = self.daemon.store.writer
-        yield "posd_storage_commit_seconds", [((), writer.commit_seconds)]
-        yield "posd_storage_commit_functions", [((), writer.commit_functions)]
-        yield "posd_storage_checkpoint_seconds", [((), writer.checkpoints.seconds)]
-        yield "posd_storage_waiting_writes", [((), writer.waiting)]
-        yield "posd_restore_unseen", [((), self.daemon.restore_guard.refuses)]
-        yield "posd_witness_write_failed", [((), self.daemon.restore_guard.witness_error is not None)]
-        yield "posd_storage_write_failed", [((), self.daemon.store.write_error is not None)]
-        yield "posd_storage_read_failed", [((), self._figures is None)]
+        yield "posd_storage_commit_seconds", writer.commit_seconds
+        yield "posd_storage_commit_functions", writer.commit_functions
+        yield "posd_storage_checkpoint_seconds", writer.checkpoints.seconds
+        yield "posd_storage_waiting_writes", writer.waiting
+        yield "posd_restore_unseen", self.daemon.restore_guard.refuses
+        yield "posd_witness_write_failed", self.daemon.restore_guard.witness_error is not None
+        yield "posd_storage_write_failed", self.daemon.store.write_error is not None
+        yield "posd_storage_read_failed", self._figures is None
 
     def _stored(self, found: DatabaseGauges) -> Iterator[Samples]:
-        yield "posd_payments_open", _each(OPEN_PHASES, found.open)
-        oldest = min(found.oldest.values(), default=None)
         now = self.daemon.now()
-        yield "posd_payments_open_oldest_seconds", [((), _age(oldest, now))]
-        yield "posd_payments_in_doubt_oldest_seconds", [((), _age(found.oldest.get(Phase.IN_DOUBT), now))]
+        yield "posd_payments_open", _each(OPEN_PHASES, found.open)
+        yield "posd_payments_open_oldest_seconds", _age(min(found.oldest.values(), default=None), now)
+        yield "posd_payments_in_doubt_oldest_seconds", _age(found.oldest.get(Phase.IN_DOUBT), now)
         yield "posd_attention", _each(AttentionCode, found.attention)
         yield "posd_print_jobs_open", _each(OPEN_PHASES, found.open_prints)
         yield "posd_print_attention", _each(PrintAttentionCode, found.print_attention)
-        yield "posd_quarantine_bodies", [((), found.quarantined)]
-        yield "posd_feed_newest_seq", [((), found.seq)]
+        yield "posd_quarantine_bodies", found.quarantined
+        yield "posd_feed_newest_seq", found.seq
 
 
 def _age(at: str | None, now: datetime) -> float:
@@ -189,27 +323,19 @@ def _age(at: str | None, now: datetime) -> float:
     return 0.0 if at is None else max(0.0, round((now - parse_iso(at)).total_seconds(), 3))
 
 
-def _by_word(counts: Mapping[str, float]) -> list[Sample]:
-    return [((word,), count) for word, count in counts.items()]
-
-
-def _each(words: Iterable[str], counts: Mapping[str, int]) -> list[Sample]:
+def _each(words: Iterable[str], counts: Mapping[str, int]) -> Mapping[str, int]:
     """Return a value for each word (0 if there is none), and for words that only the database has."""
-    return _by_word({**dict.fromkeys(map(str, words), 0), **counts})
+    return {**dict.fromkeys(map(str, words), 0), **counts}
 
 
 def _files(database: Path) -> Iterator[Samples]:
     disk, log_size = read_disk(database), None
     with suppress(OSError):
         log_size = database.with_name(database.name + "-wal").stat().st_size
-    yield "posd_database_bytes", _known(disk.database_bytes)
-    yield "posd_database_wal_bytes", _known(log_size)
-    yield "posd_disk_free_bytes", _known(disk.free_bytes)
-    yield "posd_disk_size_bytes", _known(disk.size_bytes)
-
-
-def _known(value: float | None) -> list[Sample]:
-    return [] if value is None else [((), value)]
+    yield "posd_database_bytes", disk.database_bytes
+    yield "posd_database_wal_bytes", log_size
+    yield "posd_disk_free_bytes", disk.free_bytes
+    yield "posd_disk_size_bytes", disk.size_bytes
 
 
 # Further outputs of the metrics: a listener on this machine's loopback address, a text file.
@@ -248,7 +374,7 @@ async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
     while True:
         text = await metrics.text()
         try:
-            await asyncio.to_thread(replace, path, text)  # the disk of that directory may hang
+            await asyncio.to_thread(files.replace, path, text.encode(), 0o644)  # its disk may hang
         except OSError as error:
             if not failing:
                 detail = "the directory must exist, and be writable for posd; posd tries again by itself"
@@ -260,17 +386,3 @@ async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
                 log.info("metrics.written", detail=str(path))
             failing = False
         await tick(seconds)
-
-
-def replace(path: Path, text: str) -> None:
-    """Replace a file atomically, readable for all. Raise OSError."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-        draft.replace(path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
-        raise

@@ -99,18 +99,16 @@ class RelayCounters:
         return render(FAMILIES, self._all())
 
     def _all(self) -> Iterator[Samples]:
-        yield "posd_relay_build_info", [((__version__,), 1)]
-        yield "posd_relay_connected", [((), self.connected)]
-        yield "posd_relay_messages_total", [((kind,), count) for kind, count in self.messages.items()]
-        yield "posd_relay_changes_total", [((), self.changes)]
-        yield "posd_relay_bytes_total", [((), self.bytes)]
-        yield "posd_relay_lost_changes_total", [((), self.lost)]
-        yield "posd_relay_overtaken_total", [((), self.overtaken)]
-        yield "posd_relay_failures_total", [((away,), count) for away, count in self.failures.items()]
-        if self.waiting is not None:
-            yield "posd_relay_waiting_changes", [((), self.waiting)]
-        if self.state_at is not None:
-            yield "posd_relay_state_timestamp_seconds", [((), round(self.state_at, 2))]
+        yield "posd_relay_build_info", {__version__: 1}
+        yield "posd_relay_connected", self.connected
+        yield "posd_relay_messages_total", self.messages
+        yield "posd_relay_changes_total", self.changes
+        yield "posd_relay_bytes_total", self.bytes
+        yield "posd_relay_lost_changes_total", self.lost
+        yield "posd_relay_overtaken_total", self.overtaken
+        yield "posd_relay_failures_total", self.failures
+        yield "posd_relay_waiting_changes", self.waiting
+        yield "posd_relay_state_timestamp_seconds", self.state_at and round(self.state_at, 2)
         yield from process_values("posd_relay", self.started, output.writer.dropped)
 
 

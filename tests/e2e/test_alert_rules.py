@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from posd.api.metrics import FAMILIES
 from posd.collect import collector
 from posd.collect.questions import FleetSummary
+from posd.daemon.metrics import FAMILIES
 from posd.relay.relay import RelayCounters
 from tests.e2e.test_metrics import families
 from tests.e2e.test_reload import reloaded

@@ -12,8 +12,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from posd.api.metrics import FAMILIES
-from posd.daemon.metrics import OPEN_PHASES
+from posd.daemon.metrics import FAMILIES, OPEN_PHASES
 from posd.tls import issue
 from tests.support.daemon import Daemon
 from tests.support.events import body

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from posd.api.metrics import FAMILIES
 from posd.base.clocks import wall
 from posd.base.exposition import render
 from posd.daemon import systemd
+from posd.daemon.metrics import FAMILIES
 from posd.logs.output import MAX_TEXT, Renderer, floods
 from tests.support.exposition import read
 from tests.support.manager import manager
@@ -57,7 +57,7 @@ async def test_the_service_manager_hears_one_assignment_for_each(
 
 @every("text", STRANGE.values(), STRANGE)
 def test_a_label_of_a_metric_is_one_label(text: str) -> None:
-    written = render(FAMILIES, iter([("posd_terminal_reachable", [((text,), 1.0), (("plain",), 0.0)])]))
+    written = render(FAMILIES, iter([("posd_terminal_reachable", {text: 1.0, "plain": 0.0})]))
     assert written.replace("\n", "").isprintable()
     assert len(written.splitlines()) == 4
     (family,) = read(written).values()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from posd.api.metrics import FAMILIES
 from posd.base.exposition import Family, Histogram, render
 from posd.collect import collector
+from posd.daemon.metrics import FAMILIES
 from posd.relay import relay
 from tests.support.exposition import read
 
@@ -16,7 +16,7 @@ def test_histograms_are_cumulative_and_end_with_all() -> None:
     for value in (0.05, 0.1, 0.5, 10.0, 11):
         meter.observe(value)
     assert list(meter.cumulative()) == [(0.1, 2), (1, 3), (10, 4), (float("inf"), 5)]
-    text = render(FAMILIES, iter([("posd_storage_commit_seconds", [((), meter)])]))
+    text = render(FAMILIES, iter([("posd_storage_commit_seconds", meter)]))
     samples = read(text)["posd_storage_commit_seconds"].samples
     assert samples["posd_storage_commit_seconds_bucket", (("le", "0.1"),)] == 2
     assert samples["posd_storage_commit_seconds_bucket", (("le", "+Inf"),)] == 5
@@ -25,8 +25,9 @@ def test_histograms_are_cumulative_and_end_with_all() -> None:
 
 
 def test_labels_are_escaped_numbers_exact_and_what_has_no_value_is_left_out() -> None:
-    samples = [(('a"b\\c\nd',), 1.5), (("plain",), 1_700_000_000_123)]
-    text = render(FAMILIES, iter([("posd_terminal_reachable", samples), ("posd_connections", [])]))
+    samples = {'a"b\\c\nd': 1.5, "plain": 1_700_000_000_123}
+    without = [("posd_connections", {}), ("posd_disk_free_bytes", None)]
+    text = render(FAMILIES, iter([("posd_terminal_reachable", samples), *without]))
     assert 'posd_terminal_reachable{terminal="a\\"b\\\\c\\nd"} 1.5\n' in text
     assert 'posd_terminal_reachable{terminal="plain"} 1700000000123\n' in text
     assert set(read(text)) == {"posd_terminal_reachable"}

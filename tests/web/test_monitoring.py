@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from posd.api import metrics as daemon
 from posd.base.exposition import Family
 from posd.cli.main import COMMANDS
 from posd.collect import collector
+from posd.daemon import metrics as daemon
 from posd.payments.model import AttentionCode
 from posd.relay import relay
 

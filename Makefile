@@ -1,4 +1,4 @@
-# One target a habit; .ci/run does the same on a clean machine, and more.
+# One target for each usual task. .ci/run does the same on a clean machine, and more.
 BIN = .venv/bin
 
 .PHONY: check style types imports test whole client

@@ -1,4 +1,4 @@
-"""Writing the manual: `PYTHONPATH=packaging python -m manual --man DIR --markdown FILE --codes FILE`."""
+"""Command that writes the manual: `PYTHONPATH=packaging python -m manual --man DIR --markdown FILE --codes FILE`."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from manual.roff import man_page
 def write(man: Path | None, reference: Path | None, all_codes: Path | None) -> None:
     """Write the manual of every command and code: man pages, commands.md of the site and docs/reference/codes.md."""
     if not (man or reference or all_codes):
-        raise click.UsageError("say what to write: --man DIR, --markdown FILE, --codes FILE, or several of them")
+        raise click.UsageError("name at least one output: --man DIR, --markdown FILE, --codes FILE, or several of them")
     if all_codes:
         all_codes.write_text(codes.markdown(), encoding="utf-8")
     if reference:

@@ -1,4 +1,4 @@
-"""posd.toml(5): the configuration file, from the comments of config.example.toml, where every key stands."""
+"""posd.toml(5), the page of the configuration file, made from the comments of config.example.toml."""
 
 import re
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from manual import roff
 
-#: Where every key stands, with a comment.
+#: The file with every key and a comment on it.
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 
-#: Of the section FILES.
+#: Rows of the section FILES.
 FILES = (
     ("/etc/posd/config.toml", "Where posd looks for it (see --config)."),
     ("/etc/posd/config.d/*.toml", "Laid over it, in the order of their names."),
@@ -19,7 +19,7 @@ KEY = re.compile(r"(?P<key>\w+ = .+)")
 
 
 def man_page(example: str) -> str:
-    """Write the page, for section 5. The comments above a key are what it says."""
+    """Write the page, for section 5, from the comments above the keys."""
     lines = [*roff.heading("posd.toml", 5), ".SH NAME", r"posd.toml \- the configuration file of posd"]
     lines += [".SH SYNOPSIS", ".B /etc/posd/config.toml", ".SH DESCRIPTION", *_body(example.splitlines())]
     lines += [".SH FILES", *roff.definitions(FILES)]
@@ -29,7 +29,7 @@ def man_page(example: str) -> str:
 
 def _body(lines: list[str]) -> Iterator[str]:
     comment: list[str] = []
-    begins = True  # nothing but comments since the head of the file, or of the section
+    begins = True  # only comments since the head of the file or of the section
     for line in lines:
         if line.startswith("#"):
             comment.append(line[1:].removeprefix(" ") if len(line) > 1 else "")
@@ -39,24 +39,24 @@ def _body(lines: list[str]) -> Iterator[str]:
             yield from _comment(comment)
             comment, begins = [], True
         elif KEY.fullmatch(line.strip()):
-            if line.startswith("method = "):  # what stands above the first key of a row is about the row
+            if line.startswith("method = "):  # a comment above the first key of a row is about the row
                 yield from _comment(comment)
                 comment = []
-            if begins and "" in comment:  # what stands above the last empty line is about the section
+            if begins and "" in comment:  # a comment above the last empty line is about the section
                 last = len(comment) - comment[::-1].index("")
                 yield from _comment(comment[: last - 1])
                 comment = comment[last:]
             yield from (".TP", f"\\fB{roff.escaped(line.strip())}\\fR", *_within(comment))
             comment, begins = [], False
         elif comment and begins and not line.strip():
-            # Of the head of the file; what stands below the keys of a section belongs to the next one.
+            # Comments of the head of the file. A comment below the keys of a section belongs to the next section.
             yield from _comment(comment)
             comment, begins = [], False
     yield from _comment(comment)
 
 
 def _comment(lines: list[str]) -> Iterator[str]:
-    """Write a comment: paragraphs between empty lines; lines that are indented are kept as they are."""
+    """Write a comment: paragraphs between empty lines. Indented lines are unchanged."""
     words: list[str] = []
     for line in [*lines, ""]:
         if line and not line.startswith(" "):
@@ -70,7 +70,7 @@ def _comment(lines: list[str]) -> Iterator[str]:
 
 
 def _within(lines: list[str]) -> Iterator[str]:
-    """Write the comment of a key: its paragraphs belong under it."""
+    """Write the comment of a key, with all paragraphs below the key."""
     first = True
     for line in _comment(lines):
         if first and line == ".PP":

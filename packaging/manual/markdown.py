@@ -1,4 +1,4 @@
-"""Writing the pages as one Markdown file: docs/reference/commands.md of the site."""
+"""The pages as one Markdown file: docs/reference/commands.md of the site."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ configuration. What to do when something is wrong: [operations.md](../guides/ope
 
 
 def markdown(pages: Sequence[Page]) -> str:
-    """Write all pages, the table of contents before them."""
+    """Write all pages, after a table of contents."""
     lines = [HEAD, "| command | does |", "| --- | --- |", *map(_row, pages[:1])]
     for title, commands in groups().items():
         lines.append(f"| **{title}** | |")

@@ -1,8 +1,8 @@
-"""What click does not know of a command: what its exit codes say, and what else to read."""
+"""Tables of what click does not know about a command: the meaning of its exit codes, and pages to read next."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-#: What the codes say of most commands ("Command line" in the local API's contract).
+#: Exit codes that most commands share ("Command line" in the local API's contract).
 DONE = (0, "Done.")
 REFUSED = (1, "Refused by posd, or not done; the message says why.")
 USAGE = (2, "Wrong usage, an invalid request or a wrong configuration.")
@@ -10,9 +10,9 @@ UNREACHABLE = (3, "The daemon cannot be reached.")
 OPEN = (4, "Still open: the wait was cut short (Ctrl-C, a fault of posd); what was started goes on.")
 
 GENERAL = (DONE, REFUSED, USAGE, UNREACHABLE, OPEN)
-#: Of commands that call the daemon and wait for nothing.
+#: Exit codes of commands that call the daemon without waiting for an outcome.
 ASKS = GENERAL[:4]
-#: Of commands that need no daemon.
+#: Exit codes of commands that need no daemon.
 ALONE = GENERAL[:3]
 
 _PAYS = (
@@ -30,7 +30,7 @@ _STANDS = (
     (4, "It is still open, or how it stands is not known."),
 )
 
-#: command -> its exit codes, where the general words would say too little. "tls" stands for all of its commands.
+#: command -> its exit codes, if the general text would be too short. "tls" covers all of its commands.
 EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "": GENERAL,
     "run": (
@@ -137,14 +137,13 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "explain": ((0, "Done."), (2, "Wrong usage, or a code that posd does not have; the message names the nearest.")),
     "openapi": ((0, "Done."), USAGE),
     "completion": ((0, "Done."), USAGE),
-    # Those that follow are read where such a command exists.
     "logs": ALONE,
     "metrics": ASKS,
     "report": ((0, "Done."), (1, "The total is not the one of --expect, or posd refused."), USAGE, UNREACHABLE),
     "watch": ASKS,
 }
 
-#: Commands that belong together, for SEE ALSO.
+#: Groups of related commands, for SEE ALSO.
 FAMILIES: Sequence[Sequence[str]] = (
     ("charge", "preauth", "reauth", "capture", "tip", "void", "refund", "await", "abort", "show", "list"),
     ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine", "reprocess"),
@@ -157,7 +156,7 @@ FAMILIES: Sequence[Sequence[str]] = (
     ("completion", "config", "openapi"),
 )
 
-#: variable -> what it does; for posd(1).
+#: variable -> its meaning; for posd(1).
 ENVIRONMENT: Mapping[str, str] = {
     "POSD_CONFIG": "The configuration file, where --config does not name one.",
     "POSD_SOCKET": "The daemon's socket, where --socket does not name one.",
@@ -165,7 +164,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "NO_COLOR": "Set: no colours.",
 }
 
-#: path -> what it is; for posd(1).
+#: path -> its content; for posd(1).
 FILES: Mapping[str, str] = {
     "/etc/posd/config.toml": "The configuration; see posd.toml(5).",
     "/run/posd/till.sock": "The socket of the tills: group posd-till.",
@@ -180,7 +179,7 @@ FILES: Mapping[str, str] = {
 
 
 def exits_of(path: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return what the exit codes of a command say; those of its group where it has no row of its own."""
+    """Return the exit codes of a command with their meaning. A command without a row has those of its group."""
     for length in range(len(path), 0, -1):
         if row := EXITS.get(" ".join(path[:length])):
             return tuple(row)
@@ -188,7 +187,7 @@ def exits_of(path: Sequence[str]) -> tuple[tuple[int, str], ...]:
 
 
 def related(path: Sequence[str], children: Sequence[str]) -> Iterator[str]:
-    """Yield the names of pages to read beside that of a command, of those that exist."""
+    """Yield the names of related pages that exist."""
     from posd.cli.main import COMMANDS
 
     if not path:

@@ -1,4 +1,4 @@
-"""The tree of click commands as pages: what a page says, for every format it is written in."""
+"""The tree of click commands as pages, for every output format."""
 
 import inspect
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from posd.cli.app.lazy import Example, LazyGroup, groups
 from posd.cli.app.lazy import examples as all_examples
 from posd.cli.main import main
 
-#: Paragraphs of a help text that begin so are kept as they are, line by line (click's own mark).
+#: Start of a paragraph whose lines are unchanged (click's own mark).
 VERBATIM = "\b"
 
 
 class Option(NamedTuple):
-    """An option as it is typed, what it does, and its default or range, empty without one."""
+    """One option: its spelling, its effect, and its default or range (empty without one)."""
 
     typed: str
     help: str
@@ -24,7 +24,7 @@ class Option(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One command: everything that its page says. `path` is its name, as in ("posd", "tls", "init")."""
+    """One command with the whole content of its page. `path` is its name, as in ("posd", "tls", "init")."""
 
     path: tuple[str, ...]
     summary: str
@@ -38,7 +38,7 @@ class Page(NamedTuple):
 
     @property
     def command(self) -> str:
-        """As it is typed: posd tls init."""
+        """The command as a user types it: posd tls init."""
         return " ".join(self.path)
 
     @property
@@ -72,7 +72,7 @@ def _page(command: click.Command, ctx: click.Context) -> Page:
     path = tuple(ctx.command_path.split())
     paragraphs = [paragraph for paragraph in inspect.cleandoc(command.help or "").split("\n\n") if paragraph.strip()]
     first, rest = paragraphs[0], paragraphs[1:]
-    # The first sentence is the summary; what follows it in the first paragraph begins the description.
+    # The first sentence is the summary. The rest of its paragraph begins the description.
     summary, _, more = " ".join(first.split()).partition(". ")
     children = [(name, _summary(child)) for name, child in _children(command, ctx)]
     pieces = command.collect_usage_pieces(ctx)
@@ -106,7 +106,7 @@ def _options(command: click.Command, ctx: click.Context) -> Iterator[Option]:
         if record is None or not isinstance(parameter, click.Option):
             continue
         typed, help_text = record
-        # click writes what it adds in brackets, two blanks after the help.
+        # click adds a default or range in brackets, after two blanks.
         words = " ".join((parameter.help or "").split())
         extra = help_text[len(words) :].strip() if help_text.startswith(words) else ""
         yield Option(typed, words, extra.removeprefix("[").removesuffix("]"))

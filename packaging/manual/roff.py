@@ -1,4 +1,4 @@
-"""Writing pages as man pages: roff with the man macros, 80 columns and plain text in mind."""
+"""Pages as man pages: roff with the man macros, for 80 columns of plain text."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,13 +8,13 @@ from manual.pages import VERBATIM, Page
 from posd import __version__
 from posd.cli.app.lazy import groups
 
-#: characters with a meaning to roff -> how they are written so that what is copied from a page can be typed.
+#: Characters with a meaning in roff -> their escapes. Text copied from a page can be typed unchanged.
 ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 
-#: characters of a command in a line: what an indented line of 80 columns holds, and its backslash.
+#: Most characters of a command in one line: an indented line of 80 columns, without its backslash.
 MOST_CHARACTERS = 64
 
-#: words of a text that are typed as they stand, and come out bold: options, `in backticks`, names of pages.
+#: Text that a user types unchanged, shown in bold: options, `in backticks`, names of pages.
 TYPED = re.compile(r"`(?P<code>[^`]+)`|(?P<option>(?<![\w-])--[a-z][a-z0-9-]*)|(?P<page>posd[a-z.-]*)(?P<of>\([157]\))")
 
 
@@ -42,7 +42,7 @@ def man_page(page: Page) -> str:
 
 
 def _grouped(page: Page) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
-    """Yield the commands of a page in groups with their titles; those of a command are one without."""
+    """Yield the groups of a page's commands, each with its title. Subcommands form one group without a title."""
     if len(page.path) > 1:
         yield "", page.commands
         return
@@ -51,7 +51,7 @@ def _grouped(page: Page) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
 
 
 def heading(name: str, section: int) -> list[str]:
-    """Return the title. It bears no date: the same commands make the same page."""
+    """Return the title. It has no date, so that the same commands make the same page."""
     return [
         r".\" Made by PYTHONPATH=packaging python -m manual: do not edit.",
         f'.TH {escaped(name.upper())} {section} "" "posd {escaped(__version__)}" "posd manual"',
@@ -66,7 +66,7 @@ def _synopsis(page: Page) -> list[str]:
 
 
 def paragraphs(texts: Sequence[str]) -> Iterator[str]:
-    """Write paragraphs; one that begins with click's mark keeps its lines."""
+    """Write paragraphs. A paragraph that begins with click's mark keeps its lines."""
     for text in texts:
         if text.startswith(VERBATIM):
             yield from verbatim([line for line in text.split("\n")[1:] if line.strip()])
@@ -76,7 +76,7 @@ def paragraphs(texts: Sequence[str]) -> Iterator[str]:
 
 
 def definitions(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Write terms and what they mean."""
+    """Write terms and their definitions."""
     for term, words in rows:
         yield ".TP"
         yield f"\\fB{escaped(term)}\\fR"
@@ -84,12 +84,12 @@ def definitions(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def verbatim(lines: Sequence[str]) -> Iterator[str]:
-    """Write lines that are kept as they are, indented."""
+    """Write indented lines, unchanged."""
     yield from (".PP", ".RS 4", ".nf", *(_safe(escaped(line)) for line in lines), ".fi", ".RE")
 
 
 def folded(line: str) -> list[str]:
-    """Break a command that is wider than a page, before its options, so that it can still be typed as it is."""
+    """Break a long command before its options, so that it can still be copied and typed."""
     lines = [""]
     for part in re.split(" (?=--|>)", line):
         if lines[-1] and len(lines[-1]) + len(part) > MOST_CHARACTERS:
@@ -101,13 +101,13 @@ def folded(line: str) -> list[str]:
 
 
 def see_also(names: Sequence[str]) -> list[str]:
-    """Write the names of other pages, as in posd-show(1)."""
+    """Write the names of related pages, as in posd-show(1)."""
     told_names = [f"\\fB{escaped(name[:-3])}\\fR{name[-3:]}" for name in names]
     return [".SH SEE ALSO", ",\n".join(told_names)]
 
 
 def told(text: str) -> str:
-    """Write running text: what is typed comes out bold."""
+    """Write running text, with text to type in bold."""
     parts, position = [], 0
     for match in TYPED.finditer(text):
         parts.append(escaped(text[position : match.start()]))
@@ -119,13 +119,13 @@ def told(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Write text so that roff shows it as it is."""
+    """Escape text for roff, so that it is shown unchanged."""
     plain = "".join(ESCAPES.get(character, character) for character in text)
     return "".join(each if each.isascii() else f"\\[u{ord(each):04X}]" for each in plain)
 
 
 def _safe(line: str) -> str:
-    """A line that begins with a dot is a request to roff, unless something without width stands before it."""
+    """Return a line that roff shows unchanged. Without the prefix, a leading dot would begin a request."""
     return f"\\&{line}" if line.startswith(".") else line
 
 

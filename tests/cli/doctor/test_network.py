@@ -32,7 +32,7 @@ async def test_a_callback_address_at_which_no_program_answers_or_another_one(set
             (strange,) = failures(setup.findings(1))
     for failed in (silent, strange):
         assert (failed["check"], failed["subject"]) == ("callback", f"127.0.0.2:{setup.port}")
-    assert f"{SERIAL} will call this address; what should be posd cannot be reached" in silent["meaning"]
+    assert f"{SERIAL} will call this address; posd's listener there cannot be reached" in silent["meaning"]
     assert "another server answers there: it shows a certificate of " in strange["meaning"]
     assert setup.terminal.fingerprint in strange["meaning"]
 

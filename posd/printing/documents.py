@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import replace
 
-from posd.base.json_types import Moment, WireFormat
+from posd.base.json_types import Moment, WireFormat, presentable
 from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
@@ -179,7 +179,7 @@ def line(at: str, entry: Entry) -> Line:
                 status=said.status,
                 error_code=said.error_code,
                 error_message=said.error_message,
-                body=msgspec.Raw(body),
+                body=msgspec.Raw(presentable(body)),
             )
         case Created(attempt=attempt):
             return AttemptLine(at=at, judgement=NAMES[type(entry.judgement)], **facts_of(attempt))

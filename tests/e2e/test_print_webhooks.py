@@ -39,6 +39,23 @@ async def test_a_completed_job_is_kept_verbatim_and_has_its_end(printer: Printer
     assert document["attention"] == []
 
 
+@pytest.mark.parametrize(
+    ("damaged", "shown"),
+    [(b"01", None), (b'"table \xff7"', "table \N{REPLACEMENT CHARACTER}7")],
+    ids=["number", "utf-8"],
+)
+async def test_a_damaged_one_is_kept_verbatim_and_its_history_is_json(
+    printer: Printer, damaged: bytes, shown: str | None
+) -> None:
+    job = await printer.job().started()
+    content = job.words(externalReference="t7").replace(b'"t7"', damaged)
+    assert (await job.call(content)).status == 200
+    assert job.kept == [content]
+    history = (await printer.daemon.call("GET", f"/print-jobs/{job.identity}/history")).json["history"]
+    (said,) = (line["body"] for line in history if line["kind"] == "webhook")
+    assert (said["status"], said["externalReference"]) == ("COMPLETED", shown)
+
+
 async def test_the_same_again_adds_nothing(printer: Printer) -> None:
     job = await printer.job().started()
     assert await job.webhook() == 200

@@ -25,6 +25,7 @@ settings.register_profile(
     "quick", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25, print_blob=True
 )
 settings.register_profile("whole", settings.get_profile("quick"), max_examples=100)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=10_000)
 
 #: Longest path of a directory in which the sockets of tests still have a path short enough for the kernel (107 bytes).
 MAX_DIRECTORY = 24

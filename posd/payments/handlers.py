@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -51,6 +52,8 @@ from posd.records.model import Phase
 from posd.records.request import Signed, decided
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.batch import RecordedChange
+
+T = TypeVar("T")
 
 # Calls on transactions.
 
@@ -334,7 +337,7 @@ class TransactionCalls:
             return self._view(None if _stands_alone(found) else db, found, now, language)
 
         try:
-            return self._show(request, await self.context.look_up(view), language)
+            return self._show(request, await self._look_up(identity, view), language)
         except Problem as problem:
             if problem.code != "storage_unavailable":
                 raise
@@ -347,7 +350,7 @@ class TransactionCalls:
 
         hub, outcome_of = self.context.hub, partial(self._outcome, identity=identity, language=language)
         woken = hub.subscribe(identity, _ended)
-        look = partial(self.context.look_up, outcome_of)
+        look = partial(self._look_up, identity, outcome_of)
         found = await wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
             return self._show(request, found, language)
@@ -379,14 +382,16 @@ class TransactionCalls:
         """`POST /transactions/{id}/abort`."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
-        transaction = await self._or_ended(request, identity, self.aborts.abort(identity, request.state.uid))
+        work = partial(self.aborts.abort, identity, request.state.uid)
+        transaction = await self._or_ended(request, identity, self.payments.recorded(identity, work))
         return await self._answer(request, transaction, 202)
 
     async def reconcile_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/reconcile`: search now."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
-        return await self._answer(request, await self.reconciler.reconcile(identity))
+        work = partial(self.reconciler.reconcile, identity)
+        return await self._answer(request, await self.payments.recorded(identity, work))
 
     async def release_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/release`."""
@@ -407,7 +412,8 @@ class TransactionCalls:
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         facts = facts_of(request.state.body)
-        transaction = await self._or_ended(request, identity, self.operators.decide(identity, decision, facts))
+        work = partial(self.operators.decide, identity, decision, facts)
+        transaction = await self._or_ended(request, identity, self.payments.recorded(identity, work))
         return await self._answer(request, transaction)
 
     async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
@@ -447,7 +453,11 @@ class TransactionCalls:
         return await page_response(found, language)
 
     async def _get(self, identity: str) -> model.Transaction:
-        return await self.context.look_up(partial(self._known, identity=identity))
+        return await self._look_up(identity, partial(self._known, identity=identity))
+
+    async def _look_up(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read of a transaction, after its record if a call that starts it is open. Raise Problem."""
+        return await self.payments.recorded(identity, partial(self.context.look_up, function))
 
     def _known(self, db: sqlite3.Connection, identity: str) -> model.Transaction:
         """Return the transaction of that id. Raise Problem."""

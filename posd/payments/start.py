@@ -143,6 +143,8 @@ class Payments(RecordService):
         self._starts = Starts(rules, parts)
         #: Starts of transactions; a known id is answered from its record.
         self.start = self._starts.start
+        #: Work about a transaction; see `Starts.recorded`.
+        self.recorded = self._starts.recorded
         self._newest: dict[str, Transaction] = {}  # the intent that counts, by id, while its start has no judgement
 
     async def drain(self, seconds: float) -> None:

@@ -1,8 +1,10 @@
 """Calls on print jobs (local API, Print jobs)."""
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +26,8 @@ from posd.records.request import decided
 from posd.records.service import storage_problem
 from posd.records.table import PRUNED_PRINT_JOBS
 
+T = TypeVar("T")
+
 
 @dataclass(eq=False)
 class PrintJobCalls:
@@ -43,14 +47,13 @@ class PrintJobCalls:
 
     async def get_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}`."""
-        return json_response(
-            await self.context.look_up(partial(self._shown, identity=parameters.path(request, parameters.PRINT_JOB_ID)))
-        )
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        return json_response(await self._look_up(identity, self._shown))
 
     async def await_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/outcome`: wait for its end, or for the caller's time-out."""
         asked = parameters.path(request, parameters.PRINT_JOB_ID)
-        identity = (await self.context.look_up(partial(self._get, identity=asked))).print_job_id
+        identity = (await self._look_up(asked, self._get)).print_job_id
         timeout = request.state.query["timeout"]
 
         hub, look = self.context.hub, partial(self.context.look_up, partial(self._ended, identity=identity))
@@ -63,16 +66,14 @@ class PrintJobCalls:
         """`GET /print-jobs/{id}/history`: everything that happened to it, and who did it."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
 
-        def read(db: sqlite3.Connection) -> PrintHistory:
-            return documents.history_document(db, self._get(db, identity))
-
-        return await page_response(await self.context.read(read))
+        job = await self._look_up(identity, self._get)
+        return await page_response(await self.context.read(partial(documents.history_document, job=job)))
 
     async def reconcile_print_job(self, request: Request) -> Response:
         """`POST /print-jobs/{id}/reconcile`: poll the terminal now, also for an ended job."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
-        job = await self.context.look_up(partial(self._get, identity=identity))
+        job = await self._look_up(identity, self._get)
         with storage_problem("the terminal's answer cannot be recorded now ({error}); check the disk, and ask again"):
             answer = await self.spooler.ask(job)
         status = answer.report.status if isinstance(answer, PollAnswered) else None
@@ -93,7 +94,7 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         try:
-            job = await self.printing.decide(identity, decision)
+            job = await self.printing.recorded(identity, partial(self.printing.decide, identity, decision))
         except Problem as problem:
             if problem.code == "already_final":
                 problem.extra["outcome"] = await self.context.look_up(partial(self._shown, identity=identity))
@@ -110,6 +111,11 @@ class PrintJobCalls:
             return PrintJobPage([documents.job_document(db, row) for row in found], cursor)
 
         return await page_response(await self.context.read(read))
+
+    async def _look_up(self, identity: str, function: Callable[[sqlite3.Connection, str], T]) -> T:
+        """Read of a job, after its record if a call that starts it is open. Raise Problem."""
+        look = partial(self.context.look_up, lambda db: function(db, identity))
+        return await self.printing.recorded(identity, look)
 
     def _get(self, db: sqlite3.Connection, identity: str) -> model.PrintJob:
         """Return the job with that id. Raise Problem."""

@@ -215,6 +215,8 @@ class Printing(RecordService):
             new_id_for="document",
         )
         self._starts = Starts(rules, parts)
+        #: Work about a print job; see `Starts.recorded`.
+        self.recorded = self._starts.recorded
         self._uncertain: set[str] = set()  # in lower case; posd cannot tell whether their intent is on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 

@@ -9,6 +9,7 @@ import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -76,6 +77,7 @@ class Starts(Generic[R, Q, D]):
     def __init__(self, rules: StartRules[R, Q, D], parts: ServiceParts) -> None:
         self.draining = False
         self._busy: dict[str, asyncio.Future[None]] = {}
+        self._calls: dict[str, set[asyncio.Task[Any]]] = {}  # open calls by id, in lower case
         self._tasks: set[asyncio.Task[Any]] = set()
         self._rules = rules
         self._store = parts.store
@@ -91,7 +93,43 @@ class Starts(Generic[R, Q, D]):
         None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx or
         503 nothing was sent, and nothing of the call is recorded.
         """
-        return await asyncio.shield(self.keep(self._start(identity, body, refusal, sender)))
+        call = self.keep(self._start(identity, body, refusal, sender))
+        self._calls.setdefault(identity.lower(), set()).add(call)
+        call.add_done_callback(partial(self._ended, identity.lower()))
+        return await asyncio.shield(call)
+
+    def _are_others(self, identity: str) -> bool:
+        """Return whether another call of the same id is open, which may still send it."""
+        return len(self._calls.get(identity.lower(), ())) > 1
+
+    def _ended(self, identity: str, call: "asyncio.Task[Any]") -> None:
+        calls = self._calls[identity]
+        calls.discard(call)
+        if not calls:
+            del self._calls[identity]
+
+    async def recorded(self, identity: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do `work` about a record. Raise its Problem.
+
+        While calls that start an unknown id are open, its Problem `not_found` does not count: one of them may still
+        send it. So `work` is repeated when the id is recorded or such a call ends.
+        """
+        if identity.lower() not in self._calls:
+            return await work()
+        with self._store.hub.subscribe(identity) as woken:
+            while True:
+                woken.clear()
+                calls = set(self._calls.get(identity.lower(), ()))
+                try:
+                    return await work()
+                except Problem as problem:
+                    if problem.code != "not_found" or not calls:
+                        raise
+                change = asyncio.ensure_future(woken.wait())
+                try:
+                    await asyncio.wait({*calls, change}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
 
     async def _start(
         self, identity: str, body: bytes, refusal: Problem | None, sender: SocketPeer | None
@@ -106,7 +144,7 @@ class Starts(Generic[R, Q, D]):
         async with self._per_id_lock(identity.lower()):
             known = await self._look_up(identity)
             if known is None:
-                with of_unknown_id(self._missing):
+                with of_unknown_id(self._missing, lambda: self._are_others(identity)):
                     if refusal is not None:
                         raise refusal
                     self.refuse_draining()  # before any slow step
@@ -307,12 +345,15 @@ def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
 
 
 @contextmanager
-def of_unknown_id(missing: Missing) -> Iterator[None]:
-    """Add the members of `unknown_id` to each Problem of a call whose id is unknown."""
+def of_unknown_id(missing: Missing, are_others: Callable[[], bool]) -> Iterator[None]:
+    """Add the members of `unknown_id` to each Problem of a call whose id is unknown.
+
+    `are_others`: returns whether another call of the id is open. Then the Problem says nothing of the id.
+    """
     try:
         yield
     except Problem as problem:
-        if problem.code not in NOT_OF_UNKNOWN_ID:
+        if problem.code not in NOT_OF_UNKNOWN_ID and not are_others():
             problem.extra |= unknown_id(missing())
         raise
 

@@ -1,7 +1,10 @@
 """Print jobs by the local API: the call, the proof of each reply, lists, the feed, an operator's decision."""
 
 import asyncio
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +19,7 @@ from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one
 from tests.support.shop import OFFLINE, entry, hanging_up, held
-from tests.support.streams import stream
+from tests.support.streams import ask, stream
 from tests.support.terminal import scripted_terminal, taking_print
 from tests.support.webhooks import attention, everything, faults
 
@@ -64,6 +67,22 @@ async def test_the_request_and_the_job(printer: Printer) -> None:
         "decided_by": None,
         "attention": [],
     }
+
+
+async def test_of_a_job_that_is_not_recorded_yet_nothing_is_said(printer: Printer) -> None:
+    job = printer.job()
+    content = json.dumps({"document": RECEIPT}).encode()
+    path, fields = f"/print-jobs/{job.identity}", "content-type: application/json\r\n"
+    with closing(sqlite3.connect(printer.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # the commit of the intent takes as long as this
+        start = await ask(printer.daemon.till_socket, path, fields, method="PUT", content=content)
+        calls = [await ask(printer.daemon.till_socket, f"{path}{rest}") for rest in ("", "/outcome?timeout=0")]
+        for _ in range(20):  # other callers are answered meanwhile
+            assert (await printer.daemon.call("GET", "/version")).status == 200
+        other.execute("ROLLBACK")
+    assert [(await item.answer()).status for item in (start, *calls)] == [201, 200, 202]
+    for item in (start, *calls):
+        item.hang_up()
 
 
 async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer: Printer) -> None:

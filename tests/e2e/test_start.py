@@ -17,6 +17,7 @@ from posd.payments import journal
 from posd.payments.entries import Attempted
 from posd.terminals.attempt import Replied
 from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, held, open_shop
+from tests.support.streams import Connection, ask
 from tests.support.terminal import Request, Script, acknowledgement, http
 from tests.support.webhooks import disk
 
@@ -323,6 +324,84 @@ async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
     assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
     assert OFFLINE in reply.json["detail"]
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
+
+
+#: Calls about a payment, by name: method, the rest of the path, body, and the status once it is recorded.
+ABOUT = {
+    "get": ("GET", "", None, 200),
+    "outcome": ("GET", "/outcome?timeout=0", None, 202),
+    "events": ("GET", "/events", None, 200),
+    "history": ("GET", "/history", None, 200),
+    "abort": ("POST", "/abort", None, 202),
+    "reconcile": ("POST", "/reconcile", None, 200),
+    "release": ("POST", "/release", {"operator": "Ana", "note": "it hangs"}, 409),  # its call is under way
+}
+
+
+async def asking(shop: Shop, payment: Payment, method: str, rest: str = "", content: Any = None) -> Connection:
+    """Send a call about a payment, and do not wait for the answer."""
+    fields = "" if content is None else "content-type: application/json\r\n"
+    body = None if content is None else json.dumps(content).encode()
+    return await ask(
+        shop.daemon.till_socket, f"/transactions/{payment.identity}{rest}", fields, method=method, content=body
+    )
+
+
+@pytest.mark.parametrize("name", ABOUT)
+async def test_of_an_id_whose_start_is_not_recorded_yet_nothing_is_said(shop: Shop, name: str) -> None:
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    method, rest, content, status = ABOUT[name]
+    with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # the commit of the intent takes as long as this
+        start = await asking(shop, payment, "PUT", content={"terminal": payment.serial, "amount": AMOUNT})
+        call = await asking(shop, payment, method, rest, content)
+        for _ in range(20):  # other callers are answered meanwhile
+            assert (await shop.daemon.call("GET", "/version")).status == 200
+        other.execute("ROLLBACK")
+    assert (await start.answer()).status == 201
+    answer = await call.answer()
+    assert answer.status == status, answer.body
+    start.hang_up()
+    call.hang_up()
+    await payment.end()
+
+
+async def test_of_an_id_whose_start_is_refused_the_answer_says_that_it_never_started(shop: Shop) -> None:
+    payment = shop.payment()
+    with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # until the commit of the intent is given up
+        start = await asking(shop, payment, "PUT", content={"terminal": payment.serial, "amount": AMOUNT})
+        call = await asking(shop, payment, "GET", "/outcome")
+        status, refused = await start.reply()
+    assert (status, refused["code"]) == (503, "storage_unavailable")
+    status, answer = await call.reply()
+    assert (status, answer["code"], answer["never_started"]) == (404, "not_found", True)
+    assert payment.requests == []
+    start.hang_up()
+    call.hang_up()
+
+
+async def test_a_refusal_says_nothing_of_an_id_that_another_call_may_still_start(shop: Shop) -> None:
+    paid, payment = shop.payment(), shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await paid.put(sale="one basket")).status == 201
+    request = {"terminal": payment.serial, "amount": AMOUNT}
+    with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        refused = await asking(shop, payment, "PUT", content=request | {"sale": "one basket"})
+        accepted = await asking(shop, payment, "PUT", content=request)
+        for _ in range(20):  # other callers are answered meanwhile
+            assert (await shop.daemon.call("GET", "/version")).status == 200
+        other.execute("ROLLBACK")
+    status, problem = await refused.reply()
+    assert (status, problem["code"]) == (409, "sale_conflict")
+    assert problem.get("never_started") is not True
+    assert (await accepted.answer()).status == 201
+    refused.hang_up()
+    accepted.hang_up()
+    await payment.end()
+    await paid.end()
 
 
 PROFILE = """

@@ -1,1 +1,1 @@
-"""posd as a whole in one process, in virtual time, from one seed."""
+"""The whole posd in one process, in virtual time, from one seed."""

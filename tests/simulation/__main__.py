@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with a seed of its own.
+"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with its own seed.
 
 Exit code 0: all promises were kept; 1: one was broken; 2: the command is wrong; 130: it was stopped.
 """
@@ -19,7 +19,7 @@ from tests.simulation.world import World
 
 #: Interval of the progress lines, in seconds.
 PROGRESS_SECONDS = 60.0
-#: Kinds of failures that are made small.
+#: Most kinds of failures that are shrunk.
 SHRUNK = 3
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
-    """Search for deliberate faults; print after how many payments each was found. Return 1 if one was not."""
+    """Search for deliberate faults. Print how many payments each one took. Return 1 if one was not found."""
     results = []
     for name in names:
         found = hunt.hunt(name, payments)
@@ -57,7 +57,7 @@ def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    """Run until this many payments were made."""
+    """Run simulations until they have made this many payments."""
     tally, told, stopped = Tally(), time.monotonic(), False
 
     def jobs() -> Iterator[Job]:
@@ -93,7 +93,7 @@ def _many(options: argparse.Namespace) -> int:
 
 
 def _one_of_each_kind(failed: Sequence[Played]) -> list[Played]:
-    """Return of the runs that failed in the same way the one with the fewest sales."""
+    """Return the smallest failed run for each kind of failure."""
     found: dict[str, Played] = {}
     for played in sorted(failed, key=lambda played: played.job.size):
         if said(played):
@@ -102,7 +102,7 @@ def _one_of_each_kind(failed: Sequence[Played]) -> list[Played]:
 
 
 def _shrunk(job: Job, failures: Sequence[str]) -> str:
-    """Shrink a run that failed; return its plan, its failures and its story."""
+    """Shrink a failed run. Return its plan, its failures and its story."""
     with job.changed():
         found = shrink.shrink(job.plan(), shrink.kinds(failures))
         head = f"shrunk in {found.runs} runs"
@@ -114,14 +114,14 @@ def _shrunk(job: Job, failures: Sequence[str]) -> str:
 
 
 def _tell_story(played: Played) -> None:
-    """Repeat a run, and print everything that happened in it."""
+    """Repeat a run, and print all its events."""
     if not played.broken:
         with played.job.changed():
             print(story.tell(World(played.job.plan(), story=True).run(), everything=True))
 
 
 def command(job: Job) -> str:
-    """Return the command that plays a run again."""
+    """Return the command that replays a run."""
     size = f" --size {job.size}" if job.size != runs.size_of(job.seed) else ""
     faults = f" --faults {','.join(job.faults) or 'none'}" if job.faults != tuple(FAULTS) else ""
     mistake = f" --break {job.mistake}" if job.mistake is not None else ""
@@ -129,7 +129,7 @@ def command(job: Job) -> str:
 
 
 def _replay(job: Job, *, whole: bool) -> int:
-    """Make one run in this process, and print its failures; `whole`: everything that happened too."""
+    """Replay one run in this process, and print its failures. `whole`: print all its events too."""
     tally = Tally()
     played, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
@@ -149,19 +149,29 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--payments", type=_count, default=5000, metavar="N", help="play until so many were made")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of which the seeds of the runs follow")
+    parser.add_argument(
+        "--payments", type=_count, default=5000, metavar="N", help="payments to make in all runs together"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="number from which the seeds of the runs are derived"
+    )
     parser.add_argument("--size", type=_count, metavar="N", help="sales of each run; default: by its seed")
     kinds = f"kinds that may come, of {', '.join(FAULTS)}, or none"
     parser.add_argument("--faults", type=_faults, default=tuple(FAULTS), metavar="LIST", help=kinds)
-    parser.add_argument("--replay", type=int, metavar="SEED", help="play one run again")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="replay the run of this seed")
     parser.add_argument(
-        "--break", dest="mistake", choices=BREAKS, metavar="NAME", help="put a deliberate fault into posd, look for it"
+        "--break",
+        dest="mistake",
+        choices=BREAKS,
+        metavar="NAME",
+        help="put a deliberate fault into posd, and search for it",
     )
-    parser.add_argument("--breaks", action="store_true", help="the same with each of them, one after the other")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="with --breaks: write it as a table of Markdown")
+    parser.add_argument("--breaks", action="store_true", help="do this with each deliberate fault in turn")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="with --breaks: write the results as a Markdown table"
+    )
     parser.add_argument("--list-breaks", action="store_true", help="list the deliberate faults")
-    parser.add_argument("--story", action="store_true", help="with --replay: tell all that happened")
+    parser.add_argument("--story", action="store_true", help="with --replay: print all events")
     return parser
 
 
@@ -174,7 +184,7 @@ def _count(text: str) -> int:
 def _faults(text: str) -> tuple[str, ...]:
     names = frozenset(text.split(",")) - {"none"}
     if wrong := names - set(FAULTS):
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(wrong))}: none of none, {', '.join(FAULTS)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(wrong))}: not one of none, {', '.join(FAULTS)}")
     return runs.chosen(names)
 
 

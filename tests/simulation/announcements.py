@@ -1,4 +1,4 @@
-"""Announcements on the simulated network, in place of mDNS. Each holds until the device changes it."""
+"""Announcements on the simulated network, as a substitute for mDNS. Each holds until the device changes it."""
 
 import asyncio
 import ipaddress
@@ -12,14 +12,14 @@ SERVICE: Final = "_card-terminal._tcp.local."
 
 
 class Air:
-    """The present announcements, by name. One daemon hears them."""
+    """The present announcements, by name. One daemon receives them."""
 
     def __init__(self) -> None:
         self._announced: dict[str, AsyncServiceInfo] = {}
         self._heard: asyncio.Queue[tuple[str, AsyncServiceInfo | None]] = asyncio.Queue()
 
     def announce(self, name: str, serial: str, address: str, port: int) -> None:
-        """Announce a terminal; who has announced itself by that name before is elsewhere now."""
+        """Announce a terminal. An earlier announcement of the same name is replaced."""
         full = f"{name}.{SERVICE}"
         addresses = [ipaddress.ip_address(address).packed]
         info = AsyncServiceInfo(SERVICE, full, port=port, properties={"serial": serial}, addresses=addresses)
@@ -41,7 +41,7 @@ class Air:
 
 
 class Heard(Discovery):
-    """Reports the announcements of the simulated network to the fleet."""
+    """Discovery that passes the announcements of the simulated network to the fleet."""
 
     def __init__(self, air: Air, *parts: Any) -> None:
         super().__init__(*parts)

@@ -1,4 +1,4 @@
-"""The acquirer's record of the truth: requests that reached a terminal, charged customers, and answers given."""
+"""The acquirer's record of the truth: requests that reached a terminal, charged customers, and final results."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-#: What can be derived from what.
+#: Operation -> types of originals from which it can derive.
 ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
     "re-auth": frozenset({"pre-auth"}),
     "capture": frozenset({"pre-auth"}),
@@ -15,44 +15,44 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
     "refund": frozenset({"charge", "capture"}),
 }
 
-#: (requested, already approved) for one original: the second has ended the chain, so the first is refused.
+#: Pairs (requested, already approved) for one original. The second has ended the chain, so the first is refused.
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
 
 
 @dataclass
 class Truth:
-    """What is true of one id."""
+    """The true state of one payment."""
 
     identity: str
     amount: Decimal = Decimal()
-    #: The request to the terminal, and its reference.
+    #: Type of the request to the terminal, and its reference.
     kind: str = "charge"
     sent_under: str | None = None
-    #: What it was derived from, as the acquirer knows it by that reference.
+    #: The original by the reference, as the acquirer knows it.
     original: "Truth | None" = None
-    #: When it reached a terminal, by the true time.
+    #: True time at which it reached a terminal.
     began: datetime | None = None
-    #: True time of its end at the terminal; None if no event gave that moment.
+    #: True time of its end at the terminal; None if no event reported it.
     at: datetime | None = None
     #: Time of its end at the terminal, in seconds of the loop.
     ended: float | None = None
-    #: Serials of the terminals that a start reached.
+    #: Serials of the terminals that received its start.
     starts: list[str] = field(default_factory=list)
-    #: Its outcome at the terminal, None while it runs or if it never ran.
+    #: Its outcome at the terminal; None while it runs, and if it never ran.
     end: str | None = None
-    #: Finals that a terminal has sent to posd, whether it was acknowledged or not, and in answers to a search.
+    #: Finals that a terminal has sent to posd in events, acknowledged or not, and in replies to searches.
     said: list[str] = field(default_factory=list)
-    #: Words of a person.
+    #: Results that a person has stated.
     words: list[str] = field(default_factory=list)
-    #: posd was told that it does not run: by a refusal, or by a connection that failed.
+    #: posd knows that it did not start: the terminal refused it, or the connection failed.
     refused: bool = False
-    #: The terminal has said something untrue.
+    #: The terminal has reported something untrue.
     lied: bool = False
-    #: A person has freed its terminal.
+    #: A person has released its terminal.
     released: bool = False
     #: A till has asked posd to abort it.
     abort_wanted: bool = False
-    #: When posd has acknowledged its first final, in seconds of the loop.
+    #: When posd acknowledged its first final, in seconds of the loop.
     told_at: float | None = None
     #: Bodies that posd has acknowledged by a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Truth:
     #: Bodies that posd has refused for good. The terminal keeps them.
     kept: list[bytes] = field(default_factory=list)
 
-    #: The database that had it, or had its end, is gone.
+    #: The database that had it, or its end, is lost.
     lost: bool = False
 
     @property
@@ -70,18 +70,18 @@ class Truth:
 
     @property
     def base(self) -> "Truth | None":
-        """Its parent in the chain. For a re-authorization given by its reference: the pre-authorization."""
+        """Its parent in the chain. A re-authorization given by its reference stands for its pre-authorization."""
         original = self.original
         return original.base if original is not None and original.kind == "re-auth" else original
 
 
 @dataclass
 class Bank:
-    """The truths, by id, and the references that approvals gave."""
+    """The true states, by id, and the references in approvals."""
 
     truths: dict[str, Truth] = field(default_factory=dict)
     references: dict[str, Truth] = field(default_factory=dict)
-    #: (parent, operation derived from it), in the order in which the terminals were asked.
+    #: Pairs (parent, operation derived from it), in the order in which the terminals received them.
     derived: list[tuple[Truth, Truth]] = field(default_factory=list)
 
     def of(self, identity: str) -> Truth:
@@ -105,8 +105,9 @@ class Bank:
         return self.standing(base) + sum((tip.amount for tip in self.approved(base, "post-tip")), Decimal())
 
     def wrong(self, base: Truth, asked: Truth) -> str | None:
-        """Return why an operation exceeds what its original allows, None if it does not. The rules are those of the
-        local API (Amounts, Chains).
+        """Return why an operation exceeds the limits of its original, None if it does not.
+
+        The rules are those of the local API (Amounts, Chains).
         """
         if base.kind not in ORIGINALS[asked.kind] or not base.charged:
             return f"{base.identity} is a {base.kind} that ended as {base.end}"

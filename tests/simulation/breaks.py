@@ -1,8 +1,8 @@
-"""Deliberate faults of the product. Each is a mistake that a programmer could make, and the simulation must find it.
+"""Deliberate faults of the product: mistakes that a programmer could make. The simulation must find each.
 
-A break changes the product's source in this process only, for one run: a function's text is changed and compiled again,
-so the table (breaks.toml) shows the mistake itself. A change whose text is no longer in the product raises an error, so
-the table follows the product.
+A break changes the product in this process only, for one run. It edits the text of a function and compiles it again, so
+that the table (breaks.toml) shows the mistake itself. If the text is not in the product, that is an error; so the table
+follows the product.
 """
 
 import builtins
@@ -30,7 +30,7 @@ class Change:
 
 @contextmanager
 def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
-    """Replace a function for the block, also in the modules that have imported it. Raise ValueError if that is
+    """Replace a function for the block, also in modules that have imported it. Raise ValueError if that is
     impossible.
     """
     source = textwrap.dedent(inspect.getsource(function))
@@ -53,7 +53,7 @@ def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None
 
 
 def _globals(code: CodeType) -> Iterator[str]:
-    """Yield the names that a function, and those in it, take from their module."""
+    """Yield the global names that a function and its inner functions use."""
     yield from (item.argval for item in dis.get_instructions(code) if item.opname == "LOAD_GLOBAL")
     for item in code.co_consts:
         if isinstance(item, CodeType):
@@ -61,7 +61,7 @@ def _globals(code: CodeType) -> Iterator[str]:
 
 
 def _plain(function: Any) -> FunctionType:
-    """Return the function in a property, a method or a decorator."""
+    """Return the function of a property, a method or a decorated function."""
     if isinstance(function, property):
         function = function.fget
     function = inspect.unwrap(getattr(function, "__func__", function))
@@ -71,7 +71,7 @@ def _plain(function: Any) -> FunctionType:
 
 @dataclass(frozen=True)
 class Break:
-    """One mistake: its name, its part of the product, its effect, and the changes."""
+    """One mistake: its name, its part of the product, its effect, and its changes."""
 
     name: str
     part: str
@@ -85,7 +85,7 @@ def _read() -> Iterator[tuple[str, Break]]:
         yield name, Break(name, row["part"], row["says"], tuple(changes))
 
 
-#: All of them, by name.
+#: All breaks, by name.
 BREAKS: Final[Mapping[str, Break]] = dict(_read())
 
 

@@ -1,6 +1,7 @@
 """Operations on a payment: re-authorizations, captures, tips, voids and refunds, and their permitted order.
 
-The rules are those of the local API (Amounts, Chains), written again from there: they share no code with the daemon.
+The rules are those of the local API (Amounts, Chains). They are written independently and share no code with the
+daemon.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from tests.simulation.plan import SOON
 if TYPE_CHECKING:
     from tests.simulation.till import Basket, Till
 
-#: The last part of a path of the terminal -> the operation's name in posd, and in the terminal's events.
+#: Last part of a path of the terminal's API -> the operation's name in posd, and in the terminal's events.
 PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "charge": ("charge", "CHARGE"),
     "authorization": ("pre-auth", "PREAUTH"),
@@ -35,16 +36,16 @@ REPEATED: Final = frozenset(
     {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
 )
 
-#: What a till requests next, by the type of the original, and how often. Some requests are not permitted.
+#: Type of the original -> requests of a till that follow it, with their frequency. Some are not permitted.
 NEXT: Final[Mapping[str, Mapping[str, float]]] = {
     "charge": {"post-tip": 20, "refund": 35, "void": 40, "capture": 5},
     "pre-auth": {"re-auth": 25, "capture": 50, "void": 20, "refund": 5},
     "re-auth": {"re-auth": 30, "capture": 50, "void": 20},
     "capture": {"post-tip": 20, "refund": 35, "void": 40, "re-auth": 5},
 }
-#: The share of voids that wait for the next day, if that comes soon.
+#: Share of voids that wait for the next day, if it begins soon.
 LATE_VOIDS: Final = 0.5
-#: Amounts and their frequency: all, a part, more than there is, no amount where that is possible.
+#: Amounts and their frequency: all, a part, too much, no amount (if the operation allows that).
 SHARES: Final[Mapping[str, float]] = {"all": 40, "part": 30, "more": 10, "none": 20}
 
 
@@ -54,9 +55,9 @@ class Link:
 
     identity: str
     kind: str
-    #: The requested amount in cents; None: none was given.
+    #: The requested amount in cents; None if the request has no amount.
     cents: int | None
-    #: What it was derived from, None for the first.
+    #: The operation from which it derives, None for the first.
     original: "Link | None" = None
     by_reference: bool = False
     repeat: bool = False
@@ -75,7 +76,7 @@ class Link:
 
 
 def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes with which a start may be refused. With none it must be accepted."""
+    """Return the codes with which posd may refuse a start. If there are none, posd must accept it."""
     original, base = link.original, link.base
     assert original is not None
     assert base is not None
@@ -109,14 +110,14 @@ def _exceeds(link: Link, base: Link, done: Sequence[Link]) -> bool:
 
 
 class Chain:
-    """What one till does after an approved payment. Its stored data is in the basket."""
+    """Operations of one till after an approved payment. The basket has the stored data."""
 
     def __init__(self, till: "Till", basket: "Basket") -> None:
         self._till, self._basket, self._world = till, basket, till.world
         self._links = basket.links
 
     async def run(self) -> None:
-        """Do every step; after a crash continue where the till was."""
+        """Do every step. After a crash of the till, continue at the interrupted step."""
         if not self._links:
             first = Link(self._basket.ids[-1], self._basket.sale.first, self._basket.sale.cents)
             await self._look(first)
@@ -136,11 +137,11 @@ class Chain:
                 await self._do(link, alone=len(waiting) == 1)
 
     def _able(self) -> list[Link]:
-        """Return the possible originals of an operation."""
+        """Return the operations that may be originals."""
         return [link for link in self._links if link.state == "approved" and link.kind in NEXT]
 
     def _draw(self) -> Iterator[Link]:
-        """Draw the next operation, and at times another one at the same moment."""
+        """Draw the next operation, and sometimes another one at the same moment."""
         random = self._world.random("chain", self._basket.sale.number, len(self._links))
         count = 2 if random.random() < 0.2 else 1
         for number in range(count):
@@ -212,7 +213,7 @@ class Chain:
             elif code == "terminal_busy":
                 await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
                 world.person.look(reply.json["blocking_transaction"])
-                await asyncio.sleep(1.0)  # it has ended, and a call of it is under way
+                await asyncio.sleep(1.0)  # it has ended, but a call for it is under way
             else:
                 await self._refused(link, reply, alone=alone)
                 return
@@ -226,7 +227,7 @@ class Chain:
             await self._look(link)
 
     async def _midnight(self) -> None:
-        """Wait until the day has changed, if that is soon."""
+        """Wait until the day has changed, if that happens soon."""
         now = self._world.machine.clocks.true
         day = now.astimezone(ZoneInfo(self._world.plan.timezone)).date() + timedelta(days=1)
         midnight = datetime.combine(day, time(), ZoneInfo(self._world.plan.timezone))
@@ -235,7 +236,7 @@ class Chain:
             await asyncio.sleep(seconds + 5.0)
 
     def _taken(self, link: Link) -> None:
-        """It was started: the rules have to allow it."""
+        """Check that the rules allow an operation that posd accepted."""
         if self._certain():
             wanted = expected(link, self._links)
             self._world.checks.holds(not wanted, f"{link.kind} {link.identity} was taken; it is {sorted(wanted)}")
@@ -256,13 +257,13 @@ class Chain:
             )
 
     async def _look(self, link: Link) -> None:
-        """Store what the outcome says."""
+        """Store the outcome of an operation."""
         reply = await self._till._call("GET", f"/v1/transactions/{link.identity}")
         outcome = reply.json["outcome"] if reply.status == 200 else None
         link.state = "approved" if outcome is not None and outcome["result"] == "approved" else "open"
         link.reference = outcome and outcome["transaction_reference"]
         if link.reference is None:
-            link.state = "open"  # nothing can be derived from it
+            link.state = "open"  # no operation can derive from it
 
     def _certain(self) -> bool:
         """Whether the till and posd agree about this chain."""
@@ -272,7 +273,7 @@ class Chain:
         began = truths[0].began
         days = self._world.plan.retention_days
         if days and began is not None and self._world.machine.clocks.true - began > timedelta(days=days):
-            return False  # its beginning may have been removed
+            return False  # the start of the chain may have been removed
         return not any(truth.lied or truth.words for truth in truths) and all(
             link.state is not None or link is self._links[-1] for link in self._links
         )

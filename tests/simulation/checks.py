@@ -1,4 +1,4 @@
-"""What must hold, checked as it happens and at the end, against the acquirer's truth."""
+"""Promises, checked at each step and at the end against the acquirer's records."""
 
 import json
 import sqlite3
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tests.simulation.till import Basket
     from tests.simulation.world import World
 
-#: Lines of the log that are always a fault.
+#: Log events that always show a fault.
 FAULTS: Final = frozenset({"posd.internal_error", "posd.crashed", "posd.library", "log.unlisted"})
-#: How the events of a payment come -> the attention that its approval has by that.
+#: Habit of a terminal's events -> the attention of an approval with that habit.
 SUSPICIOUS: Final = {
     "other-amount": "amount_differs",
     "unlikely": "approval_unlikely",
@@ -34,69 +34,68 @@ SUSPICIOUS: Final = {
 }
 
 
-#: Events that are kept of one payment at most: those of the limits, and the first of each state.
+#: Most stored events of one payment: those within the limits, and the first of each state.
 MOST_EVENTS: Final = machine.MOST_EVENTS + limits.FINALS_OF_TRANSACTION.value + 7
-#: An event names a terminal of another shop.
+#: Serial of a terminal of another shop.
 FOREIGN: Final = b"SN-FOREIGN"
-#: In which a call is answered that waits for nothing; and after which nothing of a fault is left, in seconds.
+#: Most seconds for a call that waits for nothing. After this time a fault has no more effect.
 ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
-#: Faults by which it may not end all in its time at a stop.
+#: Faults during which posd may fail to complete every start in time at a stop.
 UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill", "no-descriptors")
-#: Reasons with which a stream ends (docs/guides/streams.md).
+#: Last messages of a stream (docs/guides/streams.md).
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
-#: So long before a stop a call has come for certain, in seconds.
+#: A call that began this long before a stop has certainly arrived, in seconds.
 STOP_SECONDS: Final = 0.01
-#: Time within which a follower of the feed hears of a change, in seconds.
+#: Most seconds until a follower of the feed gets a change.
 STREAM_SECONDS: Final = 2.0
-#: Time within which a terminal is asked for a missing event, beside the wait for a search under way.
+#: Most seconds until posd asks the terminal for a missing event, plus the time of a search under way.
 GAP_SECONDS: Final = 3.0
-#: How many searches of other payments may come first on its terminal and stay without an answer.
+#: Most searches of other payments on this terminal that may come first and get no reply.
 GAP_SEARCHES: Final = 4
-#: Time within which a till hears of an end that a search finds: the longest pause between two searches (a silence is
-#: shorter).
+#: Most seconds until a waiting till gets an end that a search finds: the longest pause between two searches.
 WAIT_SECONDS: Final = 450.0
-#: In which a person is asked at the latest.
+#: Most seconds until a person is asked.
 SHOWN_SECONDS: Final = 2400.0
-#: Time within which a till hears of the end of a print job: the longest pause between two questions, and a margin.
+#: Most seconds until a till gets the end of a print job: the longest pause between two polls, and a margin.
 PRINT_SECONDS: Final = 90.0
 
 
 class Checks:
-    """The promises."""
+    """All promises, with the data to check them."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
         self.failures: list[str] = []
-        #: id -> the results that were shown for it, in order.
+        #: id -> results that posd has shown for it, in order.
         self.shown: dict[str, list[str]] = {}
         self.feed: list[dict[str, Any]] = []
-        #: id -> the newest line of the feed about it, and the result that its terminal has stated.
+        #: id -> its newest line of the feed, and the result that its terminal has stated.
         self.newest: dict[str, dict[str, Any]] = {}
         self.stated: dict[str, str] = {}
         self.database_id: str | None = None
-        #: Another database was put in place, and the feed was not read since.
+        #: Another database was installed, and its feed has not been read yet.
         self.replaced = False
-        #: So that something was lost that was acknowledged, or it was restored.
+        #: An installed database lacks acknowledged data, or was restored.
         self.lost_some = False
         #: (id, reason) of each line of the feed about a payment.
         self._told: set[tuple[str, str]] = set()
-        #: The same of the stream.
+        #: The same for the stream.
         self._streamed: set[tuple[str, str]] = set()
-        #: The number from which on the feed has no gaps, where another database was put in place.
+        #: The number from which on the feed has no gaps, after another database was installed.
         self.first_seq = 0
-        #: What an older posd has left: id -> phase.
+        #: Payments of an older posd: id -> phase.
         self.old: dict[str, str] = {}
-        #: The feed of a database that was put in place is read from its beginning.
+        #: The feed of an installed database is being read from its beginning.
         self.reading_anew = False
         #: Print jobs that reached a terminal before the database was rolled back; None if they never did.
         self.printed_before: set[str] | None = None
-        #: When the database went back last, in seconds of the loop.
+        #: When the database last went back in time, in seconds of the loop.
         self._went_back = 0.0
         #: Ids that retention has removed.
         self.removed: list[str] = []
-        #: (life, kind) -> when a line about refused strangers was logged last; the life that is being stopped, since
-        #: when.
+        #: (life, kind) -> time of the last log line about refused strangers. And the life that is being stopped, with
+        #: the time.
         self._refused: dict[tuple[int, str], float] = {}
         self._stopping, self._stopping_since = 0, 0.0
 
@@ -113,10 +112,10 @@ class Checks:
         if not fact:
             self.fail(what)
 
-    # As it happens.
+    # During the run.
 
     def start(self, truth: Truth) -> None:
-        """A start has reached a terminal."""
+        """Check a start that has reached a terminal."""
         self.world.start_came.set()
         self.holds(len(truth.starts) == 1, f"{truth.identity} was sent {len(truth.starts)} times")
         if (base := truth.base) is not None:
@@ -126,27 +125,27 @@ class Checks:
                 self.fail(f"{truth.kind} {truth.identity} was sent: {wrong}")
 
     def busy(self, running: "Payment", identity: str) -> None:
-        """Check a start that reached a busy terminal: posd must have been told that nothing runs there."""
+        """Check a start that reached a busy terminal: posd must have evidence that nothing runs there."""
         truth = self.world.bank.of(running.identity)
         known = truth.lied or truth.released or bool(truth.words) or truth.refused or truth.lost
         self.holds(known, f"{identity} was sent to {running.serial}, where {running.identity} runs")
 
     def print_start(self, identity: str) -> None:
-        """A print job has reached a terminal."""
+        """Check a print job that has reached a terminal."""
         self.world.printed[identity] = self.world.printed.get(identity, 0) + 1
         again = self.printed_before is not None and identity in self.printed_before
         self.holds(self.world.printed[identity] == 1 or again, f"print job {identity} was sent twice")
 
     def print_forgotten(self, identity: str) -> None:
-        """posd does not know a print job that it has answered for."""
+        """Record a promise as broken: posd does not know a print job that it has acknowledged."""
         self.holds(self.printed_before is not None, f"print job {identity} was answered for, and is not known any more")
 
     def event(self, payment: "Payment", event: bytes, reply: Reply, began: float) -> None:
-        """An event that was sent at a moment was answered."""
+        """Check the reply to an event that was sent at `began`."""
         truth = self.world.bank.of(payment.identity)
         self.world.seen("event-answer", str(reply.status))
         if 200 <= reply.status < 300:
-            if began >= self._went_back:  # else it may be in the database that was there before
+            if began >= self._went_back:  # otherwise only the replaced database may have it
                 truth.acknowledged.append(event)
             if truth.told_at is None and _status(event) in FINALS:
                 truth.told_at = self.world.loop.time()
@@ -162,27 +161,28 @@ class Checks:
             self.world.loop.call_later(STREAM_SECONDS, self._followed, payment, _status(event), self.world.loop.time())
 
     def _followed(self, payment: "Payment", status: str, since: float) -> None:
-        """Check an acknowledged event: the follower of the feed must have heard of it."""
+        """Check that the follower of the feed has received the change of an acknowledged event."""
         world, identity = self.world, payment.identity
         if world.follower is None or world.follower.since > since or identity in world.terminal(payment.serial).found:
-            return  # after a search an event may bring nothing new
+            return  # the payment was searched, so the event may change nothing
         if world.felt("crowd"):
-            return  # it is read behind hundreds of others
+            return  # the follower is still reading hundreds of earlier changes
         told = (identity, f"event:{status}") in self._streamed
         quiet = world.free_since("") + RECOVERY_SECONDS < since and not world.bank.of(identity).lost
         self.holds(told or not quiet, f"the stream of the feed has not told of {status} of {identity}")
 
     def streamed(self, change: dict[str, Any], before: int) -> None:
-        """Check a change on the stream of the feed, after the change with that number (0: not known)."""
+        """Check a change on the stream of the feed. `before`: number of the previous change, 0 if not known."""
         told = f"the stream of the feed goes from {before} to {change['seq']}"
-        follows = before in (0, change["seq"] - 1) or change["seq"] == self.first_seq  # of another database
+        # the change is of another database
+        follows = before in (0, change["seq"] - 1) or change["seq"] == self.first_seq
         self.holds(follows or self.lost_some or self.replaced, told)
         self._streamed.add((change["id"], change["reason"]))
 
     def _gap(self, payment: "Payment", event: bytes, began: float) -> None:
-        """An event was acknowledged that names one before it which was not: the terminal has to be asked.
+        """Check that posd asks the terminal after it acknowledged an event whose predecessor is missing.
 
-        The question can reach the terminal before the answer to the event, which was sent at `began`.
+        The question can reach the terminal before the reply to the event, which was sent at `began`.
         """
         truth, world = self.world.bank.of(payment.identity), self.world
         before = _member(event, "previous_status")
@@ -192,7 +192,7 @@ class Checks:
         if late or truth.said or before in ("", "TERMINAL_ACKNOWLEDGED", *FINALS, *known) or terminal.announces:
             return
         if payment.identity in terminal.found or payment.habit.extra == "after-final":
-            return  # the search has found it, or it is a step out of order, which misses nothing
+            return  # a search has found it, or the step is out of order and nothing is missing
         world.seen("gap", before)
         self._look_at_gap(payment, before, began, GAP_SEARCHES)
 
@@ -204,7 +204,7 @@ class Checks:
         truth, world = self.world.bank.of(payment.identity), self.world
         over = truth.said or truth.lost or truth.words or world.free_since(payment.serial) >= since
         if missing in map(_status, truth.acknowledged):
-            return  # it came after all
+            return  # the missing event has arrived
         searched = world.terminal(payment.serial).searched
         asked = searched.get(payment.identity, 0.0) >= since
         if not asked and others and world.loop.time() - max(searched.values(), default=0.0) < world.plan.reply_timeout:
@@ -213,7 +213,7 @@ class Checks:
         self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
 
     def delivered(self, serial: str, began: float, reply: Reply | None) -> None:
-        """Check the answer to a terminal's request: it comes, and soon, unless something prevents that."""
+        """Check that a terminal's request gets a reply in time, unless a fault prevents that."""
         took = self.world.loop.time() - began
         if reply is not None and reply.status != 503 and took < ANSWER_SECONDS:
             return
@@ -222,9 +222,9 @@ class Checks:
         self.holds(self.world.free_since(serial) + RECOVERY_SECONDS > began, told)
 
     def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
-        """Check the answer to a till's call, None if there was none: it comes soon, unless something prevents that.
+        """Check that a till's call gets a reply in time, unless a fault prevents that. `reply`: None if there was none.
 
-        `seconds`: how long it may take.
+        `seconds`: the longest permitted time.
         """
         took = self.world.loop.time() - began
         if took < seconds + ANSWER_SECONDS:
@@ -235,7 +235,7 @@ class Checks:
         self.holds(free + RECOVERY_SECONDS > began, told)
 
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
-        """A till waits for the end of a payment: not for long after it, unless a person is asked."""
+        """Check that a till does not wait long after the end of a payment, unless posd asks a person."""
         truth, world = self.world.bank.of(identity), self.world
         if truth.ended is None or world.loop.time() - truth.ended < WAIT_SECONDS or document["released"]:
             return
@@ -249,20 +249,20 @@ class Checks:
             self.fail(f"{identity} has ended as {truth.end} long ago, its till waits, and no search tells it that")
 
     def intruder(self, identity: str, kind: str, reply: Reply) -> None:
-        """Check the answer to a body that is no event of a payment."""
+        """Check the reply to a body that is not an event of a payment."""
         wanted = {"other-payment": 400, "too-large": 413}.get(kind, 403)
         self.world.seen("intruder", f"{kind} {reply.status}")
         self.holds(reply.status in (wanted, 503), f"a forged event of {identity} ({kind}) was answered {reply.status}")
 
     def reply(self, reply: Reply) -> None:
-        """A till or a person was answered."""
+        """Check a reply to a till or a person."""
         if reply.status >= 400:
             self.world.seen("problem", reply.json["code"])
         if reply.status == 500:
             self.fail(f"a call was answered 500: {reply.body[:300]!r}")
 
     def document(self, document: dict[str, Any]) -> None:
-        """A till or a person has read a payment."""
+        """Check a payment that a till or a person has read."""
         for field in ("phase", "next_step"):
             if field in document:
                 self.world.seen(field, document[field])
@@ -270,12 +270,12 @@ class Checks:
             self.world.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
-        """Check a refused start: nothing of it was sent, and nothing was recorded."""
+        """Check that nothing was sent or recorded for a refused start."""
         self.holds(not self.world.bank.of(identity).starts, f"{identity} was refused ({reply.status}) and sent")
         self.world.refused[identity] = None
 
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
-        """A till was answered by a problem that its call cannot have."""
+        """Record a promise as broken: a till got a problem that its call cannot have."""
         self.fail(f"sale {basket.sale.number} was answered {reply.status}: {reply.body[:300]!r}")
 
     def acquirer_asked(self, identity: str) -> bool:
@@ -283,11 +283,13 @@ class Checks:
         return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
 
     def abort(self, payment: "Payment") -> None:
-        """An abort has reached a terminal, and hits what runs there. On a slow way it may come after all waiting."""
+        """Check an abort that has reached a terminal, and the payment that it stops. On a slow network it may arrive
+        very late.
+        """
         if self.world.late(payment):
             return
         truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
-        # If a person has freed a payment's terminal, its abort stops the payment that is open there now. posd cannot
+        # If a person has released the terminal, the abort stops the payment that is open there at present. posd cannot
         # know that.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
         self.holds(
@@ -300,12 +302,14 @@ class Checks:
         at, now = self.world.bank.of(identity).told_at, self.world.loop.time()
         late = now - max(began, now if at is None else at)
         if self.world.felt("no-descriptors") or self.world.felt("crowd"):
-            return  # the till waited for admission, or behind hundreds of reads, each of which takes time here
+            return  # the till waited for admission, or for hundreds of earlier reads
         self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
 
     def cut(self, method: str, path: str, life: int, began: float) -> None:
-        """A call of a till ended without an answer: only with the daemon that had it. One that is stopped answers who
-        waits, and whose payment is being started."""
+        """Check a call of a till that ended without a reply. This may only happen together with the end of the daemon.
+
+        A daemon that is stopped replies to waiting tills and completes starts.
+        """
         alive = self.world.machine.serves(life)
         if self._stopping == life:
             asked = method == "PUT" or path.partition("?")[0].endswith("/outcome")
@@ -314,7 +318,7 @@ class Checks:
 
     @property
     def _unwell(self) -> bool:
-        """Whether a fault may keep it from ending all in its time at a stop."""
+        """Whether a fault may prevent posd from completing every start in time at a stop."""
         return any(map(self.world.felt, UNWELL))
 
     def stream_ended(self, identity: str, life: int, began: float, last: str) -> None:
@@ -324,7 +328,7 @@ class Checks:
         self.holds(said or not alive, f"the stream of {identity} has ended, and its last word was {last!r}")
 
     def stopped(self) -> None:
-        """Check an orderly stop of the daemon: the result of every start is known."""
+        """Check an orderly stop of the daemon: it has recorded the result of every start."""
         if self.world.machine.task is not None or self._unwell:
             return
         with self.world.machine.disk.without_faults(), closing(_opened(self.world.machine.database)) as db:
@@ -346,7 +350,7 @@ class Checks:
             self.fail(problem)
 
     def _of(self, truth: Truth, result: str) -> Iterator[str]:
-        """Yield the faults of an outcome."""
+        """Yield the contradictions between an outcome and the true state."""
         if result in truth.words:
             return
         said = {RESULTS[status] for status in truth.said}
@@ -362,24 +366,24 @@ class Checks:
             yield f"{truth.identity} is not_started, and it ran: {truth.end}"
 
     def print_waits(self, identity: str, serial: str) -> None:
-        """Check that a till does not wait long for a print job's end if posd can ask for it."""
+        """Check that a till does not wait long for the end of a print job that posd can poll."""
         now, ended = self.world.loop.time(), self.world.terminal(serial).printed.get(identity)
-        announces = self.world.terminal(serial).announces  # then it may not be sure which device is the terminal
+        announces = self.world.terminal(serial).announces  # otherwise posd may not know which device is the terminal
         if ended is not None and self.printed_before is None and not announces:
             since = max(ended, self.world.free_since(serial))
             told = f"print job {identity} has ended {now - since:.0f} s ago, its till waits, and posd has not asked"
             self.holds(now - since < PRINT_SECONDS, told)
 
     def forgotten(self, identity: str) -> None:
-        """posd does not know an id that it has answered for."""
+        """Record a promise as broken: posd does not know an id that it has acknowledged."""
         if not self.world.bank.of(identity).lost:
             self.fail(f"{identity} was answered for, and is not known any more")
 
     def basket(self, basket: "Basket") -> None:
-        """A till is done with a sale."""
+        """Check a sale after its till has finished it."""
         self.world.done += 1
 
-    # At the start of each life, and at the end.
+    # At the start of each life of the daemon, and at the end.
 
     def cannot_start(self, error: BaseException | None) -> None:
         """Check that the disk was the cause when the daemon ended by itself."""
@@ -387,7 +391,7 @@ class Checks:
             self.fail(f"the daemon cannot start: {error!r}")
 
     def disk(self) -> None:
-        """What was acknowledged is on the disk."""
+        """Check that all acknowledged data is on the disk."""
         path = self.world.machine.database
         if not path.exists():
             return
@@ -422,11 +426,11 @@ class Checks:
 
     @property
     def newest_seq(self) -> int:
-        """The number of the newest line of the feed that was read of the present database."""
+        """Number of the newest line that was read from the feed of the present database."""
         return self.feed[-1]["seq"] if self.feed and not (self.replaced or self.lost_some) else 0
 
     def sound(self, path: Path, newest: int) -> None:
-        """Record a backup, made after this many changes were known."""
+        """Check a complete backup, which was made when these changes were known."""
         with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
             (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM changes").fetchone()
             self.holds(last >= newest, f"backup: its last change is {last}, and {newest} was in the feed before")
@@ -434,7 +438,7 @@ class Checks:
                 self.holds(message == "ok", f"backup: {message}")
 
     def gone_back(self, before: Path, after: Path) -> None:
-        """Record that a snapshot replaces a database: what it lacks is lost, apart from the ids."""
+        """Record that a snapshot replaces a database. Records that it lacks are lost, apart from their ids."""
         self.printed_before = set(self.world.printed)
         self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
@@ -442,7 +446,7 @@ class Checks:
         ended, kept_there, removed_there = _stored(after, "WHERE phase = 'final'")
         for truth in self.world.bank.truths.values():
             if truth.identity in removed_there:
-                continue  # it was removed before the snapshot was taken
+                continue  # it was removed before the snapshot
             truth.lost |= truth.identity in known | removed and truth.identity not in ended
             if truth.identity in removed:
                 kept |= {*truth.acknowledged, *truth.kept}
@@ -454,12 +458,12 @@ class Checks:
             truth.kept = [body for body in truth.kept if body in kept_there or body not in kept]
 
     def installed(self) -> None:
-        """The database of an older posd is there."""
+        """Record that the database of an older posd is installed."""
         with closing(_opened(self.world.machine.database)) as db:
             self.old = dict(db.execute("SELECT client_transaction_id, phase FROM transactions"))
 
     def line(self, line: "Line") -> None:
-        """A line was logged."""
+        """Check a log line."""
         if line.event in FAULTS:
             self.fail(f"the log has {line.event}: {json.dumps(line.fields, default=str)[:900]}")
         if line.event == "listener.refused":
@@ -473,9 +477,9 @@ class Checks:
             self.world.seen("log", line.event)
 
     def feed_of(self, database_id: str, first_seq: int) -> bool:
-        """Record the feed's database.
+        """Record the database of the feed.
 
-        If it changed, the feed begins again; the part before `first_seq` may have gaps.
+        After a change of the database, the feed begins again. The part before `first_seq` may have gaps.
         """
         before, self.database_id = self.database_id, database_id
         if self.lost_some:
@@ -484,7 +488,7 @@ class Checks:
             self.holds(before == database_id, "the feed has another database_id")
         self.replaced = self.lost_some = False
         if before is None and first_seq > 1:
-            self.first_seq = first_seq  # it was replaced before its feed was read for the first time
+            self.first_seq = first_seq  # replaced before its feed was read for the first time
         if before in (None, database_id):
             return False
         for known in (self.feed, self.newest, self.stated):
@@ -494,7 +498,7 @@ class Checks:
         return True
 
     def change(self, change: dict[str, Any]) -> None:
-        """A change came on the feed."""
+        """Check a change in the feed."""
         expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
         self.holds(
             change["seq"] in (expected, self.first_seq) or change["seq"] < self.first_seq,
@@ -510,10 +514,10 @@ class Checks:
             self._moved(change)
 
     def _moved(self, change: dict[str, Any]) -> None:
-        """Check a change of a payment: its state does not go back, and the terminal's first final word stays."""
+        """Check that the state of a payment does not go back, and that the terminal's first final stays."""
         identity, result = change["id"], change["result"]
         if self.reading_anew or change["reason"] == "taken_over":
-            # A restore takes only changes from another database that follow those of this one.
+            # A restore adopts only changes from another database that follow the changes of this one.
             self.newest.pop(identity, None)
             self.stated.pop(identity, None)
         before, self.newest[identity] = self.newest.get(identity), change
@@ -534,14 +538,14 @@ class Checks:
             told = f"terminal {terminal['serial']} is held by {held}, which has ended"
             self.holds(
                 failing or held is None or held in open_ones, told
-            )  # what could not be written stays for a while
+            )  # posd retries for a while what it could not write
         for line in metrics.splitlines():
             if line.startswith("posd_connections{"):
                 name, _, count = line.rpartition(" ")
                 self.holds(int(count) <= 2, f"after the last call: {name} {count}")
 
     def end(self, transactions: list[dict[str, Any]]) -> None:
-        """The run is over, all faults have ended long ago, and nothing is on its way any more."""
+        """Check the end of the run. All faults have ended long ago, and no message is under way."""
         known = {item["client_transaction_id"]: item for item in transactions}
         for identity, truth in self.world.bank.truths.items():
             document = known.get(identity)
@@ -580,7 +584,7 @@ class Checks:
                 self._basket(basket, known)
 
     def _suspicious(self, document: dict[str, Any], attention: set[str]) -> None:
-        """Record that posd believes and shows an approval with wrong contents."""
+        """Check that an approval with suspicious content has its attention."""
         identity = document["client_transaction_id"]
         code = SUSPICIOUS.get(self.world.habit_of(identity).events)
         if code and document["outcome"]["status"] == "APPROVAL" and not self.world.bank.of(identity).lost:
@@ -592,25 +596,25 @@ class Checks:
         stands = (document["phase"], document["status"], outcome and outcome["result"], sorted(attention))
         if (last := self.newest.get(identity)) is None:
             if self.first_seq and self.world.plan.retention_days:
-                return  # it is in a part of the feed that was removed before that was read again
+                return  # its line is in a part of the feed that was removed before the feed was read again
             self.fail(f"the feed has nothing of {identity}")
         else:
             told = (last["phase"], last["status"], last["result"], sorted(last["attention"]))
             self.holds(told == stands, f"the feed ends {identity} as {told}, and it is {stands}")
 
     def _steps_told(self, truth: Truth) -> None:
-        """Each event that was acknowledged has its line in the feed."""
+        """Check that each acknowledged event has its line in the feed."""
         if self.first_seq or truth.lost or self.world.plan.retention_days:
-            return  # not everything was read
+            return  # the feed was not read completely
         if any(truth.identity in terminal.found for terminal in self.world.terminals):
-            return  # an event may have brought nothing new after that
+            return  # after a search an event may change nothing
         for event in truth.acknowledged:
             status = _status(event)
             told = f"the feed has nothing of {status} of {truth.identity}, which was acknowledged"
             self.holds((truth.identity, f"event:{status}") in self._told, told)
 
     def _removed(self, truth: Truth) -> None:
-        """A payment is not there: the days for which it is kept have to have passed."""
+        """Check that a missing payment is older than the configured days of retention."""
         if not truth.lost:
             self.removed.append(truth.identity)
         newest = max(moment for moment in (truth.began, truth.at) if moment is not None)
@@ -620,7 +624,7 @@ class Checks:
         self.world.seen("removed", str(truth.end))
 
     def removed_again(self, identity: str, reply: Reply) -> None:
-        """Check a repeated start of a payment that was removed."""
+        """Check a repeated start of a payment that retention has removed."""
         known = reply.status >= 400 and reply.json["code"] == "pruned"
         if not known:
             self.fail(f"{identity} was removed, and its start is answered {reply.status}: {reply.body[:200]!r}")
@@ -629,20 +633,20 @@ class Checks:
             self.fail(f"{problem} (it was removed)")
 
     def healthy(self, document: dict[str, Any]) -> None:
-        """Check the certificate at the end of the run: it is valid, and was renewed in time."""
+        """Check the certificate at the end of the run: it is valid and was renewed in time."""
         said = document["checks"]["certificate"]
         self.world.seen("certificate", said["status"])
         self.holds(said["status"] == "ok", f"the certificate is {said}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
-        """Check that posd shows a payment that is open at the end of the run."""
+        """Check that posd reports a payment that is open at the end of the run."""
         identity = truth.identity
-        # It was started while the clock was ahead: a till must wait for a customer who may still be there.
+        # The clock was ahead at its start. A till must wait, since the customer may still be there.
         young = timedelta() <= self.world.machine.clocks.now() - parse_iso(document["created_at"]) < LONG_WAIT
         if document["next_step"] != "ask_person" and not document["released"] and not young:
             self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")
         habit = self.world.habit_of(identity)
-        # If several devices may be the terminal, none is asked until a person has looked.
+        # If several devices may be the terminal, posd asks none of them until a person has decided.
         if truth.end in FINALS and habit.search == "usual" and not truth.lied and "identity_conflict" not in attention:
             told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
             self.fail(f"{identity} ended as {truth.end}, a search would say so, and it is open: {told}")
@@ -666,7 +670,7 @@ class Checks:
             self.fail(f"sale {basket.sale.number}: the customer was charged {charges} times")
 
     def _chain(self, basket: "Basket", known: dict[str, Any]) -> None:
-        """What followed a payment hangs together as the till knows it."""
+        """Check that the operations after a payment agree with the data of the till."""
         for link in basket.links[1:]:
             document = known.get(link.identity)
             truth, original, base = self.world.bank.of(link.identity), link.original, link.base
@@ -674,7 +678,7 @@ class Checks:
             if truth.lost or document is None or base is None or base.identity not in known:
                 continue
             if any(self.world.bank.of(item.identity).lost for item in (base, original)):
-                continue  # a restore lost the reference, or from which payment it derives
+                continue  # a restore lost the reference, or its original
             named = document["transaction_reference"] if link.by_reference else document["original"]
             wanted = original.reference if link.by_reference else original.identity
             self.holds(named == wanted, f"{link.identity} names {named}, and the till {wanted}")
@@ -686,7 +690,7 @@ class Checks:
                 self._reversal(document, truth)
 
     def _reference(self, link: "Link", truth: Truth) -> None:
-        """The reference that was sent is the original's, or that of the newest re-authorization."""
+        """Check that posd sent the reference of the original, or of the newest re-authorization."""
         bank, base = self.world.bank, truth.base
         if base is None or truth.original is None:
             return
@@ -705,7 +709,7 @@ class Checks:
         )
 
     def _reversal(self, document: dict[str, Any], truth: Truth) -> None:
-        """A void on the day of its original is a cancellation, one of a later day a refund."""
+        """Check that a void is a cancellation on the day of its original, and a refund on a later day."""
         outcome, base = document["outcome"], truth.base
         if truth.kind != "void" or outcome is None or outcome["result"] != "approved" or base is None:
             return
@@ -722,30 +726,32 @@ class Checks:
 
 
 def _rank(status: str | None) -> int:
-    """Return how far a state is on its way; all finals are as far."""
+    """Return the position of a state in the lifecycle. All finals have the same."""
     steps = (None, "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED")
     return steps.index(status) if status in steps else len(steps)
 
 
 def _status(event: bytes) -> str:
-    """Return the status in an event, however damaged it is."""
+    """Return the status of an event, also of a damaged one."""
     return _member(event, "status")
 
 
 def _member(event: bytes, name: str) -> str:
-    """Return the text of a member of an event, empty if there is none of that name."""
+    """Return a member of an event as text, empty if it has no such member."""
     return event.partition(b'"%b": "' % name.encode())[2].partition(b'"')[0].decode()
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open a database to read it, and leave its log as it is. The last connection that can write would copy the log
-    into the database file at its close, and so repair what a fault has left.
+    """Open a database for reading, and leave its WAL unchanged.
+
+    The last writing connection would copy the WAL into the database file when it closes. That would repair the effect
+    of a fault.
     """
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
 
 
 def _stored(path: Path, where: str = "") -> tuple[set[str], set[bytes], set[str]]:
-    """Return the ids of those payments and all bodies that a database has, and the ids that retention has removed."""
+    """Return the ids of these payments, all stored bodies, and the ids that retention has removed."""
     with closing(_opened(path)) as db:
         ids = {identity for (identity,) in db.execute(f"SELECT client_transaction_id FROM transactions {where}")}
         bodies = db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")

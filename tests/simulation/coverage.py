@@ -1,7 +1,7 @@
-"""The situations of each kind that the runs have met, and those that they have not.
+"""Situations that the runs have met, and known situations that they have not met.
 
-A situation is a kind and a value, as `World.seen` counts it. The known values come from the product and from the lists
-of the world, so the table shows those that were never met.
+A situation is a kind and a value, as `World.seen` counts it. The known values come from the product and from the tables
+of the simulation.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from posd.records.model import Phase
 from tests.simulation.habits import ABORTS, ENDS, EVENTS, REPLIES, SEARCHES
 from tests.simulation.plan import MANNERS
 
-#: What the daemon can log.
+#: Events that the daemon can log.
 LINES = events()
 
 Seen = Counter[tuple[str, str]]
 
 _STATED: Final = ("event", "search", "operator")
-#: What an outcome can rest on, at the end of its evidence.
+#: Result -> last parts of the evidence that it can have.
 _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
     Result.APPROVED: _STATED,
     Result.DECLINED: _STATED,
@@ -31,7 +31,7 @@ _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
     Result.NOT_STARTED: ("refusal", "unsent", "search", "operator"),
 }
 
-#: What other processes than the daemon say.
+#: Log events of other processes than the daemon.
 OF_OTHERS: Final = ("relay.", "collect.", "metrics.not_served")
 
 #: Kind -> its description, and all known values.
@@ -65,14 +65,14 @@ KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def never(seen: Seen) -> dict[str, list[str]]:
-    """Return the known values of each kind that were never met."""
+    """Return the known values of each kind that the runs never met."""
     met = {what for what, _ in seen}
     found = {kind: [value for value in values if f"{kind}: {value}" not in met] for kind, (_, values) in KNOWN.items()}
     return {kind: values for kind, values in found.items() if values}
 
 
 def words(seen: Seen) -> str:
-    """Return how many of the known situations were met, and those that never were."""
+    """Return a text with the share of known situations that were met, and those that never were."""
     missed = never(seen)
     lines = ["situations met, of those known, and never met"]
     for kind, (about, values) in KNOWN.items():

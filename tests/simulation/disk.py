@@ -1,10 +1,9 @@
-"""The disk of the simulated machine. While it is in force, SQLite and the module `os` work on it.
+"""The disk of the simulated machine. While it is active, SQLite and the module `os` use it.
 
 `recorded` describes the assumptions about the disk, and `vfs` SQLite's access to it. This module replaces functions of
-`os`:
-only operations in the machine's directory are changed. `pathlib`, `tempfile` and asyncio use these functions. A file
-object writes without them: no fault reaches its writes, and they are recorded when the file is synced or the machine
-crashes. Everything must happen in one thread.
+`os`, which `pathlib`, `tempfile` and asyncio use. Only operations in the machine's directory are changed. A file object
+writes without these functions. So no fault reaches its writes, and they are recorded when the file is synced or the
+machine crashes. Everything must happen in one thread.
 """
 
 import errno
@@ -27,16 +26,16 @@ _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _FILES = 1 << 20
 
-# The system's own.
+# The original functions of `os`.
 _open, _write, _truncate, _unlink, _replace = os.open, os.write, os.truncate, os.unlink, os.replace
 _fsync, _statvfs = os.fsync, os.statvfs
 _reserve = files.reserve
 
 
 class Disk(Recorded):
-    """The disk; a context manager that puts it in force. `now`: seconds since 1970, for SQLite.
+    """The disk, as a context manager that activates it. `now`: seconds since 1970, for SQLite.
 
-    `directory` is resolved, and no file in it is open. Raise vfs.Unavailable where SQLite cannot be put on it.
+    `directory` is resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
     """
 
     def __init__(self, directory: Path, random: Random, now: Callable[[], float] = time.time) -> None:
@@ -82,10 +81,10 @@ class Disk(Recorded):
         return sorted(file.name for file in self._vfs.files.values())
 
     def crash(self, power: bool) -> None:
-        """Write the files that a kill or a power cut leaves, as new files. The daemon must be gone by now."""
+        """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended before."""
         super().crash(power)
         for pointer, file in self._vfs.files.items():
-            self._vfs.files[pointer] = File(file.name)  # it writes to a file that has no name any more
+            self._vfs.files[pointer] = File(file.name)  # it writes to a file that has been unlinked
         self._tell_raised()
 
     def _tell_raised(self) -> None:
@@ -93,7 +92,7 @@ class Disk(Recorded):
             error, self.raised = self.raised, None
             raise error
 
-    # In place of functions of `os`, with their arguments
+    # Replacements for functions of `os`, with the same arguments
 
     def _opens(self, path: _Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         name = self._name(path, dir_fd)
@@ -188,7 +187,7 @@ class Disk(Recorded):
         return None if folder is not None else self.relative(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - quick
 
     def _file(self, descriptor: int) -> File | str | None:
-        """Return what is open: a file of the disk, the name of a folder, or None for anything else."""
+        """Return the open file of the disk, the name of an open folder, or None for anything else."""
         found = os.fstat(descriptor)
         if found.st_dev != self._device:
             return None
@@ -199,7 +198,7 @@ class Disk(Recorded):
                 return name
             file = self.find(name)
             if file is None or file.inode != found.st_ino:
-                return None  # it has lost its name
+                return None  # it has been unlinked
         if not self.dead:
             self.compare(file)
         return file

@@ -1,5 +1,6 @@
-"""A program that follows the feed by its stream, as head office does. It reconnects at its place, and must hear of each
-change once, in order, and soon.
+"""A program that follows the feed by its stream, as head office does.
+
+It reconnects at its place, and must get each change once, in order, and in time.
 """
 
 import asyncio
@@ -11,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: How long it waits until it connects again, in seconds.
+#: Seconds until it connects again.
 PAUSE: Final = 1.0
 
 
 class Follower:
-    """One such program."""
+    """One follower of the feed."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self._place = ""  # of the last change that it has
+        self._place = ""  # place of the last change that it has
         self._seq = 0
-        #: Time of its connection, in seconds of the loop; inf if it is not connected.
+        #: When it connected, in seconds of the loop; inf if it is not connected.
         self.since = math.inf
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Follow the feed until cancelled."""
         while True:
             with suppress(OSError):
                 end = await self.world.network.dial("follower", self.world.machine.feed_socket)
@@ -44,7 +45,7 @@ class Follower:
     def take(self, kind: str, place: str, data: bytes) -> None:
         """Receive a message of the stream."""
         if kind == "notice":
-            self._seq = 0  # there is a gap, or the message is from another database
+            self._seq = 0  # after a gap, or a message from another database
         if not place:
             return
         change: dict[str, Any] = json.loads(data)
@@ -53,7 +54,7 @@ class Follower:
 
 
 class _Stream(asyncio.Protocol):
-    """Reads server-sent events, in the pieces of an answer of HTTP."""
+    """Reader of server-sent events from the pieces of an HTTP response."""
 
     def __init__(self, end: Any, follower: Follower) -> None:
         self._end, self._follower = end, follower

@@ -1,4 +1,4 @@
-"""A terminal's behaviour with one payment: its end, the answer to the start, its events, the answers to a search and an
+"""A terminal's behaviour with one payment: its end, the reply to the start, its events, the replies to a search and an
 abort, and other messages.
 
 A payment has one value of each; most are the ordinary one.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-#: How the payment ends, if nothing comes between.
+#: End of the payment, unless something else ends it first.
 ENDS: Final[Mapping[str, float]] = {
     "approve": 60,
     "decline": 12,
@@ -20,7 +20,7 @@ ENDS: Final[Mapping[str, float]] = {
     "reject-late": 2,
 }
 
-#: Answers to the start. If the payment runs despite its answer, the name ends in `-runs`.
+#: Replies to the start. If the payment runs despite its reply, the name ends in `-runs`.
 REPLIES: Final[Mapping[str, float]] = {
     "ack": 70,
     "slow": 4,
@@ -40,7 +40,7 @@ REPLIES: Final[Mapping[str, float]] = {
     "failed-runs": 2,
 }
 
-#: How its events come.
+#: How its events arrive.
 EVENTS: Final[Mapping[str, float]] = {
     "plain": 70,
     "twice": 5,
@@ -59,10 +59,10 @@ EVENTS: Final[Mapping[str, float]] = {
     "other-amount": 1,
     "unlikely": 1,
     "no-reference": 1,
-    "none-comes": 0,  # of those that are MUTE
+    "none-comes": 0,  # drawn by the share MUTE
 }
 
-#: What a search finds.
+#: Result of a search.
 SEARCHES: Final[Mapping[str, float]] = {
     "usual": 80,
     "none": 4,
@@ -74,10 +74,10 @@ SEARCHES: Final[Mapping[str, float]] = {
     "cut": 1,
     "silent": 1,
     "contradicts": 0.5,
-    "late-index": 0,  # of those that are MUTE
+    "late-index": 0,  # drawn by the share MUTE
 }
 
-#: What an abort does.
+#: Effect of an abort.
 ABORTS: Final[Mapping[str, float]] = {
     "cancels": 70,
     "ignored": 8,
@@ -90,7 +90,7 @@ ABORTS: Final[Mapping[str, float]] = {
     "slow": 8,
 }
 
-#: What it, or another device, sends beside its events.
+#: Messages that it, or another device, sends in addition to its events.
 EXTRAS: Final[Mapping[str, float]] = {
     "nothing": 60,
     "wrong-token": 5,
@@ -101,12 +101,12 @@ EXTRAS: Final[Mapping[str, float]] = {
     "too-large": 1,
 }
 
-#: How its events come if an operation follows the approval; the other ways say too little.
+#: How events may arrive if an operation follows the approval. Other values lack data that the operation needs.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
 
-#: Payments that send no events: their share of the bad ones, how their start is answered, and how a search for them.
+#: Share of bad payments that send no events, with the replies to their starts and their searches.
 MUTE: Final = 0.08
-#: The same if posd may conclude that a payment never started. These are the cases in which it must not.
+#: The same share if posd may conclude that a payment never started. In these cases it must not.
 MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
@@ -114,7 +114,7 @@ MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """What the terminal does with one payment."""
+    """Behaviour of the terminal with one payment."""
 
     end: str = "approve"
     reply: str = "ack"
@@ -125,14 +125,14 @@ class Habit:
 
     @property
     def runs(self) -> bool:
-        """Whether the payment runs, however the start is answered."""
+        """Whether the payment runs, for any reply to its start."""
         return self.reply in ("ack", "slow", "late-ack", "wrong-serial") or self.reply.endswith("-runs")
 
 
 def draw(random: Random, *, bad: float, followed: bool = False, mute: float = MUTE) -> Habit:
-    """Draw a habit; `bad` is the share of the axes that are not left ordinary; `followed`: something may follow it.
+    """Draw a habit. `bad`: share of the properties that are not ordinary. `followed`: an operation may follow.
 
-    `mute`: the share of the bad ones that send no events.
+    `mute`: share of the bad habits that send no events.
     """
 
     def of(axis: Mapping[str, float]) -> str:

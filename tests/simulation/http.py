@@ -1,6 +1,6 @@
-"""HTTP/1.1 for the world's side: as little as it takes to call and to answer, so that most of the time is the daemon's.
+"""HTTP/1.1 for terminals and tills, as small as possible, so that the daemon uses most of the time.
 
-Nothing here is shared with the daemon. Every answer is checked: one that is not HTTP is a fault of the daemon.
+It shares no code with the daemon. It checks every response: one that is not HTTP is a fault of the daemon.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from tests.simulation.network import End
 
 
 class Broken(Exception):
-    """The connection ended before a whole answer came."""
+    """Connection that ended before a complete response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer."""
+    """One HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,13 +27,13 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body, read."""
+        """The decoded JSON body."""
         return json.loads(self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request."""
+    """One HTTP request."""
 
     method: str
     target: str
@@ -48,7 +48,7 @@ def _head(text: bytes) -> tuple[list[str], dict[str, str]]:
 
 
 class _Reading(asyncio.Protocol):
-    """Gathers heads and bodies of fixed length."""
+    """Parser of heads and of bodies with a fixed length."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -75,16 +75,16 @@ class _Reading(asyncio.Protocol):
             self.whole(first, headers, body)
 
     def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Receive a whole message."""
+        """Handle a complete message."""
         raise NotImplementedError
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """It is over."""
+        """Handle the end of the connection."""
         self.over = True
 
 
 class Client(_Reading):
-    """One connection on which requests are made one after the other."""
+    """One connection for requests that follow each other."""
 
     def __init__(self, end: End) -> None:
         super().__init__()
@@ -93,22 +93,22 @@ class Client(_Reading):
         end.attach(self)
 
     def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Receive an answer."""
+        """Return a complete response to the caller."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(Reply(int(first[1]), headers, body))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail what waits."""
+        """Fail the waiting call."""
         super().connection_lost(error)
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Broken(str(error or "closed")))
 
     def eof_received(self) -> bool:
-        """The other side writes no more. A whole answer has come before that, or never comes."""
+        """Handle the end of the peer's data. A complete response has arrived before it, or never arrives."""
         return False
 
     async def call(self, method: str, target: str, body: bytes = b"", content_type: str = "application/json") -> Reply:
-        """Ask and wait for the answer. Raise Broken."""
+        """Send a request and return the response. Raise Broken."""
         if self.over:
             raise Broken("closed")
         self._answer = self._end._loop.create_future()
@@ -117,7 +117,7 @@ class Client(_Reading):
         return await self._answer
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write bytes unchanged."""
         self._end.write(data)
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Client(_Reading):
         self._end.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Reset the connection."""
         self._end.abort()
 
 
@@ -133,7 +133,7 @@ Handler = Callable[[Asked, "Server"], Coroutine[Any, Any, None]]
 
 
 class Server(_Reading):
-    """A connection that was made to a host of the world."""
+    """Connection of a client to a host of the simulation."""
 
     def __init__(self, end: End, handler: Handler) -> None:
         super().__init__()
@@ -148,14 +148,14 @@ class Server(_Reading):
         task.add_done_callback(self._tasks.discard)
 
     def answer(self, status: int, body: bytes = b"", headers: str = "", content_type: str = "application/json") -> None:
-        """Answer, and close."""
+        """Send a response, and close."""
         kind = f"content-type: {content_type}\r\n" if body else ""
         head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n{kind}{headers}connection: close\r\n\r\n"
         self.raw(head.encode() + body)
         self.close()
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write bytes unchanged."""
         self.end.write(data)
 
     def close(self) -> None:
@@ -164,5 +164,5 @@ class Server(_Reading):
             self.end.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Reset the connection."""
         self.end.abort()

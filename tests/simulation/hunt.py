@@ -1,4 +1,4 @@
-"""Looking for a deliberate fault: seeds are run with it in the product, until a check fails that holds without it."""
+"""Search for a deliberate fault: it runs seeds with the fault, until a check fails that holds without the fault."""
 
 import re
 from collections.abc import Collection
@@ -12,14 +12,14 @@ from tests.simulation.runs import Job, play, play_all, processors, said
 
 #: Sales in a run. A short run finds common faults sooner; a long one finds those that need many events together.
 SIZES: Final = (40, 100, 100, 200)
-#: What is shown of a failure in a document, in characters.
+#: Longest text of a failure in a document, in characters.
 LONGEST: Final = 110
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a hunt: its payments, and the run that found the fault with its message, if any."""
+    """Result of a hunt: number of payments, and the run that found the fault with its message, if any."""
 
     name: str
     payments: int
@@ -29,7 +29,7 @@ class Found:
 
 
 def hunt(name: str, payments: int) -> Found:
-    """Run seeds with a break until it is found, or until this many payments were made."""
+    """Run seeds with a break until a check fails, or until this many payments were made."""
     BREAKS[name]
     made = 0
     sizes = ((seed, Random(f"hunt/{seed}").choice(SIZES)) for seed in count())
@@ -56,6 +56,6 @@ def markdown(results: Collection[Found]) -> str:
 
 
 def _short(failure: str) -> str:
-    """Return a failure without the ids in it, and no longer than a line."""
+    """Return a failure without its ids, on one short line."""
     said = _ID.sub("ID", failure).replace("|", "\\|")
     return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"

@@ -1,9 +1,8 @@
-"""An event loop of virtual time: nothing is waited for, and the order of all that happens follows from the seed.
+"""An event loop with virtual time. It never waits, and the seed decides the order of all steps.
 
-When nothing is ready to run, the clock advances to the next timer. Threads, sub-processes and signals are simulated by
-the loop
-too: a function for a thread runs here as one step, a little later. Everything that the daemon starts has the number of
-the daemon's life in its context, so a life can be ended at any point, as by a kill.
+When nothing is ready to run, the clock advances to the next timer. The loop also simulates threads, sub-processes and
+signals: a function for a thread runs as one step, a little later. All code that the daemon starts has the number of the
+daemon's life in its context. So a life can end at any point, as by a kill.
 """
 
 import asyncio
@@ -25,28 +24,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: The life of the daemon that the running code belongs to; 0: the world around it.
+#: The life of the daemon to which the running code belongs; 0: the world around it.
 LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
 
 #: A context that belongs to no life.
 OUTSIDE: Final = contextvars.Context()
 
-#: The monotonic clock at the beginning: a machine that was booted a while ago. Seconds.
+#: The monotonic clock at the beginning, in seconds: the machine was booted earlier.
 BEGIN: Final = 1000.0
 
-#: Turns of the loop in which no time may pass: a burst of a thousand connections takes some hundred.
+#: Most turns of the loop without progress of time. A burst of a thousand connections takes some hundred.
 MOST_TURNS: Final = 50_000
 
-#: So often a coroutine is closed until it does not wait for anything any more.
+#: Most attempts to close a coroutine that waits again while it is closed.
 MOST_CLOSES: Final = 100
 
 
 class Stuck(Exception):
-    """Nothing can happen any more: no timer is set, or the loop runs without any time passing."""
+    """State in which nothing can happen: no timer is set, or the loop runs without progress of time."""
 
 
 class _Selector:
-    """Takes the place of what waits for the kernel: the wait is a step of the clock."""
+    """Selector that advances the clock and never waits for the kernel."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
@@ -67,9 +66,9 @@ class _Selector:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. `network` is whose transports it makes."""
+    """The event loop. `network`: creates its transports."""
 
-    # Of asyncio's loop, which does not declare them.
+    # Attributes of asyncio's loop that it does not declare.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 
@@ -80,18 +79,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network = network
         network.loop = self
-        #: Time of a function on a thread, in seconds. It is drawn twice for each: until it runs, and until its caller
-        #: gets the result.
+        #: Draws the seconds of a function on a thread. It is called twice: for the start, and until the caller gets the
+        #: result.
         self.thread_seconds: Callable[[], float] = lambda: 0.0005
-        #: The simulated sub-process: the arguments -> exit code and its stderr.
+        #: The simulated sub-process: arguments -> exit code and stderr.
         self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
         #: The daemon's signal handlers.
         self.signals: dict[int, Callable[[], object]] = {}
-        #: Exceptions that were not caught while no daemon had its handler in place, in the words of asyncio.
+        #: Exceptions that no daemon handled, as asyncio reports them.
         self.uncaught: list[Mapping[str, Any]] = []
         self.set_debug(False)
         self._ended: set[int] = set()
-        #: Life -> its tasks in their order; by the number of each.
+        #: Life -> its tasks, by number and in order.
         self._tasks: dict[int, weakref.WeakValueDictionary[int, asyncio.Task[Any]]] = {}
         self._task_numbers = count()
         self.set_task_factory(self._task)  # type: ignore[arg-type]
@@ -107,17 +106,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = max(self._now, self._scheduled[0].when())
 
     def _process_events(self, _events: list[Any]) -> None:
-        """Nothing comes from outside."""
+        """Do nothing: there are no events from outside."""
 
     def _write_to_self(self) -> None:
-        """No thread has to be woken."""
+        """Do nothing: no thread needs to be woken."""
 
     # Lives.
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Call back in this turn or the next; nothing that belongs to a life that has ended."""
+        """Call the function in this turn or the next, unless its life has ended."""
         life = LIFE.get() if context is None else context.get(LIFE, 0)
         if life in self._ended:
             return asyncio.Handle(callback, args, self, context)
@@ -130,17 +129,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call back at a moment; nothing that belongs to a life that has ended."""
+        """Call the function at a moment, unless its life has ended."""
         life = LIFE.get() if context is None else context.get(LIFE, 0)
         if life in self._ended:
             return asyncio.TimerHandle(when, callback, args, self, context)
         return super().call_at(when, callback, *args, context=context)
 
     def end_life(self, life: int) -> None:
-        """End a life of the daemon at once: none of its callbacks and tasks runs any more.
+        """End a life of the daemon at once. None of its callbacks and tasks runs after that.
 
-        Its coroutines are closed, as Python closes what nothing refers to; the caller sees to it that nothing that they
-        do then has an effect.
+        Its coroutines are closed, as Python does with unreferenced ones. The caller prevents any effect of their
+        cleanup.
         """
         self._ended.add(life)
         doomed = [*self._tasks.pop(life, {}).values()]
@@ -161,7 +160,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.set_exception_handler(self._not_caught)
 
     def _not_caught(self, _loop: Any, context: dict[str, Any]) -> None:
-        """Record an uncaught exception. A task of a killed daemon may still be woken, and fails."""
+        """Record an uncaught exception. A task of a killed daemon may still run, and fail."""
         if LIFE.get() == 0 and "never retrieved" not in context["message"]:
             self.uncaught.append(context)
 
@@ -186,13 +185,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # Threads, sub-processes, signals.
 
     def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
-        """Run a function as one step, a little later; its caller gets the result a little after that."""
+        """Run a function as one step, a little later. Its caller gets the result a little after that."""
         future: asyncio.Future[T] = self.create_future()
         self.step(lambda: func(*args), future)
         return future
 
     def step(self, function: Callable[[], T], future: "asyncio.Future[T] | None") -> None:
-        """Run a function and set the future's result, as a thread would."""
+        """Run a function and set the result of the future, as a thread would."""
 
         def run() -> None:
             try:
@@ -217,22 +216,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return transport, protocol
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        """Record how the daemon handles a signal."""
+        """Record the daemon's handler of a signal."""
         context = contextvars.copy_context()
         self.signals[sig] = lambda: self.call_soon(callback, *args, context=context)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Forget it."""
+        """Remove the handler of a signal."""
         return self.signals.pop(sig, None) is not None
 
     # The network.
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        """Call a callback when there is something to read."""
+        """Call the function when data can be read."""
         fd.add_reader(callback, args)
 
     def remove_reader(self, fd: Any) -> bool:
-        """Call it no more."""
+        """Remove the callback."""
         return bool(fd.remove_reader())
 
     async def sock_accept(self, sock: Any) -> Any:
@@ -248,7 +247,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return await self.network.connect(protocol_factory, host, port, **options)
 
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **options: Any) -> Any:
-        """Make a transport of a connection that was accepted."""
+        """Create the transport of an accepted connection."""
         return await sock.serve(protocol_factory, **options)
 
 
@@ -260,7 +259,7 @@ def _close_tasks(doomed: "list[asyncio.Task[Any]]") -> None:
             try:
                 coroutine.close()
             except RuntimeError:
-                continue  # it waits again during its end
+                continue  # it waits again while it is being closed
             except BaseException:  # noqa: BLE001 - it ends by that
                 pass
             break
@@ -283,13 +282,13 @@ class _Process(asyncio.SubprocessTransport):
         return None
 
     def kill(self) -> None:
-        """It has ended."""
+        """Do nothing: the process has ended."""
 
     async def _wait(self) -> int:
         return self._code
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no descriptor is open."""
 
 
 def _set(future: "asyncio.Future[Any] | None", result: Any) -> None:
@@ -303,7 +302,7 @@ def _fail(future: "asyncio.Future[Any] | None", error: BaseException) -> None:
 
 
 def resolved(host: str, port: int) -> Any:
-    """Return the answer of a resolver for an address."""
+    """Return a resolver's answer for an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return [(family, socket.SOCK_STREAM, 6, "", (host, port))]
 

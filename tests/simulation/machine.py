@@ -1,4 +1,4 @@
-"""The machine at the till: its disk, its clocks, its configuration, and the lives of the daemon on it."""
+"""The machine beside the till: its disk, its clocks, its configuration, and the lives of the daemon."""
 
 import asyncio
 import atexit
@@ -44,15 +44,16 @@ from tests.simulation.network import Network
 from tests.simulation.plan import BORN
 from tests.simulation.still import Log, Manager, log_of
 
-#: Where the machines' files are: in memory, if the system has such a place.
+#: Directory of the machines' files: in memory, if the system has such a directory.
 MEMORY = Path("/dev/shm")
-#: A database of each schema that was ever in use.
+#: A database of each released schema.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
-#: Events kept for one payment here. The product's own number would take longer than a run.
+#: Most events kept for one payment. The product's own number would take longer than a run.
 MOST_EVENTS = 60
-#: Functions after which a checkpoint is due, by the run: a run has few payments, and power is to fail within some.
+#: Numbers of functions between two checkpoints, drawn by the run. They are small, since a power cut must come between
+#: checkpoints of a short run.
 CHECKPOINTS = (6, 40, 350)
-#: Suffixes of a database's files, without those that SQLite makes again.
+#: Suffixes of a database's files, except those that SQLite can rebuild.
 DATABASE_FILES = ("", "-wal")
 
 
@@ -61,12 +62,12 @@ def _memory() -> Path:
 
 
 def _prefix(process: int | None) -> str:
-    """Return how the machines' directories of a process begin; all have the same length."""
+    """Return the prefix of the machines' directories of a process. All prefixes have the same length."""
     return f"posd-simulation-{process:07}-"
 
 
 def remove_homes(process: int | None) -> None:
-    """Remove the machines' files of a process that was killed."""
+    """Remove the machines' files of a killed process."""
     for path in _memory().glob(f"{_prefix(process)}*"):
         rmtree(path, ignore_errors=True)
 
@@ -83,7 +84,7 @@ class Line:
 
 
 class _Sink:
-    """Takes each line of the log, in place of the journal."""
+    """Receiver of each log line, as a substitute for the journal."""
 
     def __init__(self) -> None:
         self.take: Callable[[str, dict[str, Any]], None] = lambda _level, _fields: None
@@ -94,14 +95,14 @@ class _Sink:
 
 
 _sink = _Sink()
-#: The daemon freezes its lasting objects. Here no object lasts, so freezing is prevented.
+#: The daemon freezes its lasting objects for the garbage collector. Here no object lasts, so the freeze is replaced.
 _freeze = gc.freeze
 
 
 @cache
 def prepare_process() -> None:
     """Send all log lines of this process to the running machine, and collect garbage often."""
-    # A killed daemon leaves coroutines that never ran. Python warns about each, also at the end.
+    # A killed daemon leaves coroutines that never ran. Python warns about each.
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
     structlog.configure(
         processors=[_sink],
@@ -112,7 +113,7 @@ def prepare_process() -> None:
 
 @cache
 def certificate_files(made: datetime) -> Path:
-    """Make the certificate of a listener, once for a process: its keys take longer than a payment."""
+    """Make the certificate of a listener, once for each process: a key takes longer than a payment."""
     directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory()))
     _certificates.append(directory)
     atexit.register(remove_certificates)
@@ -121,12 +122,12 @@ def certificate_files(made: datetime) -> Path:
     return directory / "tls"
 
 
-#: Where certificates were made.
+#: Directories with certificates.
 _certificates: list[Path] = []
 
 
 def remove_certificates() -> None:
-    """Remove these files; the next who needs them makes others."""
+    """Remove these files. The next caller makes new ones."""
     atexit.unregister(remove_certificates)
     while _certificates:
         rmtree(_certificates.pop(), ignore_errors=True)
@@ -135,7 +136,7 @@ def remove_certificates() -> None:
 
 @dataclass
 class Clocks:
-    """The machine's clocks. The wall clock is the true time and an error, which someone may change."""
+    """The machine's clocks. The wall clock is the true time plus an error, which faults change."""
 
     loop: VirtualLoop
     began: datetime
@@ -153,13 +154,13 @@ class Clocks:
         return self.true + self.error
 
     def elapsed(self) -> float:
-        """The seconds since the boot, with those in which the machine slept."""
+        """Seconds since the boot, including those in which the machine slept."""
         return self.loop.time() + self.slept
 
 
 @dataclass
 class Machine:
-    """The machine; `text` is the daemon's configuration, without the paths of its files."""
+    """The machine. `text`: the daemon's configuration, without the paths of its files."""
 
     loop: VirtualLoop
     network: Network
@@ -168,13 +169,13 @@ class Machine:
     text: str
     life: int = 0
     lines: list[Line] = field(default_factory=list)
-    #: Told of each line of the log.
+    #: Called with each log line.
     on_line: Callable[[Line], None] = lambda _line: None
-    #: Told of each operation on the disk.
+    #: Called with each operation on the disk.
     on_operation: Callable[[str, str], None] = lambda _kind, _name: None
-    #: The receiver of announcements, in place of zeroconf.
+    #: Class of the receiver of announcements, as a substitute for zeroconf.
     discovery: Callable[..., Discovery] = Discovery
-    #: When the listener's certificate was made.
+    #: When the certificate of the listener was made.
     certified: datetime = BORN
 
     def __post_init__(self) -> None:
@@ -194,7 +195,7 @@ class Machine:
         self._boot = 1
         self._kill_at: int | None = None
         self._killing = False
-        #: Ends once the daemon's life has ended by a kill.
+        #: Set after a kill has ended the daemon's life.
         self.killed: asyncio.Event = asyncio.Event()
         self.started: asyncio.Event = asyncio.Event()
         self.power_fails = False
@@ -227,17 +228,17 @@ class Machine:
         (self.home / "config.toml").write_text(self.text.replace("@HOME@", str(self.home)))
 
     def configuration(self) -> Config:
-        """Read it as the daemon does."""
+        """Read the configuration as the daemon does."""
         return load(self.home / "config.toml")
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Use this machine's disk and log until the end; then remove its files."""
+        """Use this machine's disk and log for the block; then remove its files."""
         prepare_process()
-        gc.collect()  # garbage of the run before was not collected during that run
+        gc.collect()  # garbage of the previous run was not collected during that run
         _sink.take = self._take
         self.loop.program = self._program
-        # The daemon freezes what stays for good; here it does not stay: other lives follow.
+        # The daemon freezes lasting objects. Here other lives follow, so none lasts.
         draw = Random(f"secrets/{self.network.seed}").randbytes
         with (
             patch.dict(os.environ),
@@ -247,7 +248,7 @@ class Machine:
                 transitions, "EVENTS_OF_TRANSACTION", limits.EVENTS_OF_TRANSACTION._replace(value=MOST_EVENTS)
             ),
             patch.object(writer, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
-            patch.object(os, "urandom", draw),  # of uuid4, and of serial numbers of certificates
+            patch.object(os, "urandom", draw),  # for uuid4 and the serial numbers of certificates
             self._watched(),
         ):
             self._new_boot()
@@ -268,7 +269,7 @@ class Machine:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Record the daemon's connections to its database: the kernel closes them when it is killed."""
+        """Record the daemon's connections to its database, because the kernel closes them when it kills the daemon."""
         connect, begin = sqlite3.connect, aiosqlite.Connection.__init__
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -304,12 +305,12 @@ class Machine:
         self.still_log = log_of(os.getpid())
 
     def log_goes_on(self) -> tuple[int, str | None]:
-        """Read the log again; see `Log.end`."""
+        """Read the log again. Return the same as `Log.end`."""
         log, self.still_log = self.still_log, None
         return (0, None) if log is None else log.end()
 
     def manager_stands_still(self) -> None:
-        """Make the service manager read nothing."""
+        """Stop the service manager from reading."""
         self.manager = self.manager or Manager(self.home)
         self.manager.stand_still()
 
@@ -325,7 +326,7 @@ class Machine:
     def start(self) -> None:
         """Start the daemon."""
         self.life += 1
-        _freeze()  # after this life has ended, only its remains are searched for garbage
+        _freeze()  # the garbage collector then searches only the remains of this life
         self.started.clear()
         self.killed.clear()
         config = self.configuration()
@@ -348,12 +349,12 @@ class Machine:
         self.task = in_life(self.life, lambda: self.loop.create_task(main.serve(config, around), name="posd"))
 
     def kill_at(self, operations: int, *, power: bool = False) -> None:
-        """Kill the daemon at the n-th operation on the disk from now."""
+        """Kill the daemon at its n-th disk operation from this moment."""
         self._kill_at = self.operations + operations
         self.power_fails = power
 
     def kill(self, *, power: bool = False) -> None:
-        """Kill the daemon now, or cut the power of the machine."""
+        """Kill the daemon at once, or cut the power of the machine."""
         self.power_fails = power
         if not self._killing:
             self._begin_to_kill()
@@ -364,7 +365,7 @@ class Machine:
             connection.close()
         self._connections.clear()
         for begun in self._threads:
-            begun._connection = None  # otherwise it warns at its collection that nobody has closed it
+            begun._connection = None  # otherwise the connection warns when it is collected unclosed
         self._threads.clear()
         if self.disk.open_files():
             gc.collect()
@@ -376,7 +377,7 @@ class Machine:
                     os.close(int(name))
 
     def _begin_to_kill(self) -> None:
-        # The running code continues to its end, but none of its effects counts any more.
+        # The running code continues to its end, but without any effect.
         self._killing = True
         self._kill_at = None
         self.disk.dead = True
@@ -397,7 +398,7 @@ class Machine:
         self.killed.set()
 
     async def stop(self) -> None:
-        """Stop the daemon as the service manager does; it has to end within its time."""
+        """Stop the daemon as the service manager does. It must end in time."""
         task = self.task
         if task is None:
             return
@@ -410,7 +411,7 @@ class Machine:
             task.result()
 
     def end_quietly(self) -> None:
-        """Remove what remains of a daemon that has ended by itself."""
+        """Remove the remains of a daemon that has ended by itself."""
         self.task = None
         self.network.mute(self.life)
         self.loop.end_life(self.life)
@@ -418,20 +419,20 @@ class Machine:
         self._let_go()
 
     def failure(self) -> BaseException | None:
-        """Return the result with which the daemon ended by itself, None if it did not."""
+        """Return the error with which the daemon ended by itself, None if it runs."""
         if self.task is not None and self.task.done() and not self.task.cancelled():
             return self.task.exception()
         return None
 
     def restore(self, backup: Path) -> None:
-        """Do as `posd restore` does, while no daemon runs. Raise StoreError."""
+        """Restore a backup as `posd restore` does, while no daemon runs. Raise StoreError."""
         database = self.configuration().database
         with Restore(database.path, database.lock, database.callback_key, self.clocks.now()) as restore:
             restore.prepare(backup, lambda _what, _done, _total: None, {})
             restore.commit()
 
     def move(self, address: str) -> None:
-        """Get another address: all connections end, and listeners move to the new address."""
+        """Set another address. All connections end, and listeners move to the new address."""
         self.network.move(address)
         self.addresses = {"eth0": frozenset({address})}
         self._changed.set()
@@ -444,14 +445,14 @@ class Machine:
         self.disk.settle()
 
     def snapshot(self, directory: Path) -> None:
-        """Copy the database as it is now, as a snapshot of the disk does."""
+        """Copy the present database, as a snapshot of the disk does."""
         directory.mkdir()
         for rest in DATABASE_FILES:
             if (file := Path(f"{self.database}{rest}")).exists():
                 copyfile(file, directory / file.name)
 
     def put_back(self, directory: Path) -> None:
-        """Replace the database with a snapshot, while no daemon runs: the disk goes back in time."""
+        """Replace the database by a snapshot while no daemon runs, so that it goes back in time."""
         for rest in (*DATABASE_FILES, "-shm"):
             file, found = Path(f"{self.database}{rest}"), directory / f"{self.database.name}{rest}"
             file.unlink(missing_ok=True)
@@ -461,7 +462,7 @@ class Machine:
         self.disk.settle()
 
     def serves(self, life: int) -> bool:
-        """Whether the daemon of that life has started and still runs."""
+        """Whether the daemon of that life is ready and still runs."""
         runs = self.task is not None and not self.task.done() and not self._killing
         return runs and self.life == life and self.started.is_set()
 
@@ -474,7 +475,7 @@ class Machine:
         self._boot = getattr(self, "_boot", 0) + 1
         os.environ["POSD_BOOT_ID"] = f"{self._boot:032x}"
 
-    # Surroundings.
+    # Surroundings of the daemon.
 
     def _snapshot(self) -> frozenset[Interface]:
         found = [
@@ -493,7 +494,7 @@ class Machine:
         return self.network.machine
 
     def _program(self, arguments: Sequence[str]) -> tuple[int, bytes]:
-        """Do what `posd tls renew` does, the one program that the daemon runs."""
+        """Do what `posd tls renew` does. It is the only program that the daemon runs."""
         assert "renew" in arguments, arguments
         with (
             patch.object(authority, "now", self.clocks.now),

@@ -1,10 +1,10 @@
-"""The network between the machine, the terminals and the tills: connections in memory, with what befalls them.
+"""The network between the machine, the terminals and the tills: connections in memory, with faults.
 
-A connection has two ends. Bytes written at one arrive at the other in order, after the latency of the way between them.
-While the way is down they are held, as TCP does. A connection that is cut ends at both ends. An address without a host
-does not answer; a port without a listener refuses. TLS is real if the client asks for it. Otherwise the bytes are in
-clear and the listener treats them as deciphered, which saves half of the time of a payment (TLS's own refusals are
-tested with the real connections).
+A connection has two ends. Bytes written at one end arrive at the other in order, after the latency of the way between
+them. While the way is down it holds them, as TCP does. A cut connection ends at both ends. An address without a host
+does not answer; a port without a listener refuses. TLS is real if the client asks for it. Otherwise the bytes are plain
+text, and the listener treats them as decrypted. That saves half of the time of a payment. Other tests cover refusals by
+TLS on real connections.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from tests.simulation.loop import LIFE, OUTSIDE, resolved
 if TYPE_CHECKING:
     from tests.simulation.loop import VirtualLoop
 
-#: How long a Unix socket takes, in seconds.
+#: Latency of a Unix socket, in seconds.
 LOCAL_SECONDS: Final = 0.00002
-#: Sent bytes that the kernel keeps until they are read: about as many as for a Unix socket.
+#: Most unread bytes that the kernel buffers: about as many as for a Unix socket.
 KERNEL_BYTES: Final = 208 * 1024
-#: Time after which the kernel reports that a host in its own network cannot be reached, in seconds.
+#: Seconds after which the kernel reports that a host in its own network is unreachable.
 UNREACHABLE_SECONDS: Final = 3.06
-#: The file descriptor that nothing has.
+#: An invalid file descriptor.
 NO_DESCRIPTOR: Final = -1
 
 _CREDENTIALS = struct.Struct("iII")
@@ -39,7 +39,7 @@ _MIX = 0xFFFFFFFFFFFFFFFF
 
 
 def mixed(seed: int, count: int) -> float:
-    """Return a number in [0, 1) for the n-th draw from a seed: cheap, and the same everywhere (splitmix64)."""
+    """Return the n-th number in [0, 1) of a seed. It is cheap, and the same on every machine (splitmix64)."""
     state = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MIX
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MIX
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MIX
@@ -53,9 +53,9 @@ class Way:
     seed: int
     #: Shortest and longest latency, in seconds.
     latency: tuple[float, float] = (0.0003, 0.003)
-    #: Whether anything gets through.
+    #: Whether bytes pass.
     up: bool = True
-    #: Whether the host answers for its address. If not, a connection to it fails after a while.
+    #: Whether the host exists. If not, a connection to it fails after a while.
     there: bool = True
     connections: list["Connection"] = field(default_factory=list)
     _drawn: int = 0
@@ -68,14 +68,14 @@ class Way:
         return low + (high - low) * mixed(self.seed, self._drawn)
 
     async def opened(self) -> None:
-        """Wait until it is up."""
+        """Wait until the way is up."""
         if not self.up:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter
 
     def raise_up(self) -> None:
-        """Deliver the bytes that were held."""
+        """Set the way up, and deliver the held bytes."""
         self.up = True
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
@@ -113,12 +113,12 @@ class Connection:
             end.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def over(self) -> None:
-        """Forget it, when both ends have ended."""
+        """Forget the connection when both ends have ended."""
         if self in self.way.connections and all(end.ended for end in self.ends):
             self.way.connections.remove(self)
 
 
-#: What arrives at an end beside bytes: the other end has written everything, or it is gone.
+#: Signals to an end: the peer has written everything, or the peer is gone.
 _EOF, _RESET = object(), object()
 
 
@@ -142,20 +142,20 @@ class End(asyncio.Transport):
         self._inbox: deque[Any] = deque()
         self._paused = False
         self._last_arrival = 0.0
-        self._untaken = 0  # bytes that the other side has not taken
+        self._untaken = 0  # bytes that the peer has not read
         self._limit = KERNEL_BYTES + 65536
         self._writing_paused = False
         self._reader: tuple[Callable[..., object], tuple[Any, ...]] | None = None
         self.assumed: Any = None
 
-    # As a socket.
+    # Methods of a socket.
 
     def fileno(self) -> int:
-        """It has no descriptor."""
+        """Return an invalid descriptor."""
         return NO_DESCRIPTOR
 
     def setblocking(self, _flag: bool) -> None:
-        """It never blocks."""
+        """Do nothing: this socket never blocks."""
 
     def setsockopt(self, *_: Any) -> None:
         """Accept any option."""
@@ -202,18 +202,18 @@ class End(asyncio.Transport):
         self.write_eof()
 
     def add_reader(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Call back when there is something to receive."""
+        """Call the function when data can be received."""
         self._reader = (callback, args)
         if self._inbox:
             self._loop.call_soon(callback, *args)
 
     def remove_reader(self) -> bool:
-        """Do not call back any more."""
+        """Remove the callback."""
         had, self._reader = self._reader is not None, None
         return had
 
     async def serve(self, factory: Callable[[], Any], *, ssl: Any = None, **options: Any) -> Any:
-        """Make it the transport of a protocol, as asyncio does of an accepted connection."""
+        """Make this end the transport of a protocol, as asyncio does for an accepted connection."""
         protocol = factory()
         if ssl is not None and self.peer.encrypted:
             return await _secured(self, protocol, ssl, server_side=True, **options)
@@ -230,10 +230,10 @@ class End(asyncio.Transport):
         if self._inbox:
             self._loop.call_soon(self._drain, context=self.context)
 
-    # As a transport.
+    # Methods of a transport.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what asyncio's transports know."""
+        """Return the information that asyncio's transports have."""
         match name:
             case "socket":
                 return self
@@ -255,7 +255,7 @@ class End(asyncio.Transport):
         return self.protocol
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Whether the end is closed or closing."""
         return self.closing
 
     def is_reading(self) -> bool:
@@ -263,7 +263,7 @@ class End(asyncio.Transport):
         return not self._paused
 
     def pause_reading(self) -> None:
-        """Hand nothing on for now."""
+        """Stop delivering arriving bytes."""
         self._paused = True
 
     def resume_reading(self) -> None:
@@ -274,18 +274,18 @@ class End(asyncio.Transport):
                 self._loop.call_soon(self._drain, context=self.context)
 
     def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no limit of its own."""
+        """Do nothing: there is no limit."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set how many bytes may wait beside those that the kernel keeps."""
+        """Set how many bytes may wait in addition to those in the kernel's buffer."""
         self._limit = KERNEL_BYTES + (65536 if high is None else high)
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that the kernel would not accept any more."""
+        """Return the number of bytes that do not fit into the kernel's buffer."""
         return max(0, self._untaken - KERNEL_BYTES)
 
     def can_write_eof(self) -> bool:
-        """It can, in clear."""
+        """Return True: half-close is possible in plain text."""
         return True
 
     def write(self, data: Any) -> None:
@@ -300,13 +300,13 @@ class End(asyncio.Transport):
             self.protocol.pause_writing()
 
     def write_eof(self) -> None:
-        """Report that no more bytes come."""
+        """Report the end of the data to the peer."""
         if not self._wrote_eof and not self.ended:
             self._wrote_eof = True
             self._send(_EOF)
 
     def close(self) -> None:
-        """Close after the written bytes."""
+        """Close after the written bytes are sent."""
         if self.closing:
             return
         self.closing = True
@@ -328,10 +328,10 @@ class End(asyncio.Transport):
             self._loop.call_soon(self.end, None, context=self.context)
 
     def _force_close(self, _error: BaseException | None) -> None:
-        """Do what asyncio's TLS expects from its transport after a failure."""
+        """End the connection, as asyncio's TLS requires after a failure."""
         self.abort()
 
-    # What arrives.
+    # Arriving data.
 
     def _send(self, what: Any) -> None:
         connection = self.connection
@@ -344,7 +344,7 @@ class End(asyncio.Transport):
         self._loop.call_at(when, peer.arrive, what, context=peer.context)
 
     def arrive(self, what: Any) -> None:
-        """Receive bytes over the way, if it is up."""
+        """Receive bytes over the way if it is up."""
         if self.ended or self.connection is None:
             return
         if self.held or not self.connection.way.up:
@@ -382,7 +382,7 @@ class End(asyncio.Transport):
                 self._loop.call_soon(peer.protocol.resume_writing, context=peer.context)
 
     def end(self, error: Exception | None) -> None:
-        """Report to the protocol that the connection is over."""
+        """Report the end of the connection to the protocol."""
         if self.ended:
             return
         self.ended = self.closing = True
@@ -395,13 +395,13 @@ class End(asyncio.Transport):
 
 
 class _Assumed:
-    """Substitute for TLS if the bytes are in clear: the certificate that the server would have shown."""
+    """Substitute for TLS on a plain-text connection: it has the certificate that the server would show."""
 
     def __init__(self, certificate: bytes | None) -> None:
         self._certificate = certificate
 
     def selected_alpn_protocol(self) -> str | None:
-        """No protocol was agreed on."""
+        """Return None: no protocol was agreed on."""
         return None
 
     def getpeercert(self, binary_form: bool = False) -> bytes | None:
@@ -410,7 +410,7 @@ class _Assumed:
 
 
 class Listening:
-    """A listening socket; `place` is (host, port) or a path."""
+    """A listening socket. `place` is (host, port) or a path."""
 
     def __init__(self, network: "Network", place: Any, family: int) -> None:
         self._network, self._place, self.family = network, place, family
@@ -418,36 +418,36 @@ class Listening:
         self._queue: deque[End] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._backlog = 0
-        #: Handles each connection by itself, in place of accepting: for those of the world.
+        #: Handler of each connection, in place of `accept`. Hosts of the simulation use it.
         self.handler: Callable[[End], None] | None = None
 
     def fileno(self) -> int:
-        """It has no descriptor."""
+        """Return an invalid descriptor."""
         return NO_DESCRIPTOR
 
     def setblocking(self, _flag: bool) -> None:
-        """It never blocks."""
+        """Do nothing: this socket never blocks."""
 
     def getsockname(self) -> Any:
         """Return its address."""
         return self._place
 
     def listen(self, backlog: int) -> None:
-        """Accept connections from now on."""
+        """Accept connections from this moment."""
         self._backlog = backlog
         self._network.listeners[self._place] = self
 
     def close(self) -> None:
-        """Listen no more; who waits is reset."""
+        """Close the listener, and reset the waiting connections."""
         if self._network.listeners.get(self._place) is self:
             del self._network.listeners[self._place]
         while self._queue:
             self._queue.popleft().abort()
 
     def offer(self, end: End) -> bool:
-        """Put a connection into the queue; False if that is full."""
+        """Add a connection to the queue. Return False if the queue is full."""
         if self.handler is not None:
-            OUTSIDE.copy().run(self.handler, end)  # who connects may be the daemon
+            OUTSIDE.copy().run(self.handler, end)  # the client may be the daemon
             return True
         if len(self._queue) >= self._backlog:
             return False
@@ -457,7 +457,7 @@ class Listening:
         return True
 
     def remove_reader(self) -> bool:
-        """Nothing is read by a callback."""
+        """Return False: there are no callbacks."""
         return False
 
     def accept(self) -> tuple[End, Any]:
@@ -471,7 +471,7 @@ class Listening:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     async def accepted(self) -> tuple[End, Any]:
-        """Accept a connection when one comes."""
+        """Accept the next connection, after waiting for it."""
         while True:
             try:
                 return self.accept()
@@ -481,7 +481,7 @@ class Listening:
 
 
 class Network:
-    """Who listens where, and which way there is. `machine` is the machine's address."""
+    """All listeners, and the ways to all hosts. `machine` is the machine's address."""
 
     loop: "VirtualLoop"
 
@@ -492,7 +492,7 @@ class Network:
         self.ways: dict[str, Way] = {}
         self.names: dict[str, str] = {}
         self.local = Way(seed, (LOCAL_SECONDS, LOCAL_SECONDS * 2))
-        #: Set while no connection can be accepted (no descriptors).
+        #: Error of each `accept`, for example without free descriptors. None: it works.
         self.accept_error: OSError | None = None
         self._dead: set[int] = set()
         self._ports = 40000
@@ -516,18 +516,18 @@ class Network:
         self.way(old).there = False
 
     def is_dead(self, life: int) -> bool:
-        """Whether a life of the daemon is over."""
+        """Whether a life of the daemon has ended."""
         return life in self._dead
 
     def mute(self, life: int) -> None:
-        """Block all output of a life of the daemon, which is being killed."""
+        """Block all output of a life of the daemon that is being killed."""
         self._dead.add(life)
 
     def end_life(self, life: int) -> None:
         """Close the sockets of an ended process, as the kernel does."""
         for place, listening in list(self.listeners.items()):
             if listening.life == life:
-                del self.listeners[place]  # those in its queue are ended with the others
+                del self.listeners[place]  # connections in its queue end with the others
         for way in (self.local, *self.ways.values()):
             for connection in way.connections[:]:
                 for end in connection.ends:
@@ -540,18 +540,18 @@ class Network:
                     connection.over()
 
     def tcp_socket(self, host: str, port: int, _key: str = "") -> Any:
-        """Return a socket bound there; all addresses of the machine are one."""
+        """Return a bound socket. All addresses of the machine are the same."""
         if host in ("0.0.0.0", "::", "127.0.0.1"):
             host = self.machine
         return Listening(self, (host, port), socket.AF_INET)
 
     def unix_socket(self, path: Any, _group: str = "") -> Any:
-        """Return a Unix socket bound to a path, where a file represents it."""
+        """Return a Unix socket bound to a path, with a file at that path."""
         path.touch()
         return Listening(self, str(path), socket.AF_UNIX)
 
     def serve(self, host: str, port: int, handler: Callable[[End], None]) -> Listening:
-        """Listen at a host of the world."""
+        """Listen at a host of the simulation."""
         listening = Listening(self, (host, port), socket.AF_INET)
         listening.handler = handler
         listening.listen(128)
@@ -567,7 +567,7 @@ class Network:
         return resolved(address, int(port or 0))
 
     async def connect(self, factory: Callable[[], Any], host: Any, port: Any, **options: Any) -> Any:
-        """Connect from the machine, as the loop's create_connection. Raise OSError."""
+        """Connect from the machine, like the loop's create_connection. Raise OSError."""
         ssl, name = options.get("ssl"), options.get("server_hostname")
         host = self.names.get(host, host)
         if host == "127.0.0.1":
@@ -613,7 +613,7 @@ class Network:
 
 
 async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **options: Any) -> Any:
-    """Speak TLS over an end, as asyncio does. Raise OSError."""
+    """Use TLS over an end, as asyncio does. Raise OSError."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     wrapped = sslproto.SSLProtocol(
@@ -636,7 +636,7 @@ async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **op
 
 
 def hash_of(text: str) -> int:
-    """Return a number for a text, the same everywhere (FNV-1a, 64 bit)."""
+    """Return a number for a text, the same on every machine (FNV-1a, 64 bit)."""
     found = 0xCBF29CE484222325
     for byte in text.encode():
         found = ((found ^ byte) * 0x100000001B3) & _MIX

@@ -1,5 +1,5 @@
-"""The person of the shop: checks the open payments, asks the acquirer, and settles those that do not end
-by themselves.
+"""The person of the shop: checks open payments, asks the acquirer, and resolves payments that do not end by
+themselves.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-#: Time after which a person looks at open payments, in seconds; and how often it takes longer.
+#: Seconds until a person checks open payments, and the share of slow checks.
 QUICKLY: Final = (20.0, 300.0)
 SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
-#: The command with which a person decides which device is a terminal, as a problem gives it.
+#: Command in a problem's text with which a person decides which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 
 class Person:
-    """One for all tills."""
+    """One person for all tills."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -32,7 +32,7 @@ class Person:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def look(self, identity: str) -> None:
-        """Receive a question about a payment that does not end; answer it after a while."""
+        """Get a question about a payment that does not end, and answer it after a while."""
         if identity in self._asked:
             return
         self._asked[identity] = None
@@ -46,7 +46,7 @@ class Person:
             self.world.broke(error)
 
     async def asked(self, problem: Mapping[str, Any]) -> None:
-        """Receive a problem that a person solves, and do what it says."""
+        """Get a problem that only a person can solve, and do what its text says."""
         code = problem["code"]
         await asyncio.sleep(10.0)
         if code == "restore_unseen":
@@ -74,7 +74,7 @@ class Person:
             if document.get("next_step") != "ask_person":
                 await asyncio.sleep(60.0)
                 if document.get("next_step") == "wait":
-                    break  # it continues by itself; the till asks again
+                    break  # it continues by itself, and the till asks again
                 continue
             if random.random() < 0.3:
                 await self.call("POST", f"/v1/transactions/{identity}/reconcile", {})
@@ -94,7 +94,8 @@ class Person:
             wrong = random.random() < self.world.plan.wrong_words
             if wrong:
                 result = "declined" if result == "approved" else "approved"
-            truth.words.append(result)  # now: a till may hear of it before the person does
+            # recorded before the call: a till may get the result before the person gets the reply
+            truth.words.append(result)
             reply = await self.call(
                 "POST",
                 f"/v1/transactions/{identity}/resolve",
@@ -107,9 +108,9 @@ class Person:
         self._asked.pop(identity, None)
 
     async def release(self, identity: str) -> bool:
-        """Free its terminal; return whether that was done.
+        """Release its terminal. Return whether posd did it.
 
-        It is impossible while a call to the terminal is under way.
+        posd refuses while a call to the terminal is under way.
         """
         world = self.world
         life, timeout = world.machine.life, world.plan.reply_timeout
@@ -125,7 +126,7 @@ class Person:
         return True
 
     async def call_once(self, method: str, path: str, body: Any = None) -> Reply | None:
-        """Call on the operators' socket; None if no answer came."""
+        """Call on the operators' socket. Return None without a reply."""
         client = None
         try:
             async with asyncio.timeout(60):
@@ -142,7 +143,7 @@ class Person:
         return reply
 
     async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:
-        """Call until it is answered, on the operators' socket if no other is named."""
+        """Call until there is a reply, by default on the operators' socket."""
         while True:
             client = None
             try:
@@ -156,7 +157,8 @@ class Person:
             finally:
                 if client is not None:
                     client.close()
-            # Values of this process (its certificate's key, its memory), which differ between processes.
+            # Replies with values of this process (the key of its certificate, its memory), which differ between
+            # processes.
             of_process = path in ("/v1/health", "/v1/metrics")
             self.world.note("person", method, path, reply.status, b"" if of_process else reply.body)
             self.world.checks.reply(reply)

@@ -1,7 +1,7 @@
 """The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan.
 
-Each sale and each fault draws from a source of its own, so the rest of a run stays the same if some are left out. That
-is how a failure is shrunk.
+Each sale and each fault has its own random source, so the rest of a run stays the same if some are left out. Shrinking
+uses this.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,26 +11,26 @@ from random import Random
 from typing import Final
 from zoneinfo import ZoneInfo
 
-#: When the machines were set up, by a clock that was right.
+#: When the machines were installed, with correct clocks.
 BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
 #: Days on which the clocks of Madrid change.
 CHANGES: Final = (datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzinfo=UTC))
-#: How long a certificate of the listener is good, and for how long before its end it is renewed.
+#: How long the listener's certificate is valid, and how long before its end it is renewed.
 CERTIFICATE: Final = timedelta(days=397)
 RENEWAL: Final = timedelta(days=30)
-#: One run in this many lasts for weeks.
+#: One of this many runs lasts for weeks.
 WEEKS_IN: Final = 15
-#: The share of runs in which terminals are found by their announcements.
+#: Share of runs in which terminals are found by their announcements.
 ANNOUNCED: Final = 0.2
-#: The share of runs that begin with the database of an older posd.
+#: Share of runs that begin with the database of an older posd.
 UPGRADES: Final = 0.08
-#: The share of the other runs that begin soon before midnight, of the shop or of UTC; and how soon at most, in seconds.
+#: Share of the other runs that begin soon before midnight (of the shop or of UTC), and the most seconds before it.
 MIDNIGHTS: Final = 0.15
 SOON: Final = 2400.0
-#: For how long the shop is open between two nights, in seconds.
+#: Seconds for which the shop is open between two nights.
 OPEN_SECONDS: Final = 1500.0
 
-#: What a till does with a sale, and how often.
+#: Behaviour of a till with a sale -> its frequency.
 MANNERS: Final[Mapping[str, float]] = {
     "wait": 50,
     "poll": 8,
@@ -45,11 +45,11 @@ MANNERS: Final[Mapping[str, float]] = {
     "careless": 4,
 }
 
-#: The share of sales after which something follows: a capture, a tip, a void, a refund; the same around midnight.
+#: Share of sales that a further operation follows (capture, tip, void, refund). Then the share around midnight.
 CHAINS: Final = 0.15
 MIDNIGHT_CHAINS: Final = 0.5
 
-#: What goes wrong, and how often in a run of a hundred sales.
+#: Kind of fault -> its number in a run of a hundred sales.
 FAULTS: Final[Mapping[str, float]] = {
     "kill": 1.0,
     "kill-at-operation": 2.0,
@@ -87,36 +87,36 @@ FAULTS: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sale:
-    """A customer at a till: the seconds since the one before, the amount, and the till's behaviour."""
+    """A customer at a till: the seconds since the previous one, the amount, and the till's behaviour."""
 
     number: int
     till: int
     after: float
     cents: int
     manner: str
-    #: How much goes wrong at the terminal: the share of its habits that are not left ordinary.
+    #: Share of the terminal's properties with this payment that are not ordinary.
     bad: float
-    #: The operation that it begins with, and how many follow once it is approved.
+    #: The first operation, and how many operations follow its approval.
     first: str = "charge"
     follows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong: when, in seconds of the run, what, with which terminal or till, for how long."""
+    """A fault: its time in seconds of the run, its kind, the number of its terminal or till, and its duration."""
 
     number: int
     at: float
     kind: str
     target: int
     seconds: float
-    #: One more number, with a meaning for each kind.
+    #: A number whose meaning depends on the kind.
     value: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a run that the seed decides."""
+    """Everything in a run that the seed decides."""
 
     seed: int
     tills: int
@@ -126,24 +126,24 @@ class Plan:
     probes: bool
     reply_timeout: float
     timezone: str
-    #: The terminals that are spoken to over TLS, by number.
+    #: Numbers of the terminals with TLS.
     secure: frozenset[int]
-    #: How many of the words of the person are wrong.
+    #: Share of the person's decisions that are wrong.
     wrong_words: float
-    #: Shortest and longest time that a step on a thread takes, in seconds.
+    #: Shortest and longest duration of a step on a thread, in seconds.
     disk: tuple[float, float]
-    #: When it begins, and when the listener's certificate was made.
+    #: When the run begins, and when the listener's certificate was made.
     began: datetime = BORN
     certified: datetime = BORN
-    #: For how many days records are kept; 0: as the configuration has it by default.
+    #: Days for which records are kept; 0: the default of the configuration.
     retention_days: int = 0
-    #: Terminals without TLS are found by their announcements.
+    #: Whether terminals without TLS are found by their announcements.
     announced: bool = False
-    #: The schema of the database that an older posd has left; 0: there is none.
+    #: Schema of the database of an older posd; 0: there is none.
     schema: int = 0
 
     def serial(self, number: int) -> str:
-        """Return the serial of a terminal, by number: each till has one."""
+        """Return the serial of a terminal by its number. Each till has one terminal."""
         return f"SN-{number % self.tills:03}"
 
     def with_only(self, sales: Collection[int], faults: Collection[int]) -> "Plan":
@@ -156,7 +156,7 @@ class Plan:
 
 
 def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS), unrest: float = 1.0) -> Plan:
-    """Draw a plan; `faults` are the kinds that may come, `unrest` times as often as the table has it."""
+    """Draw a plan. `faults`: permitted kinds. `unrest`: factor for their frequency."""
     random = Random(f"plan/{seed}")
     tills = random.choice((1, 2, 4, 8, 8, 12))
     bad = random.choice((0.0, 0.03, 0.1, 0.3, 0.7))
@@ -194,7 +194,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
 
 
 def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
-    """Spread a plan over weeks: the nights between the days pass at once, and the clocks change on one of them."""
+    """Spread a plan over weeks. Nights between the days pass at once, and the clocks change on one of the days."""
     nights = random.randrange(12, 29)
     stretch = max(1.0, nights * OPEN_SECONDS / lasts)
     length = lasts * stretch

@@ -1,15 +1,15 @@
-"""The files of the simulated machine: the operations on them, their certain content, and the content after a crash.
+"""The files of the simulated machine: the operations on them, their durable content, and the content after a crash.
 
 tests/power/platter.py describes the assumptions about disk and file system. In addition:
 
-- After a failed sync some of its sectors are on the disk, and no later sync writes the others: the kernel believes they
-  were written. A process still reads them.
-- After the kill of a process, other processes see all of its writes. A power cut can still lose what was not synced.
-- Folders are certain as soon as they are made. A rename from one folder into another is two changes.
-- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but no power cut.
+- After a failed sync some of its sectors are on the disk. No later sync writes the others, because the kernel takes
+them for written. Processes still read the new content. - After the kill of a process, other processes see all of its
+writes. A power cut can still lose what was not synced. - Folders are durable as soon as they are made. A rename from
+one folder into another is two changes. - SQLite's shared memory (`-shm`) is never written to the disk: it survives a
+kill, but no power cut.
 
-The files themselves are real. Each write is recorded beside them. Python's writes without a call of the module `os` are
-found by comparison, at a sync and at a crash.
+The files themselves are real. Each write is recorded beside them. Writes that bypass the module `os` are found by
+comparison, at a sync and at a crash.
 """
 
 import errno
@@ -35,14 +35,15 @@ DISK_BYTES = 16 << 30
 FREE_BYTES = 8 << 30
 
 _EIO, _ENOSPC = errno.EIO, errno.ENOSPC
-_replace, _unlink = os.replace, os.unlink  # the system's own: a disk that is in force replaces them
+_replace, _unlink = os.replace, os.unlink  # the original functions, which an active disk replaces
 
 
 class File:
-    """A file's certain content, and the changes since: (offset, data), or (length, None) for a truncation.
+    """A file's durable content, and the changes since: (offset, data), or (length, None) for a truncation.
 
-    `size` is its length for processes, `reserved` its greatest length on a full disk. `recorded`: every write to it is
-    recorded. `whole`: the certain content and the later changes make up what processes see; false after a failed sync.
+    `size`: its length for processes. `reserved`: its greatest length on a full disk. `recorded`: whether every write to
+    it is recorded. `whole`: whether the durable content and the later changes give what processes see; false after a
+    failed sync.
     """
 
     __slots__ = ("certain", "inode", "name", "recorded", "reserved", "size", "stat", "unsynced", "whole")
@@ -56,7 +57,7 @@ class File:
         self.reserved = 0
         self.recorded = False
         self.whole = True
-        self.stat: os.stat_result | None = None  # of when the process died, or the file lost its name
+        self.stat: os.stat_result | None = None  # at the death of the process, or when the file was unlinked
 
     def write(self, offset: int, data: bytes) -> None:
         """Record a write."""
@@ -70,18 +71,18 @@ class File:
         self.size = length
 
     def sync(self) -> None:
-        """Make everything done so far certain."""
+        """Make all changes durable."""
         _apply(self.certain, self.unsynced)
         self.unsynced.clear()
 
     def seen(self) -> bytearray:
-        """Return the content that processes see, if it is whole."""
+        """Return the content that processes see, if `whole`."""
         content = bytearray(self.certain)
         _apply(content, self.unsynced)
         return content
 
     def torn(self, random: Random) -> bytes:
-        """Return the certain part, and the part of the rest that has reached the disk."""
+        """Return the durable content with those other changes that have reached the disk."""
         unsynced = [
             DoneOperation(
                 kind=Done.TRUNCATE if data is None else Done.WRITE,
@@ -100,7 +101,7 @@ class File:
 
 
 def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> None:
-    """Apply recorded changes as `platter` does, but without its objects, because this runs at each commit."""
+    """Apply recorded changes as `platter` does, but without its objects, since this runs at each commit."""
     length = len(content)
     for offset, data in operations:
         if data is None:
@@ -119,35 +120,36 @@ def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> No
 
 
 class Recorded:
-    """The files below a directory, by name relative to it; its faults, and its crashes."""
+    """The files below a directory, by relative name, with their faults and crashes."""
 
     def __init__(self, directory: Path, random: Random) -> None:
         if directory != directory.resolve():
             raise ValueError(f"{directory} is reached by way of {directory.resolve()}; name that one")
         self.directory = directory
-        #: Called before each operation with its kind and the file's name; it may set `dead`.
+        #: Called before each operation with its kind and the file's name. It may set `dead`.
         self.on_operation: Callable[[Kind, str], None] | None = None
-        #: An operation that makes a file longer, or a new file, fails; statvfs reports no free space.
+        #: The disk is full: an operation that lengthens a file or makes a new one fails, and statvfs reports no free
+        #: space.
         self.full = False
         self.free_bytes = FREE_BYTES
-        #: What `on_operation` raised inside SQLite, through which it cannot pass: `crash` and the end raise it.
+        #: Exception of `on_operation` inside SQLite, which it cannot pass through. `crash` and the end raise it.
         self.raised: BaseException | None = None
 
         self._random = random
         self._prefix = f"{directory}/"
         self._failures: dict[Kind, int] = {}
-        #: Called when an operation is refused that was to fail.
+        #: Called when a fault refuses an operation.
         self.on_failure: Callable[[], None] | None = None
         self._dead = False
-        self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the files at the death
+        self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the files when the process died
         self._live: dict[str, File] = {}
         self._certain: dict[str, File] = {}
         self._inodes: dict[int, File] = {}
-        self._names: dict[str, list[dict[str, File | None]]] = {}  # what was not synced of each folder
+        self._names: dict[str, list[dict[str, File | None]]] = {}  # unsynced names in each folder
         self.settle()
 
     def settle(self) -> None:
-        """Make all files certain, as on a machine that was set up long ago. None may be open."""
+        """Make all files durable, as on a machine that was installed long ago. No file may be open."""
         self._settled({name: content for name, (content, _) in self._read().items()})
 
     def _settled(self, files: Mapping[str, bytes]) -> None:
@@ -159,21 +161,21 @@ class Recorded:
         self._certain = dict(self._live)
         self._inodes = {file.inode: file for file in self._live.values()}
 
-    # Faults
+    # Faults.
 
     def fail_after(self, count: int, kind: Kind) -> None:
-        """Raise an I/O error at the `count`-th operation of a kind from now on: 1 is the next one."""
+        """Raise an I/O error at the `count`-th operation of a kind from this moment: 1 is the next one."""
         self._failures[kind] = count
 
     def clear_faults(self) -> None:
-        """End all faults of operations."""
+        """Remove all faults of operations."""
         self._failures.clear()
         self.on_failure = None
         self.full = False
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:
-        """Suspend all faults for a reader of the files from outside."""
+        """Suspend all faults for the block, for a reader outside the simulated process."""
         before = self._failures, self.full
         self._failures, self.full = {}, False
         try:
@@ -182,9 +184,9 @@ class Recorded:
             self._failures, self.full = before
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
-        """Return the `errno` with which an operation is refused, 0 if it is to be done.
+        """Return the `errno` that refuses an operation, 0 to permit it.
 
-        The refusal is reported before.
+        `on_failure` is called before a refusal.
         """
         if self._dead:
             return _EIO
@@ -201,18 +203,16 @@ class Recorded:
                 return _EIO
         return _ENOSPC if grows and self.full else 0
 
-    # What was done
+    # Operations that were done.
 
     def relative(self, path: str) -> str | None:
-        """Return a path's name in the machine's directory, "" for the directory itself, None for a path outside the
-        disk.
-        """
+        """Return a path's name in the machine's directory: "" for the directory itself, None for a path outside."""
         if not path.startswith(self._prefix):
             return "" if path == self._prefix[:-1] else None
         return None if path.endswith(SHARED_MEMORY) else path[len(self._prefix) :]
 
     def find(self, name: str) -> File | None:
-        """Return the file of that name, None if there is none. A file that was made unrecorded is recorded now."""
+        """Return the file of that name, or None. A file whose creation was not recorded is recorded."""
         file = self._live.get(name)
         if self._dead:
             return file
@@ -225,11 +225,11 @@ class Recorded:
         return file
 
     def by_inode(self, inode: int) -> File | None:
-        """Return a file that has a name and was seen before."""
+        """Return a known file by its inode, or None."""
         return self._inodes.get(inode)
 
     def opened(self, name: str) -> File:
-        """Return a file that SQLite has just opened; its writes are recorded."""
+        """Return a file that SQLite has just opened. Its writes are recorded."""
         file = self.find(name)
         assert file is not None
         self.compare(file)
@@ -243,7 +243,7 @@ class Recorded:
         return file
 
     def compare(self, file: File) -> None:
-        """Record an unrecorded write to a file; the file is read only if it can have changed."""
+        """Record an unrecorded write to a file. The file is read only if it can have changed."""
         path = Path(self._prefix + file.name)
         if not file.recorded or path.stat().st_size != file.size:
             self._record(file, path.read_bytes())
@@ -259,7 +259,7 @@ class Recorded:
         file.whole = True
 
     def unlink(self, name: str) -> int:
-        """Remove a file that was found. Return the `errno` with which that fails, else 0. Raise OSError."""
+        """Remove a file. Return the `errno` of a refusal, else 0. Raise OSError."""
         if refused := self.refusal("unlink", name):
             return refused
         self._gone(name, _unlink)
@@ -267,7 +267,7 @@ class Recorded:
         return 0
 
     def rename(self, name: str, target: str) -> int:
-        """Rename a file that was found. Return the `errno` with which that fails, else 0. Raise OSError."""
+        """Rename a file. Return the `errno` of a refusal, else 0. Raise OSError."""
         if refused := self.refusal("rename", name):
             return refused
         if self.find(target) is None:
@@ -280,7 +280,7 @@ class Recorded:
         return 0
 
     def _gone(self, name: str, do: Callable[[str], None]) -> None:
-        """Remove the name from a file, and keep what would come back with it."""
+        """Remove the name of a file, and keep what a power cut would bring back."""
         path = self._prefix + name
         found = os.lstat(path)
         do(path)
@@ -294,7 +294,7 @@ class Recorded:
             self._names.setdefault(folder, []).append(there)
 
     def sync(self, file: File) -> int:
-        """Make a file's changes certain. Return the `errno` with which that fails, else 0."""
+        """Make a file's changes durable. Return the `errno` of a refusal, else 0."""
         refused = self.refusal("sync", file.name)
         if refused:
             if not self._dead:
@@ -306,7 +306,7 @@ class Recorded:
         return 0
 
     def sync_names(self, folder: str) -> int:
-        """Make the names in a folder certain. Return the `errno` with which that fails, else 0."""
+        """Make the names in a folder durable. Return the `errno` of a refusal, else 0."""
         refused = self.refusal("sync", folder)
         if refused:
             return refused
@@ -314,24 +314,24 @@ class Recorded:
             _rename(self._certain, names)
         return 0
 
-    # Crashes
+    # Crashes.
 
     @property
     def dead(self) -> bool:
-        """Whether nothing that is done has an effect any more: the process was killed at this instant."""
+        """Whether the process was killed at this instant, so that its operations have no effect."""
         return self._dead
 
     @dead.setter
     def dead(self, dead: bool) -> None:
         if dead and not self._dead:
-            self._dead = True  # in the middle of an operation, which is not done
+            self._dead = True  # killed in the middle of an operation, which is not done
             self._left = self._read()
             self._complete()
         elif not dead:
             self._dead = False
 
     def crash(self, power: bool) -> None:
-        """Write the files that a kill or a power cut leaves, as new files. The daemon must be gone by now."""
+        """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended before."""
         self.dead = True
         if power:
             files = self._cut()
@@ -347,7 +347,7 @@ class Recorded:
         self._dead = False
 
     def _there(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the names of the files that are there; sockets and the like are not of the disk."""
+        """Yield the names of existing files. Sockets and similar are not on the disk."""
         for folder, _, names in os.walk(self.directory):
             for name in names:
                 path = os.path.join(folder, name)  # noqa: PTH118 - as `os.walk` has it
@@ -358,7 +358,7 @@ class Recorded:
         return {name: (Path(self._prefix + name).read_bytes(), stat) for name, stat in sorted(self._there())}
 
     def _complete(self) -> None:
-        """Record all unrecorded changes, and check that there are no others."""
+        """Record all unrecorded changes, and check that no others exist."""
         for name in sorted(self._live.keys() - self._left.keys()):
             self._live.pop(name)
             self._rename({name: None})
@@ -376,7 +376,7 @@ class Recorded:
                 assert file.seen() == content, f"{name} was written in a way that is not recorded"
 
     def _cut(self) -> dict[str, tuple[bytes, os.stat_result | None]]:
-        """Return the certain part, and the part of the rest that has reached the disk."""
+        """Return the content after a power cut: the durable changes and some of the others."""
         names = dict(self._certain)
         for folder in sorted(self._names):
             unsynced = self._names[folder]
@@ -400,7 +400,7 @@ class Recorded:
 
 
 def folder_of(name: str) -> str:
-    """Return the name of the folder of a file."""
+    """Return the name of a file's folder."""
     return name.rpartition("/")[0]
 
 

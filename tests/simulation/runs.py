@@ -1,4 +1,4 @@
-"""Runs: which seed and size each has, how one is played, and how many are played on several processes."""
+"""Runs: the seed and size of each, how one is played, and how many processes play them."""
 
 import multiprocessing
 import os
@@ -21,12 +21,11 @@ from tests.simulation.world import World
 
 #: Sales in a run, and the frequency of each number.
 SIZES: Final = {20: 10, 100: 50, 400: 40}
-#: Factors for the frequency of faults, and the share of runs with each. In a calm run nearly every check must hold to
-#: the second.
+#: Factor for the frequency of faults -> share of runs. In a calm run nearly every check must hold to the second.
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
-#: After how many runs a worker process is replaced by a new one.
+#: Number of runs after which a worker process is replaced.
 RUNS_OF_A_WORKER: Final = 200
-#: Longest processor time of one sale, in seconds. After it the run counts as endless.
+#: Most processor seconds of one sale. A run that takes longer counts as endless.
 SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2.0, 120.0
 
 
@@ -47,32 +46,30 @@ def unrest_of(seed: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to be played: `size` sales, with these kinds of faults of the world."""
+    """A run to be played: `size` sales, with these kinds of faults."""
 
     seed: int
     size: int
     faults: tuple[str, ...] = tuple(FAULTS)
-    #: The name of a deliberate fault of the product that it has.
+    #: Name of the deliberate fault in the product, if any.
     mistake: str | None = None
     #: Factor for the frequency of faults; 0: from the seed.
     unrest: float = 0.0
-    #: It ends at the first check that fails, and leaves much behind in its process.
+    #: Whether it ends at the first failed check. It then leaves garbage in its process.
     until_failure: bool = False
 
     def changed(self) -> AbstractContextManager[None]:
-        """Apply a fault to the product for the block."""
+        """Apply the deliberate fault to the product for the block."""
         return nullcontext() if self.mistake is None else applied(self.mistake)
 
     def plan(self) -> Plan:
-        """Return its plan."""
+        """Return the plan of the run."""
         return make_plan(self.seed, self.size, self.faults, self.unrest or unrest_of(self.seed))
 
 
 @dataclass(slots=True)
 class Played:
-    """The result of a run, without the run. `failures`: the broken promises; `broken`: the error of the simulation
-    itself, if any.
-    """
+    """The result of a run. `failures`: the broken promises. `broken`: the error of the simulation itself, if any."""
 
     job: Job
     failures: list[str] = field(default_factory=list)
@@ -85,7 +82,7 @@ class Played:
 
     @property
     def failed(self) -> bool:
-        """Whether anything was wrong."""
+        """Whether a promise was broken or the simulation failed."""
         return bool(self.failures or self.broken)
 
 
@@ -114,7 +111,7 @@ def play(job: Job) -> Played:
 
 
 class _Worker:
-    """A process that plays runs, one after the other."""
+    """Process that plays runs, one after the other."""
 
     def __init__(self) -> None:
         here, there = multiprocessing.get_context("fork").Pipe()
@@ -134,7 +131,7 @@ class _Worker:
         self.pipe.send(job)
 
     def take(self) -> Played | None:
-        """Return the result of the run; None if the process has died, or was too slow and is killed."""
+        """Return the result of the run, or None if the process died. A process that is too slow is killed."""
         job, self.job = self.job, None
         assert job is not None
         try:
@@ -155,18 +152,18 @@ class _Worker:
 
 def _work(pipe: Connection, other: Connection) -> None:
     other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when the process ends
     with suppress(EOFError, OSError):
         while True:
             pipe.send(play(pipe.recv()))
 
 
 def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator[Played | None]:
-    """Play runs on several processes, until there are no more; None each `tick` seconds in which none has ended.
+    """Play runs on several processes. Yield None after each `tick` seconds without a result.
 
-    A process that dies, or does not end in its time, is a run that is broken.
+    If a process dies or is too slow, its run counts as broken.
     """
-    machine.certificate_files(BORN)  # of most runs: once, for all processes
+    machine.certificate_files(BORN)  # most runs use this certificate: make it once for all processes
     workers: list[_Worker] = []
     jobs = iter(jobs)
     try:
@@ -203,10 +200,10 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def chosen(faults: Collection[str]) -> tuple[str, ...]:
-    """Return kinds of faults in their own order."""
+    """Return kinds of faults in the order of the table."""
     return tuple(kind for kind in FAULTS if kind in faults)

@@ -1,4 +1,4 @@
-"""The runs that have found something: `seeds.txt`."""
+"""Runs that have found a fault: `seeds.txt`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ FILE: Final = Path(__file__).with_name("seeds.txt")
 
 
 def read(text: str) -> Iterator[Job]:
-    """Yield the runs that a text names. Raise ValueError with the line that is wrong."""
+    """Yield the runs in a text. Raise ValueError with the number of an invalid line."""
     for number, line in enumerate(text.splitlines(), 1):
         said = line.partition("#")[0].split()
         if not said:

@@ -1,6 +1,6 @@
-"""The shortest run that still fails in the same way: first with fewer faults, then with fewer sales.
+"""Search for the shortest run that still fails in the same way: first with fewer faults, then with fewer sales.
 
-Omitting a sale or fault leaves the others the same, because each draws from a source of its own. The same run always
+Omitting a sale or fault leaves the others unchanged, because each has its own random source. The same run always
 shrinks to the same result.
 """
 
@@ -12,11 +12,11 @@ from typing import Final
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 
-#: By what messages of one kind differ: ids, numbers, texts in hexadecimal digits.
+#: Differences between messages of one kind: ids, numbers, texts of hexadecimal digits.
 _PARTICULARS: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|SN-\d+|\d+"
 )
-#: Runs that a search may take.
+#: Most runs of one search.
 MOST_RUNS: Final = 60
 
 
@@ -32,18 +32,18 @@ def kinds(failures: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The shortest failing plan that was found, and the runs that this took."""
+    """The shortest failing plan, and the number of runs for the search."""
 
     plan: Plan
     runs: int
 
 
 class _Enough(Exception):
-    """The runs are used up."""
+    """The permitted runs are used up."""
 
 
 def shrink(plan: Plan, wanted: frozenset[str], most: int = MOST_RUNS) -> Shrunk:
-    """Make a plan smaller that fails with one of these kinds of messages."""
+    """Shrink a plan while it still fails with one of these kinds of messages."""
     made = 0
     best = plan
 
@@ -74,7 +74,7 @@ def shrink(plan: Plan, wanted: frozenset[str], most: int = MOST_RUNS) -> Shrunk:
 
 
 def failures_of(plan: Plan) -> list[str]:
-    """Play a plan; return what failed, the simulation itself too."""
+    """Play a plan. Return its failures, including errors of the simulation itself."""
     try:
         return World(plan).run().failures
     except Exception as error:  # noqa: BLE001 - it is a failure like others
@@ -82,7 +82,7 @@ def failures_of(plan: Plan) -> list[str]:
 
 
 def _fewer(items: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> None:
-    """Omit smaller and smaller parts, as long as the run still fails (delta debugging)."""
+    """Omit smaller and smaller parts while the run still fails (delta debugging)."""
     left = list(items)
     if left and fails([]):
         return

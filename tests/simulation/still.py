@@ -1,6 +1,6 @@
 """A reader of the log and a service manager that stop reading for a while: a real pipe and a real socket.
 
-The product's own writer and its thread use the pipe. Their work takes no time of the run.
+The product's own writer and its thread use the pipe. Their work takes no virtual time.
 """
 
 import fcntl
@@ -14,17 +14,17 @@ from pathlib import Path
 from posd.logs.writer import LogWriter
 from tests.support.standing import fill_manager
 
-#: Most bytes that wait for the reader, beside those in the pipe: some lines.
+#: Most bytes that wait for the reader, in addition to those in the pipe: a few lines.
 MAX_BYTES = 2048
 PIPE_BYTES = 4096
-#: How long the thread has to write, in seconds, before more is read.
+#: Seconds in which the thread may write before the reader reads more.
 TURN_SECONDS = 0.01
-#: The room of a line, in bytes.
+#: Bytes of the pipe for one line.
 LINE_BYTES = 200
 
 
 class Log:
-    """A pipe that is read at the end alone, and the product's writer."""
+    """A pipe that is read only at the end, with the product's writer."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -36,7 +36,7 @@ class Log:
         self._writer.start()
 
     def _descriptor(self) -> int:
-        if threading.get_ident() == self._loop:  # it would wait for ever
+        if threading.get_ident() == self._loop:  # the loop would wait for ever
             self._in_loop = True
             raise OSError
         return self._write
@@ -50,9 +50,9 @@ class Log:
         self._writer.put([f"{self._count} {event}".ljust(LINE_BYTES).encode() + b"\n"])
 
     def end(self) -> tuple[int, str | None]:
-        """Read everything; return how many lines were dropped, and the faults."""
+        """Read everything. Return the number of dropped lines, and the faults."""
         if self._in_loop:
-            log_of.cache_clear()  # its thread may not know of all lines
+            log_of.cache_clear()  # its thread may have unreported lines
             return self._told, "the loop writes the log, and waits for a reader that stands still"
         found = b""
         while True:
@@ -72,29 +72,29 @@ class Log:
 
 @cache
 def log_of(_process: int) -> Log:
-    """Return the one of a process: its thread does not end."""
+    """Return the log of a process, whose thread does not end."""
     return Log()
 
 
 class Manager:
-    """The socket of a service manager. It reads nothing while it is stopped."""
+    """The socket of a service manager, which reads nothing while it is stopped."""
 
     def __init__(self, home: Path) -> None:
         self._path = str(home / "run" / "notify.sock")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket.bind(self._path)
         self._still = False
-        #: The last value of each name that it has read.
+        #: Last value of each name that it has read.
         self.heard: dict[str, str] = {}
 
     def stand_still(self) -> None:
-        """Read nothing, of a socket that is full."""
+        """Stop reading, with a full socket."""
         self._still = True
         os.environ["NOTIFY_SOCKET"] = self._path
         fill_manager(self._path)
 
     def read(self) -> None:
-        """Read what has arrived, unless it is stopped."""
+        """Read the arrived messages, unless it is stopped."""
         with suppress(BlockingIOError):
             while not self._still:
                 for line in self._socket.recv(PIPE_BYTES).decode().splitlines():
@@ -102,10 +102,10 @@ class Manager:
                     self.heard[name] = value
 
     def go_on(self) -> None:
-        """Read again."""
+        """Continue to read."""
         self._still = False
         self.read()
 
     def close(self) -> None:
-        """It is gone."""
+        """Close the socket."""
         self._socket.close()

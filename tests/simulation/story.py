@@ -1,6 +1,6 @@
 """The story of a run in plain words: the events of the payments with broken promises, in order of time.
 
-Its material are the notes of the world: a moment, who, what, and the particulars.
+It is made from the notes of the world. Each has a time, a subject, a kind, and details.
 """
 
 import re
@@ -11,19 +11,19 @@ from typing import Final
 from tests.simulation.loop import BEGIN
 from tests.simulation.world import Note, Result
 
-#: Placeholders for ids in the messages of checks.
+#: Ids in the messages of checks.
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
-#: Notes that are printed before a broken promise that names no payment.
+#: Most notes printed before a broken promise that names no payment.
 BEFORE: Final = 25
-#: Lists that the person reads: each names many payments.
+#: Lists that the person reads. Each has many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Longest line, in characters.
 WIDTH: Final = 400
 
 
 def concerned(result: Result) -> frozenset[str]:
-    """Return the ids that the broken promises are about, with all others of their sales."""
+    """Return the ids in the broken promises, with all other ids of their sales."""
     ids = {found for failure in result.failures for found in _ID.findall(failure)}
     numbers = {int(found) for failure in result.failures for found in _SALE.findall(failure)}
     for number, made in result.ids.items():
@@ -33,7 +33,7 @@ def concerned(result: Result) -> frozenset[str]:
 
 
 def tell(result: Result, *, everything: bool = False) -> str:
-    """Print the story of the faults and of the payments with broken promises, or of everything."""
+    """Print the faults and the events of payments with broken promises. `everything`: print all events."""
     ids = concerned(result)
     told = [note for note in result.notes if everything or _concerns(note, ids)]
     if not everything and not ids:
@@ -72,7 +72,7 @@ def _concerns(note: Note, ids: Collection[str]) -> bool:
 
 
 def _before(notes: Sequence[Note]) -> Iterator[Note]:
-    """Yield the faults, the broken promises and the events just before them."""
+    """Yield the faults, the broken promises, and the events just before them."""
     wrong = [place for place, (_, what) in enumerate(notes) if what[0] == "CHECK"]
     near = {place for end in wrong for place in range(end - BEFORE, end + 1)}
     for place, note in enumerate(notes):

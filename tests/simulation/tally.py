@@ -1,4 +1,4 @@
-"""The sum of many runs."""
+"""Totals of many runs."""
 
 import time
 from collections import Counter
@@ -9,7 +9,7 @@ from tests.simulation.runs import Played
 
 @dataclass
 class Tally:
-    """The sum of runs."""
+    """Totals of runs."""
 
     began: float = field(default_factory=time.monotonic)
     runs: int = 0
@@ -30,7 +30,7 @@ class Tally:
             self.failed.append(played)
 
     def line(self) -> str:
-        """Return how far it is."""
+        """Return a line with the progress."""
         seconds = time.monotonic() - self.began
         return (
             f"{self.payments:,} payments in {self.runs:,} runs, {self.payments / max(seconds, 1e-3):.0f} a second, "

@@ -1,8 +1,8 @@
 """A terminal of the world: it accepts starts, runs them, delivers events by the specification's policy, and answers
 calls.
 
-It shares no code with the daemon or with the shipped simulator. Its correct behaviour follows the specification; its
-faults are the payment's habit.
+It shares no code with the daemon or the shipped simulator. Its correct behaviour follows the specification. Its faults
+come from the habit of each payment.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ from tests.support.events import FINALS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: The delivery of an event (spec 6.2): attempts, the window in seconds, base and cap of the backoff in seconds.
+#: Delivery of an event (spec 6.2): attempts, window in seconds, base and cap of the backoff in seconds.
 ATTEMPTS: Final = 10
 WINDOW: Final = 900.0
 BASE, CAP = 2.0, 60.0
-#: How long it waits for the answer to an event, in seconds; the spec does not say.
+#: Seconds that it waits for the reply to an event; the spec gives none.
 PATIENCE: Final = 10.0
-#: What is tried again (spec 6.2).
+#: Statuses after which it sends again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-#: The share of floods that continue until posd keeps no more; their number of events and of connections.
+#: Share of floods that continue until posd stores no more events. Then their numbers of events and of connections.
 HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 190, 8
-#: How long it waits for a card, in seconds.
+#: Seconds that it waits for a card.
 CARD_LIMIT: Final = 90.0
-#: The acquirer's time if events were lost, in seconds. During it there is something to ask for.
+#: Seconds that the acquirer takes if events were lost. In this time posd can ask for the payment.
 ACQUIRER_SECONDS: Final = 25.0
-#: How long after its end a payment may be found by a search of the habit `late-index`, in seconds.
+#: Seconds after the end of a payment until a search finds it, with the habit `late-index`.
 INDEX_SECONDS: Final = 40.0
 
-#: What becomes of a print job, and how often.
+#: End of a print job -> its frequency.
 PRINTS: Final = {
     "ok": 62,
     "fails": 10,
@@ -66,12 +66,12 @@ RESULTS_OF_END: Final = {
 }
 
 
-#: An operation's name in posd -> its name in the terminal's events.
+#: Operation's name in posd -> its name in the terminal's events.
 WIRE: Final = dict(PATHS.values())
 
 
 def _sent_under(truth: Truth, kinds: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the reference that a request bore, for those operations that repeat it (spec 2.1, 2.2)."""
+    """Return the reference of a request, for operations whose events repeat it (spec 2.1, 2.2)."""
     return {"transaction_reference": truth.sent_under} if truth.kind in kinds else {}
 
 
@@ -101,7 +101,7 @@ class Payment:
 
 @dataclass
 class Terminal:
-    """One terminal."""
+    """One terminal, with its payments and print jobs."""
 
     world: "World"
     serial: str
@@ -112,32 +112,32 @@ class Terminal:
     known: dict[str, Payment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Where it is configured.
+        #: Its configured address.
         self.home = self.address
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
-        #: id -> time of an unanswered start; id -> time of its last search; the ids that a search has found.
+        #: id -> time of an unanswered start; id -> time of its last search; ids that a search has found.
         self.starting: dict[str, float] = {}
         self.searched: dict[str, float] = {}
         self.found: set[str] = set()
-        #: Print job -> when it ended.
+        #: Print job -> time of its end.
         self.printed: dict[str, float] = {}
         self.listen()
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which it listens."""
         return 6869 if self.secure else 6868
 
     @property
     def base_url(self) -> str:
-        """Where it is called."""
+        """The URL of its API."""
         return f"{'https' if self.secure else 'http'}://{self.address}:{self.port}"
 
     @property
     def announces(self) -> bool:
-        """Whether it is found by its announcements."""
+        """Whether posd finds it by its announcements."""
         return self.world.plan.announced and not self.secure
 
     def announce(self) -> None:
@@ -170,11 +170,12 @@ class Terminal:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.broke(error)
 
-    # Being switched off.
+    # Power.
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
-        """Lose the power for a while. Running payments are lost; the acquirer's records stay. Waiting events are kept
-        in a queue, which a terminal that `forgets` loses too.
+        """Lose the power for a while. Running payments are lost; the acquirer keeps its records.
+
+        Waiting events are in a queue, which a terminal that `forgets` loses too.
         """
         self.on = False
         way = self.world.network.way(self.address)
@@ -203,7 +204,7 @@ class Terminal:
                 self._spawn(self._deliver_all(payment), "replay")
 
     def move(self, address: str) -> None:
-        """Get another address."""
+        """Change its address."""
         if self._listening is not None:
             self._listening.close()
         self.world.network.way(self.address).cut()
@@ -211,7 +212,7 @@ class Terminal:
         if self.on:
             self.listen()
 
-    # Being called.
+    # Calls to the terminal.
 
     async def _handle(self, asked: Asked, server: Server) -> None:
         try:
@@ -269,7 +270,7 @@ class Terminal:
             del self.starting[identity]
 
     def _derive(self, truth: Truth) -> None:
-        """Find the parent of an operation, as the acquirer does."""
+        """Find the original of an operation, as the acquirer does."""
         bank = self.world.bank
         truth.original = bank.references.get(truth.sent_under or "")
         base = truth.base
@@ -337,7 +338,7 @@ class Terminal:
     def _error(code: str, message: str) -> bytes:
         return json.dumps({"type": "TERMINAL", "code": code, "message": message}).encode()
 
-    # The course of a payment.
+    # Course of a payment.
 
     async def _run(self, payment: Payment) -> None:
         random, habit = payment.random, payment.habit
@@ -356,7 +357,7 @@ class Terminal:
 
     async def _with_card(self, payment: Payment) -> str:
         random, habit = payment.random, payment.habit
-        # A payment without events ends quickly: before the first search for it.
+        # A payment without events ends quickly, before the first search for it.
         longest = 3.0 if habit.events == "none-comes" else 15.0
         if end := await self._until_aborted(payment, random.uniform(2.0, longest)):
             return end
@@ -388,7 +389,7 @@ class Terminal:
         return "TERMINAL_CANCELED"
 
     def _emit(self, payment: Payment, status: str) -> None:
-        """Something has happened to a payment: its event begins its way."""
+        """Record a step of a payment, and start the delivery of its event."""
         truth, habit, random = self.world.bank.of(payment.identity), payment.habit, payment.random
         event = self._event(payment, status)
         payment.previous, payment.newest = payment.newest, event
@@ -441,7 +442,7 @@ class Terminal:
             self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, other)), "contradiction")
 
     def _emit_extra(self, payment: Payment, status: str, event: bytes) -> None:
-        """Send a message that is no event of the payment and must not count as one, or a step after its end."""
+        """Send a message that is not an event of the payment and must not count as one, or a step after its end."""
         random, kind = self.world.random("extra", payment.identity), payment.habit.extra
         wait = random.uniform(0.5, 20.0)
         fresh = event.replace(
@@ -525,7 +526,7 @@ class Terminal:
         await work
 
     async def _deliver_all(self, payment: Payment) -> None:
-        """Deliver a payment's events, in their order, until it has ended and all are gone."""
+        """Deliver a payment's events in order, until it has ended and all are delivered."""
         while True:
             if payment.queue.empty() and payment.ended.is_set():
                 return
@@ -541,7 +542,7 @@ class Terminal:
                 event = getting.result()
                 try:
                     await self._deliver(payment, event)
-                except asyncio.CancelledError:  # the power was lost: it is the first again
+                except asyncio.CancelledError:  # after a power loss it is the first again
                     rest = [event]
                     while not payment.queue.empty():
                         rest.append(payment.queue.get_nowait())
@@ -561,7 +562,7 @@ class Terminal:
             await asyncio.sleep(delay)
 
     async def _once(self, payment: Payment, event: bytes) -> int | None:
-        """Make one attempt; return the answer's status, None if there was none."""
+        """Make one attempt. Return the status of the reply, None without a reply."""
         status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()
         if status in FINALS:
             self.world.bank.of(payment.identity).said.append(status)
@@ -595,7 +596,7 @@ class Terminal:
                 client.close()
 
     async def post(self, url: str, body: bytes) -> Reply | None:
-        """Post to the machine; None if no answer came."""
+        """Send a POST to the machine. Return None without a reply."""
         scheme, _, rest = url.partition("://")
         place, _, path = rest.partition("/")
         host, _, port = place.rpartition(":")
@@ -617,7 +618,7 @@ class Terminal:
         self.world.note(self.serial, "posted", reply.status, body)
         return reply
 
-    # What it is asked.
+    # Replies to calls.
 
     async def _abort(self, server: Server) -> None:
         payment = self.running
@@ -628,7 +629,7 @@ class Terminal:
         if payment.habit.abort == "slow":
             await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
             if server.over:
-                return  # who asked has been killed meanwhile, and knows of no call that is under way
+                return  # the daemon that called was killed meanwhile, and the new one knows of no call
             if (payment := self.running) is None:
                 server.answer(409)
                 return
@@ -710,7 +711,7 @@ class Terminal:
                 truth.said.append(item["status"])
         if any(item.get("client_transaction_id") == identity for item in found):
             self.found.add(identity)
-        # It never knows an ended payment. That is the proof that a payment never started.
+        # It never knows an ended payment. Such replies could prove that a payment never started.
         none = habit.search in ("none", "another") and not found and truth.end in FINALS
         truth.lied |= none and self.world.plan.confirmed
         body = json.dumps(found).encode()

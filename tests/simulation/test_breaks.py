@@ -1,4 +1,4 @@
-"""Deliberate faults are found. The whole table takes long and is made by hand."""
+"""Deliberate faults are found. The whole table takes long and runs by hand only."""
 
 import subprocess
 import sys
@@ -44,12 +44,12 @@ def test_each_deliberate_fault_still_fits_the_product() -> None:
 
 
 def test_a_run_finds_a_deliberate_fault() -> None:
-    """It is a process of its own, because a run that ends early leaves much behind."""
+    """It runs in its own process, because a run that ends early leaves garbage."""
     done = subprocess.run([sys.executable, "-c", STALE_READS], capture_output=True, text=True, check=True, timeout=300)
     assert "is not known any more" in done.stdout
 
 
-def test_a_log_and_a_manager_that_stand_still_hold_up_nothing_and_a_fault_there_is_found() -> None:
+def test_a_stopped_log_and_a_stopped_manager_delay_nothing_and_a_fault_there_is_found() -> None:
     done = subprocess.run([sys.executable, "-c", STILL], capture_output=True, text=True, check=True, timeout=300)
     sound, *broken = done.stdout.splitlines()
     assert sound.startswith("[] {"), sound
@@ -68,13 +68,13 @@ def test_a_hunt_finds_a_deliberate_fault(name: str) -> None:
 
 
 def test_the_document_has_a_row_for_each_deliberate_fault() -> None:
-    """It is written by `python -m tests.simulation --breaks --payments 12000 --table FILE`."""
+    """`python -m tests.simulation --breaks --payments 12000 --table FILE` writes the table."""
     document = (Path(__file__).parents[2] / "docs" / "evidence" / "simulation.md").read_text()
     rows = document.partition("<!-- breaks: begin -->")[2].partition("<!-- breaks: end -->")[0].splitlines()
     assert [row.split("`")[1] for row in rows if row.startswith("| `")] == list(BREAKS)
 
 
-def test_a_row_of_the_document_says_what_failed_without_ids() -> None:
+def test_a_row_of_the_document_names_the_failure_without_ids() -> None:
     row = markdown([Found("stale-reads", 1200, 7, "5b5ba1b2-11b1-4cb4-8d3c-0123456789ab is a | b")]).splitlines()[2]
     assert row.startswith("| `stale-reads` | storage | ")
     assert row.endswith("| 1,200 | 7 | ID is a \\| b |")

@@ -26,7 +26,9 @@ MakeDisk = Callable[[int], Disk]
 
 @pytest.fixture
 def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Make a disk from a seed in a directory of its own. It is active until the next one is made."""
+    """Return a function that makes a disk from a seed, in its own directory. A disk is active until the next one is
+    made.
+    """
     try:
         vfs.shared()
     except vfs.Unavailable as error:
@@ -51,12 +53,12 @@ def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
 
 @pytest.fixture
 def disk(disk_of: MakeDisk) -> Disk:
-    """Return a disk that is in force."""
+    """Return an active disk."""
     return disk_of(1)
 
 
 def database(disk: Disk) -> Path:
-    """Make a small database as posd makes its own: on disk from the first moment on, in WAL mode."""
+    """Create a small database like posd's: durable from the beginning, in WAL mode."""
     path = disk.directory / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA page_size = 1024")
@@ -75,7 +77,7 @@ def add(db: sqlite3.Connection, *numbers: int) -> None:
 
 
 def failures(db: sqlite3.Connection, *numbers: int) -> list[int]:
-    """Commit a row for each number; return SQLite's code for each that failed, 0 for the others."""
+    """Commit a row for each number. Return SQLite's error code for each row, 0 for success."""
     codes = []
     for number in numbers:
         try:
@@ -90,14 +92,14 @@ def failures(db: sqlite3.Connection, *numbers: int) -> list[int]:
 
 
 def rows(path: Path) -> list[int]:
-    """Return the rows that a new process finds in a sound database."""
+    """Return the rows that a new process finds in an undamaged database."""
     with closing(connect_writer(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return [row[0] for row in db.execute("SELECT a FROM t ORDER BY a")]
 
 
 def kill_before(disk: Disk, number: int) -> None:
-    """Kill the process just before its `number`-th operation from now on."""
+    """Kill the process just before its `number`-th operation from this moment."""
     operations = count(1)
 
     def look(_kind: str, _name: str) -> None:
@@ -107,7 +109,7 @@ def kill_before(disk: Disk, number: int) -> None:
     disk.on_operation = look
 
 
-def test_what_a_sync_that_failed_did_not_write_no_later_sync_writes(disk_of: MakeDisk) -> None:
+def test_no_later_sync_writes_what_a_failed_sync_did_not_write(disk_of: MakeDisk) -> None:
     found = set()
     for seed in range(SEEDS):
         disk = disk_of(seed)
@@ -127,7 +129,7 @@ def test_what_a_sync_that_failed_did_not_write_no_later_sync_writes(disk_of: Mak
     assert len(found - {8}) > 3
 
 
-def test_a_full_disk_refuses_what_grows(disk: Disk) -> None:
+def test_a_full_disk_refuses_only_operations_that_need_space(disk: Disk) -> None:
     path = database(disk)
     with closing(connect_writer(path)) as db:
         add(db, 1)
@@ -149,7 +151,7 @@ def test_a_full_disk_refuses_what_grows(disk: Disk) -> None:
 
 
 def append(path: Path, line: bytes) -> None:
-    """Add a line as the witness does."""
+    """Append a line as the witness does."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, line)
@@ -172,7 +174,7 @@ def test_the_nth_operation_fails_once(disk: Disk, kind: Kind, code: int) -> None
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_killed_at_each_operation_of_a_commit_and_a_checkpoint(disk_of: MakeDisk, power: bool) -> None:
+def test_a_kill_at_each_operation_of_a_commit_and_a_checkpoint_loses_no_commit(disk_of: MakeDisk, power: bool) -> None:
     found = []
     for number in count(1):
         disk = disk_of(number)
@@ -199,7 +201,7 @@ def test_killed_at_each_operation_of_a_commit_and_a_checkpoint(disk_of: MakeDisk
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_the_database_of_posd_is_made_whole_or_not_at_all(disk_of: MakeDisk, power: bool) -> None:
+def test_a_killed_creation_leaves_a_complete_database_or_none(disk_of: MakeDisk, power: bool) -> None:
     for number in (1, 20, 200, *range(260, 270)):
         disk = disk_of(number)
         path = disk.directory / "posd.db"
@@ -213,7 +215,7 @@ def test_the_database_of_posd_is_made_whole_or_not_at_all(disk_of: MakeDisk, pow
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_names_and_contents_that_were_not_synced_are_there_in_some_runs(disk_of: MakeDisk) -> None:
+def test_unsynced_names_and_contents_survive_in_some_runs_only(disk_of: MakeDisk) -> None:
     found = set()
     for seed in range(3 * SEEDS):
         disk = disk_of(seed)
@@ -233,7 +235,7 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
     alive.chmod(0o640)
     os.utime(alive, (1000, 2000))
     before = {item.name: item.stat() for item in disk.directory.iterdir()}
-    held = disk.directory.with_name(f"{disk.directory.name}-held")  # so that none of their numbers is used again
+    held = disk.directory.with_name(f"{disk.directory.name}-held")  # kept open, so that no inode number is used again
     held.mkdir()
     for item in before:
         os.link(disk.directory / item, held / item)

@@ -1,4 +1,4 @@
-"""What the simulated disk has shown of posd's database: an acknowledged commit that was lost, or a start refused."""
+"""Faults of posd's database that the simulated disk has found: a lost acknowledged commit, or a refused start."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -34,7 +34,7 @@ def assert_kept(disk: Disk, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("read", [False, True], ids=["alone", "while another process reads"])
-def test_a_start_does_not_write_on_behind_what_a_failed_sync_left(disk_of: MakeDisk, read: bool) -> None:
+def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: MakeDisk, read: bool) -> None:
     for seed in range(SEEDS):
         disk = disk_of(seed)
         path = disk.directory / "posd.db"
@@ -55,14 +55,14 @@ def test_a_start_does_not_write_on_behind_what_a_failed_sync_left(disk_of: MakeD
         assert_kept(disk, 1, 3)
 
 
-def test_a_start_that_cannot_write_the_log_again_leaves_the_database_file_as_it_is(disk_of: MakeDisk) -> None:
-    """The log has a hole on disk. After a power cut the changes behind it would be partly in the file."""
+def test_a_start_that_cannot_rewrite_the_log_leaves_the_database_file_unchanged(disk_of: MakeDisk) -> None:
+    """The log has a hole on disk. After a power cut, changes behind the hole would be partly in the file."""
     disk = disk_of(1)
     path = disk.directory / "posd.db"
     with closing(open_database(path)) as db:
         write(db, 1)
     with closing(open_database(path)) as db:
-        disk.fail_after(3, "sync")  # after those of the new log's header and name
+        disk.fail_after(3, "sync")  # after the syncs of the new log's header and name
         with pytest.raises(sqlite3.OperationalError):
             db.execute("UPDATE t1 SET b = 'x'")
         disk.dead = True
@@ -76,7 +76,7 @@ def test_a_start_that_cannot_write_the_log_again_leaves_the_database_file_as_it_
         assert db.execute("SELECT b FROM t1").fetchall() == [("x",)]
 
 
-def test_a_commit_that_was_denied_does_not_come_back_once_the_database_is_open_again(disk_of: MakeDisk) -> None:
+def test_a_refused_commit_does_not_come_back_when_the_database_is_opened_again(disk_of: MakeDisk) -> None:
     disk = disk_of(1)
     path = disk.directory / "posd.db"
     with closing(open_database(path)) as db:
@@ -99,21 +99,22 @@ def test_a_new_database_is_in_wal_mode_or_refused(disk_of: MakeDisk) -> None:
         disk.fail_after(number, "write")
         with suppress(StoreError):
             open_database(disk.directory / "posd.db").close()
-        assert "posd.db-journal" not in told, number  # a power cut would bring it back: no reader opens that
+        # a power cut would bring back the journal, and no reader opens a database with it
+        assert "posd.db-journal" not in told, number
 
 
-def test_the_name_of_the_log_is_certain_before_the_first_commit(disk_of: MakeDisk) -> None:
+def test_the_name_of_the_log_is_durable_before_the_first_commit(disk_of: MakeDisk) -> None:
     for seed in range(SEEDS):
         disk = disk_of(seed)
         with closing(open_database(disk.directory / "posd.db")) as db:
-            disk.fail_after(2, "sync")  # that of the folder, at which SQLite does not look
+            disk.fail_after(2, "sync")  # sync of the folder, whose failure SQLite ignores
             write(db, 1)
             disk.dead = True
         assert_kept(disk, 1)
 
 
-def test_a_power_cut_does_not_bring_back_the_witness_before_the_newest(disk_of: MakeDisk) -> None:
-    """It would describe the database before a restore, and the new one would count as gone back in time."""
+def test_a_power_cut_does_not_bring_back_an_older_witness(disk_of: MakeDisk) -> None:
+    """It would describe the database before a restore, so the new database would count as gone back in time."""
 
     async def write_anew(path: Path) -> None:
         path.write_bytes(b"of the database that was restored\n")  # noqa: ASYNC240 - as the real one does

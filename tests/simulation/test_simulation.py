@@ -1,4 +1,6 @@
-"""The simulation itself: short runs hold all promises, a seed gives always the same, and nothing of a run is left."""
+"""The simulation itself: short runs keep all promises, a seed gives the same run every time, and a run leaves nothing
+behind.
+"""
 
 import json
 import os
@@ -28,7 +30,7 @@ def _unavailable() -> str:
 _REASON = _unavailable()
 pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON or "SQLite can be put on the simulated disk")
 
-#: The start of the seeds of the quick suite, and sales of each run.
+#: First seed of the quick suite, and sales of each run.
 START, SALES = 26, 50
 #: Other Pythons that posd supports, if they are installed.
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
@@ -53,7 +55,7 @@ def _held(played: Played) -> None:
 
 
 def _digests(python: str, size: int, numbers: Sequence[int], **environment: str) -> list[str]:
-    """Return the digests of runs that another process plays."""
+    """Return the digests of runs in another process."""
     done = subprocess.run(
         [python, "-c", _DIGESTS, str(size), *map(str, numbers)],
         env=os.environ | environment,
@@ -71,7 +73,7 @@ def test_all_promises_hold_in_a_short_run(number: int) -> None:
     _held(runs.play(Job(runs.seed_of(START, number), SALES)))
 
 
-def test_what_seeds_have_found_stays_mended() -> None:
+def test_seeds_that_once_found_a_fault_keep_all_promises() -> None:
     for job in seeds.read(seeds.FILE.read_text()):
         _held(runs.play(job))
 
@@ -100,13 +102,13 @@ def test_another_python_gives_the_same_digests(python: str) -> None:
     if path is None:
         pytest.skip(f"needs {python}")
     if subprocess.run([path, "-c", "import aiosqlite, hypercorn, trustme"], capture_output=True).returncode:
-        pytest.skip(f"{python} has not what posd and its tests need")
+        pytest.skip(f"{python} lacks packages that posd and its tests need")
     numbers = [runs.seed_of(START, number) for number in range(200, 203)]
     assert _digests(path, 60, numbers) == [runs.play(Job(seed, 60)).digest for seed in numbers]
 
 
 @pytest.mark.slow
-def test_a_failure_names_its_seed_is_shrunk_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_names_its_seed_and_is_shrunk_and_told_as_a_story(capsys: pytest.CaptureFixture[str]) -> None:
     code = command.main(["--replay", "3", "--size", "30", "--break", "answer-before-commit"])
     said = capsys.readouterr().out
     assert code == 1

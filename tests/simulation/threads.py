@@ -1,4 +1,4 @@
-"""Replace the threads of SQLite's connections: each function for a thread is a step of the loop."""
+"""Replacement of the threads of SQLite's connections: each function for a thread is a step of the loop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tests.simulation.loop import VirtualLoop
 
 
 class _Queue:
-    """Takes the place of the queue to a connection's thread: steps in their order, one at a time."""
+    """Substitute for the queue of a connection's thread: its steps run in order, one at a time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -21,9 +21,9 @@ class _Queue:
         self._busy = False
 
     def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
-        """Run a function when those before it have run."""
+        """Run a function when the earlier ones have run."""
         if self._loop.is_closed():
-            return  # an object of a daemon that is gone ends late
+            return  # an object of an ended daemon is collected late
         self._waiting.append(item)
         if not self._busy:
             self._busy = True
@@ -49,23 +49,23 @@ class _Queue:
 
 
 class _Thread:
-    """Takes the place of the thread, which has nothing to do."""
+    """Substitute for the thread, without any work."""
 
     def __init__(self, **_options: Any) -> None:
-        """Build it from the arguments of a thread."""
+        """Accept the arguments of a thread."""
 
     def start(self) -> None:
-        """Begin."""
+        """Do nothing."""
 
     def join(self) -> None:
-        """It has ended."""
+        """Do nothing: the thread has ended."""
 
 
 class _Look:
-    """Replaces a thread that reads a folder, which takes no time."""
+    """Substitute for a thread that reads a folder. It takes no time."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **_options: Any) -> None:
-        """Build it from the arguments of a thread."""
+        """Accept the arguments of a thread."""
         self.start = partial(target, *args)
 
 

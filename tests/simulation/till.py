@@ -1,7 +1,7 @@
-"""A till of the world: it stores an id, starts the payment, repeats until it is answered, and does what `next_step`
-says.
+"""A till of the world: it stores an id, starts the payment, repeats the call until it gets a reply, and follows
+`next_step`.
 
-Its stored data survives its crashes. It never starts a sale under another id unless it is told that it may.
+Its stored data survives its crashes. It starts a sale under another id only if posd permits it.
 """
 
 import asyncio
@@ -19,49 +19,49 @@ from tests.simulation.plan import Sale
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: How often a person is told in a hurry to free the terminal.
+#: Share of sales for which a person releases the terminal too early.
 HASTY: Final = 0.03
-#: How often a sale is tried under a new id before the customer goes.
+#: Most tries of a sale under a new id, before the customer goes.
 TRIES: Final = 3
-#: A sale that is refused this often is refused for ever: no fault lasts that long.
+#: Number of refusals after which a sale counts as refused for ever. No fault lasts that long.
 MOST_REFUSALS: Final = 5000
-#: How long a call may take before the till asks again, in seconds.
+#: Seconds of a call until the till asks again.
 PATIENCE: Final = 60.0
-#: How long posd may take to reach a terminal before it waits for its answer, in seconds.
+#: Seconds that posd may take to reach a terminal, in addition to the wait for its reply.
 CALL_SECONDS: Final = 10.0
-#: How long a till waits until it tries again to reach posd: at first, and at most, in seconds.
+#: Pause of a till before it tries again to reach posd, in seconds: the first, and the longest.
 FIRST_PAUSE: Final = 0.25
 LAST_PAUSE: Final = 8.0
-#: For how long a till waits in one call for an outcome, by its manner, in seconds; else 45.
+#: Behaviour of a till -> seconds that one call waits for an outcome; else 45.
 SECONDS: Final = {"poll": 2, "patient": 300}
-#: The answer to a start on a terminal that is not there.
+#: Reply to a start on an unknown terminal.
 UNKNOWN: Final = (422, "unknown_terminal")
 
 
 @dataclass
 class Basket:
-    """What a till has stored of a sale."""
+    """Stored data of a till about a sale."""
 
     sale: Sale
-    #: The ids of its starts, in order.
+    #: Ids of its starts, in order.
     ids: list[str] = field(default_factory=list)
-    #: The till's final belief: `paid`, `unpaid`, `left` (a person settles it).
+    #: The till's final result: `paid`, `unpaid`, `left` (a person settles it).
     belief: str | None = None
-    #: How often its starts were refused.
+    #: Number of its refused starts.
     refusals: int = 0
-    #: The first operation of a chain and what followed it, where something is to follow.
+    #: The first operation of a chain and those after it, if operations are to follow.
     links: list[Link] = field(default_factory=list)
 
 
 class Till:
-    """One till, with the sales that it has to make."""
+    """One till with its sales."""
 
     def __init__(self, world: "World", number: int) -> None:
         self.world, self.number = world, number
         self.serial = world.plan.serial(number)
         self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
         self._client: Client | None = None
-        self._called_at = 0.0  # when its newest call went out
+        self._called_at = 0.0  # when its newest call was sent
         self._task: asyncio.Task[None] | None = None
         self._aside: dict[asyncio.Task[Any], None] = {}
         self.done = asyncio.Event()
@@ -77,7 +77,7 @@ class Till:
             self.done.set()
 
     async def crash(self, seconds: float) -> None:
-        """Crash at any point; continue after a while from the stored data."""
+        """Crash at any point. Continue after a while from the stored data."""
         if self._task is None or self._task.done():
             return
         self._task.cancel()
@@ -93,7 +93,7 @@ class Till:
             self._client = None
 
     async def _run(self) -> None:
-        hurry = False  # after a customer who wanted something else the next one is served at once
+        hurry = False  # after a customer who changed the order the next one is served at once
         for basket in self.baskets:
             if basket.belief is None:
                 if not basket.ids:
@@ -142,7 +142,7 @@ class Till:
         return self.world.random("again", basket.sale.number, len(basket.ids)).random() < 0.6
 
     async def _pay(self, basket: Basket, identity: str) -> str:
-        """Start the payment and wait; return the till's next step."""
+        """Start the payment and wait. Return the till's next step."""
         manner = basket.sale.manner
         path, request = f"/v1/transactions/{identity}", self._request(basket)
         random = self.world.random("aside", identity)
@@ -181,7 +181,7 @@ class Till:
             await asyncio.sleep(self.world.random("abort", identity).uniform(0, 12.0))
             asked = self.world.checks.acquirer_asked(identity)
             self.world.bank.of(identity).abort_wanted = True
-            if random.random() < 0.5:  # it does not wait for the answer
+            if random.random() < 0.5:  # it does not wait for the reply
                 self._beside(self._call_once("POST", f"{path}/abort", b""))
                 return await self._await(basket, identity)
             reply = await self._call("POST", f"{path}/abort")
@@ -194,15 +194,16 @@ class Till:
         return await self._await(basket, identity)
 
     def gives_up(self, basket: Basket, code: str) -> bool:
-        """Count that a start of the sale was refused; whether that was so often that it never ends."""
+        """Count a refused start of the sale. Return whether the till gives up."""
         basket.refusals += 1
         over = basket.refusals >= MOST_REFUSALS
         self.world.checks.holds(not over, f"sale {basket.sale.number} is refused again and again, last by {code}")
         return over
 
     async def _release(self, identity: str, seconds: float) -> None:
-        """Make the person free the terminal in a hurry, and then request an abort. It may hit the payment that runs
-        there now.
+        """Make a person release the terminal too early, then request an abort.
+
+        The abort may stop the payment that runs there at that time.
         """
         await asyncio.sleep(seconds)
         if not await self.world.person.release(identity):
@@ -213,7 +214,7 @@ class Till:
         self.world.checks.holds(reply is None or reply.status >= 400, told)
 
     async def _blocked(self, basket: Basket, blocking: str, code: str) -> str | None:
-        """Wait for the obstacle to end, if that is possible; return the step that follows, None: try again."""
+        """Wait for the blocking payment to end, if that is possible. Return the next step, or None to try again."""
         reply = await self._call("GET", f"/v1/transactions/{blocking}/outcome?timeout=30")
         await asyncio.sleep(1.0)
         if reply.status != 200:
@@ -222,17 +223,17 @@ class Till:
         step = str(reply.json["next_step"])
         if blocking in basket.ids and step != "new_id_ok":
             self.world.seen("second thought", step)
-            return step  # the earlier request has ended otherwise after all
+            return step  # the earlier request has ended with another result
         if code == "sale_conflict" and step == "done":
             return "new_id_ok"  # the sale was paid on another terminal
         if code == "sale_conflict" and step == "ask_person":
-            return step  # its end is suspicious, so a person settles the sale now
+            return step  # its end is suspicious, so a person settles the sale
         return None
 
     async def _barge(self, basket: Basket) -> None:
-        """Ask for another payment on the terminal at once, or for the same sale on another one.
+        """Start another payment on the terminal at once, or the same sale on another terminal.
 
-        Nothing of it may be sent while the first is open.
+        posd must send nothing for it while the first is open.
         """
         random = self.world.random("barge", basket.sale.number)
         other = str(UUID(int=random.getrandbits(128), version=4))
@@ -242,10 +243,11 @@ class Till:
         else:
             request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
-        if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
+        if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had already ended
             first = self.world.bank.of(basket.ids[-1])
             sure = not (first.lied or first.words or first.lost)
-            began = reply is not None and reply.status == 201  # otherwise the same operation again, started before
+            # otherwise it is the same operation, which was started before
+            began = reply is not None and reply.status == 201
             if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
                 how = "paid" if first.charged else "open"
                 self.world.checks.fail(f"sale {basket.sale.number} was started again as {other}, and it is {how}")
@@ -263,7 +265,7 @@ class Till:
             self.world.checks.holds(said == (409, "id_reused"), "an id was taken twice")
 
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
-        """Make faulty calls; each is refused with its own code, and has no effect."""
+        """Make faulty calls. posd refuses each with its own code, and none has an effect."""
         identity = str(UUID(int=self.world.random("careless", basket.sale.number).getrandbits(128), version=4))
         path = f"/v1/transactions/{identity}"
         good = json.dumps(request).encode()
@@ -284,7 +286,7 @@ class Till:
                 self.world.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
-        """Wait for the outcome; return the step that it, or a person, gives."""
+        """Wait for the outcome. Return the next step that posd or a person gives."""
         path = f"/v1/transactions/{identity}"
         while True:
             if basket.sale.manner == "listen":
@@ -379,7 +381,7 @@ class Till:
         )
 
     async def _call(self, method: str, path: str, body: Any = None) -> Reply:
-        """Call until it is answered; a daemon that is away comes back."""
+        """Call until there is a reply. A stopped daemon comes back."""
         pause, life = FIRST_PAUSE, 0
         while True:
             try:
@@ -403,7 +405,7 @@ class Till:
             return reply
 
     def _longest(self, method: str, path: str) -> float:
-        """Return how long a call may take, in seconds."""
+        """Return the longest permitted duration of a call, in seconds."""
         if method == "GET":
             return float(path.partition("timeout=")[2] or 0)
         return self.world.plan.reply_timeout + CALL_SECONDS  # it calls the terminal
@@ -411,7 +413,7 @@ class Till:
     async def _call_once(
         self, method: str, path: str, body: Any, content_type: str = "application/json"
     ) -> Reply | None:
-        """Call on a connection of its own; None if no answer came. Bytes are sent as they are."""
+        """Call on a new connection. Return None without a reply. Bytes are sent unchanged."""
         client = None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -428,13 +430,14 @@ class Till:
 
 
 class _Listener(asyncio.Protocol):
-    """Hears a stream of events until the outcome comes."""
+    """Reader of a stream of events until the outcome comes."""
 
     def __init__(self, end: Any) -> None:
         self._end = end
         self._over = asyncio.Event()
         self._tail = b""
-        #: Whether it is a stream, whether the outcome came, and whether the stream has ended; the last message.
+        #: Whether the response is a stream, whether the outcome came, and whether the stream has ended; the last
+        #: message.
         self.streams = self.heard = self.ended = False
         self.last = ""
         end.attach(self)

@@ -1,4 +1,4 @@
-"""The faults of a run: a function for each kind. Each repairs its own fault."""
+"""The faults of a run: a function for each kind, which also ends its fault."""
 
 import asyncio
 import errno
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.terminal import Terminal
     from tests.simulation.world import World
 
-#: After which a connection from the LAN on which nothing comes has been ended, in seconds.
+#: Seconds after which posd has ended an idle connection from the LAN.
 IDLE_SECONDS: Final = 30.0
 
 Trouble = Callable[["World", Fault], Awaitable[None]]
@@ -36,7 +36,9 @@ async def _kill_at_operation(world: "World", fault: Fault) -> None:
 
 
 async def _kill_at_start(world: "World", fault: Fault) -> None:
-    """Kill the daemon while it sends a request, or cut the power; now and then for so long that all events are lost."""
+    """Kill the daemon or cut the power while it sends a request. Sometimes it stays down so long that all events are
+    lost.
+    """
     if not await world.start_sent(300.0):
         return
     await asyncio.sleep(fault.value % 20 / 100)
@@ -70,7 +72,7 @@ async def _disk_error(world: "World", fault: Fault) -> None:
 
 async def _sync_error_kill(world: "World", fault: Fault) -> None:
     """Make a sync fail and kill the daemon soon after it, mostly before its next disk operation. Cut the power soon
-    after it has started again.
+    after its next start.
     """
     soon = (1, 1, 1, 2, 5, 12)[fault.value // 64 % 6]
     await world.crash(fault, power=False, operations=soon, failing=1 + fault.value % 20)
@@ -85,13 +87,13 @@ async def _disk_slow(world: "World", fault: Fault) -> None:
 
 
 async def _disk_still(world: "World", fault: Fault) -> None:
-    """Hold all operations of the disk until the fault is over."""
+    """Hold all disk operations until the fault ends."""
     world.still_until = world.loop.time() + fault.seconds
     await asyncio.sleep(fault.seconds)
 
 
 async def _log_still(world: "World", fault: Fault) -> None:
-    """Stop reading the log: lines without room are dropped, counted, and reported when it is read again."""
+    """Stop reading the log. posd drops lines without room, counts them, and reports the number later."""
     if world.machine.still_log is not None:
         return
     world.machine.log_stands_still()
@@ -104,7 +106,7 @@ async def _log_still(world: "World", fault: Fault) -> None:
 
 
 async def _manager_still(world: "World", fault: Fault) -> None:
-    """Make the service manager read nothing."""
+    """Stop the service manager from reading."""
     world.machine.manager_stands_still()
     await asyncio.sleep(fault.seconds)
     if world.machine.manager is not None:
@@ -132,7 +134,7 @@ async def _link_slow(world: "World", fault: Fault) -> None:
     way = world.network.way(_terminal(world, fault).address)
     way.latency = (0.05, 0.4 + fault.value % 16 / 4)
     await asyncio.sleep(fault.seconds)
-    way.latency = Way.latency  # also while another such fault continues
+    way.latency = Way.latency  # even if another such fault continues
 
 
 async def _terminal_off(world: "World", fault: Fault) -> None:
@@ -158,7 +160,7 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks.kernel = Kernel.UNSYNCHRONISED
     began, life = world.loop.time(), world.machine.life
     alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
-    # A clock that was behind is believed when it jumps ahead, because that is how it is set right.
+    # posd accepts a clock that was behind and jumps ahead, because that is how a clock is corrected.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)
@@ -168,7 +170,7 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
 
 
 async def _look_at_clock(world: "World", began: float, life: int) -> None:
-    """A daemon that has seen the clock jump does not believe it."""
+    """Check that a daemon that has seen the clock jump does not trust it."""
     if world.machine.task is None or not world.machine.started.is_set():
         return
     state = (await world.person.call("GET", "/v1/clock")).json
@@ -189,7 +191,7 @@ async def _clock_back(world: "World", fault: Fault) -> None:
 
 
 async def _reload(world: "World", fault: Fault) -> None:
-    """Make the daemon read its configuration again, at times with a mistake in it: then it keeps the one in use."""
+    """Make the daemon reload its configuration. If the new one has a mistake, posd must keep the old one."""
     if fault.value % 3:
         world.machine.reload()
         return
@@ -205,7 +207,7 @@ async def _reload(world: "World", fault: Fault) -> None:
 
 
 async def _strangers(world: "World", fault: Fault) -> None:
-    """Open connections from a strange host of the LAN, and send nonsense or nothing."""
+    """Open connections from an unknown host of the LAN, and send nonsense or nothing."""
     host = f"10.0.9.{fault.value % 200}"
     ends = []
     for number in range(20 + fault.value % 200):
@@ -250,12 +252,14 @@ async def _restore(world: "World", fault: Fault) -> None:
 
 
 async def _move(world: "World", fault: Fault) -> None:
-    """Set another address of a terminal. It announces that at once or late; a configured terminal gets its own back."""
+    """Change a terminal's address. The terminal announces that at once or late. A configured terminal gets its address
+    back.
+    """
     terminal = _terminal(world, fault)
     if not terminal.on:
         return
     old = terminal.address
-    world.network.way(old).there = fault.value % 2 == 0  # another host has it now, or none
+    world.network.way(old).there = fault.value % 2 == 0  # another host has the old address, or none
     terminal.move(f"10.0.2.{1 + fault.number % 250}")
     world.seen("move", "announced" if terminal.announces else "configured")
     if fault.value % 3 or not terminal.announces:
@@ -264,11 +268,11 @@ async def _move(world: "World", fault: Fault) -> None:
         terminal.announce()
     else:
         world.network.way(terminal.home).there = True
-        terminal.move(terminal.home)  # also if it has moved once more
+        terminal.move(terminal.home)  # even if it has moved again
 
 
 async def _twin(world: "World", fault: Fault) -> None:
-    """Another device announces itself as a terminal, and answers."""
+    """Announce another device as a terminal, and let it answer."""
     terminal = _terminal(world, fault)
     if not terminal.announces:
         return
@@ -278,7 +282,7 @@ async def _twin(world: "World", fault: Fault) -> None:
 
 
 async def _crowd(world: "World", fault: Fault) -> None:
-    """Open connections without end, as a faulty till program: it reads no stream and sends incomplete requests or
+    """Open connections without end, as a faulty till program does. It reads no stream and sends incomplete requests or
     nonsense.
     """
     said = (

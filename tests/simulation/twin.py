@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class Twin:
-    """It announces itself, accepts connections and refuses requests. Nothing may be sent to it while the original
-    terminal answers.
+    """A device that announces itself, accepts connections and refuses requests.
+
+    posd must send nothing to it while the real terminal answers.
     """
 
     def __init__(self, world: "World", terminal: "Terminal", address: str) -> None:
@@ -43,7 +44,7 @@ class Twin:
         server.answer(409, b'{"type": "TERMINAL", "code": "TER-003", "message": "busy"}')
 
     def leave(self) -> None:
-        """Disappear."""
+        """Withdraw the device."""
         self._world.air.withdraw(self._name)
         self._listening.close()
         way = self._world.network.way(self._address)

@@ -1,9 +1,8 @@
-"""SQLite's access to files, with a disk of ours in between: a VFS for the library that the module sqlite3 uses.
+"""A VFS for the library of the module sqlite3, which puts the simulated disk between SQLite and its files.
 
-It is a copy of the default VFS under another name, as the new default. Opening, deleting, randomness, sleep and time
-are functions of this file. Of a file that is opened in the disk's directory, writing, truncating, syncing, closing and
-growing the shared memory are replaced; each calls the original. All else
-goes straight to it.
+It is a copy of the default VFS under another name, and the new default. Functions of this file replace opening,
+deleting, randomness, sleep and time. For a file in the disk's directory they also replace writing, truncating, syncing,
+closing and growing the shared memory. Each replacement calls the original.
 
 Connections keep pointers to this module's objects. So a process has one VFS, which is never freed.
 """
@@ -25,14 +24,14 @@ _OK = 0
 
 # Flags of `xOpen` (sqlite3.h).
 _CREATE = 0x00000004
-#: Journals and WALs: the first sync of a possibly new one also syncs its folder (os_unix.c: UNIXFILE_DIRSYNC).
+#: Journals and WALs. The first sync of a new one also syncs its folder (os_unix.c: UNIXFILE_DIRSYNC).
 _SYNCS_FOLDER = 0x00000800 | 0x00004000 | 0x00080000
 
 #: 1970-01-01 as a Julian day, in milliseconds.
 _EPOCH_MS = 210_866_760_000_000
 _DAY_MS = 86_400_000
 
-#: SQLite's code for an I/O error of a kind.
+#: Kind of operation -> SQLite's code for its I/O error.
 _IO_ERRORS: dict[Kind, int] = {
     "write": sqlite3.SQLITE_IOERR_WRITE,
     "truncate": sqlite3.SQLITE_IOERR_TRUNCATE,
@@ -40,8 +39,8 @@ _IO_ERRORS: dict[Kind, int] = {
     "unlink": sqlite3.SQLITE_IOERR_DELETE,
 }
 
-# The functions that SQLite calls, by their arguments. The originals are called in the same way: one thread holds
-# Python's lock.
+# Types of the functions that SQLite calls. The originals are called without releasing Python's lock, since there is one
+# thread.
 _Open = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 _Delete = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
 _Bytes = PYFUNCTYPE(c_int, c_void_p, c_int, c_void_p)
@@ -54,14 +53,14 @@ _Map = PYFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_void_p)
 
 _Function = Callable[..., int]
 
-#: Return the bytes at an address; `ctypes.string_at` without a function of Python around it.
+#: Return the bytes at an address, like `ctypes.string_at` but without a Python function around it.
 _bytes_at: Callable[[int, int], bytes] = PYFUNCTYPE(ctypes.py_object, c_void_p, c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )
 
 
 class Unavailable(Exception):
-    """SQLite's files cannot be put on a simulated disk here; the message gives the reason."""
+    """SQLite cannot use a simulated disk here; the message gives the reason."""
 
 
 class _Vfs(Structure):
@@ -107,7 +106,7 @@ def _library() -> ctypes.CDLL:
     """Return the library that the module sqlite3 uses in this process. Raise Unavailable."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
-        raise Unavailable("which library SQLite is in can be seen on Linux only (/proc/self/maps)")
+        raise Unavailable("only Linux shows which library has SQLite (/proc/self/maps)")
     paths = {path: None for line in maps.read_text().splitlines() if "libsqlite3" in (path := line.split()[-1])}
     if len(paths) != 1:
         raise Unavailable(f"Python has SQLite built in, or twice ({', '.join(paths) or 'no libsqlite3'})")
@@ -119,7 +118,7 @@ def _library() -> ctypes.CDLL:
 
 
 class Vfs:
-    """The VFS of this process: `install` it for one disk, `remove` it after. Use `shared`."""
+    """The VFS of this process: `install` it for one disk, `remove` it afterwards. Get it from `shared`."""
 
     def __init__(self) -> None:
         self._library = _library()
@@ -131,11 +130,11 @@ class Vfs:
         self._disk: Recorded | None = None
         self._seed = 0
         self._now: Callable[[], float] | None = None
-        #: The files of the disk that SQLite has open, by SQLite's address of each.
+        #: Open files of the disk, by SQLite's address of each.
         self.files: dict[int, File] = {}
-        self._methods: dict[int, _Methods] = {}  # the copy, by the original
+        self._methods: dict[int, _Methods] = {}  # address of the original methods -> the copy
         self._names_to_sync: set[int] = set()
-        self._keep: list[Any] = []  # what SQLite has pointers to
+        self._keep: list[Any] = []  # objects to which SQLite has pointers
         self._open_original: _Function = _Open(original.open)
         self._delete_original: _Function = _Delete(original.delete)
         self._randomness_original: _Function = _Bytes(original.randomness)
@@ -147,17 +146,17 @@ class Vfs:
         self._vfs.open = self._pointer(_Open, self._open)
         self._vfs.delete = self._pointer(_Delete, self._delete)
         self._vfs.randomness = self._pointer(_Bytes, self._randomness)
-        self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is one thread
+        self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is only one thread
         self._vfs.time = self._pointer(_Result, self._time)
         self._vfs.time_ms = self._pointer(_Result, self._time_ms)
 
     def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
-        """Make new connections use the disk. `now`: seconds since 1970. `seed`: for salts."""
+        """Make new connections use the disk. `now`: seconds since 1970. `seed`: for SQLite's randomness."""
         if self._disk is not None:
             raise RuntimeError("another disk is in force")
         self._disk, self._seed, self._now = disk, seed, now
         self._library.sqlite3_vfs_register(byref(self._vfs), 1)
-        self._library.sqlite3_randomness(0, None)  # SQLite's generator gets a new seed from `xRandomness`
+        self._library.sqlite3_randomness(0, None)  # makes SQLite's generator ask `xRandomness` for a new seed
 
     def remove(self) -> None:
         """Make connections use the system's files."""
@@ -169,7 +168,9 @@ class Vfs:
         self._names_to_sync.clear()
 
     def _pointer(self, prototype: Any, function: _Function) -> int:
-        """Return the address of a function for SQLite. What it raises is kept by the disk; SQLite sees an I/O error."""
+        """Return the address of a function for SQLite. Its exceptions are stored by the disk; SQLite gets an I/O
+        error.
+        """
 
         def guarded(*arguments: Any) -> int:
             try:
@@ -183,7 +184,7 @@ class Vfs:
         self._keep.append(callback)
         return ctypes.cast(callback, c_void_p).value or 0
 
-    # The VFS
+    # Methods of the VFS.
 
     def _open(self, _vfs: int, path: int | None, file: int, flags: int, out: int | None) -> int:
         disk, name = self._disk, None
@@ -238,10 +239,10 @@ class Vfs:
         c_int64.from_address(out).value = _EPOCH_MS + int(self._now() * 1000)
         return _OK
 
-    # Open files: the address that SQLite passes -> the file.
+    # Methods of open files. The first argument is SQLite's address of the file.
 
     def _copied(self, original: int) -> _Methods:
-        """Return a file's methods, some of them replaced by those of the simulation."""
+        """Return a file's methods, some of them replaced."""
         if original not in self._methods:
             found = _Methods.from_address(original)
             copy = _Methods.from_buffer_copy(found)
@@ -304,7 +305,7 @@ class Vfs:
                 return _code("sync", refused)
             if pointer in self._names_to_sync:
                 self._names_to_sync.discard(pointer)
-                disk.sync_names(folder_of(file.name))  # SQLite ignores the result, and does it once
+                disk.sync_names(folder_of(file.name))  # SQLite ignores the result, and syncs the folder once
             return _OK
 
         return sync

@@ -33,26 +33,26 @@ from tests.simulation.threads import without_threads
 from tests.simulation.till import Till
 from tests.simulation.trouble import TROUBLES
 
-#: After the last sale and the last fault, until nothing may be on its way any more, in seconds: the terminals' window
+#: Seconds after the last sale and the last fault, until no message may be under way. They cover the terminals' window
 #: of 15 minutes, the silence after which posd asks, and the person's time.
 QUIET_SECONDS: Final = 2400.0
-#: Longest time of a run beyond its plan, in virtual seconds. After it the run counts as stuck.
+#: Most virtual seconds of a run beyond its plan. A longer run counts as stuck.
 MOST_SECONDS: Final = 14 * 86_400.0
 
 
 #: An event of the run: its time in seconds, its subject, its kind, and details.
 Note = tuple[float, tuple[object, ...]]
-#: Faults after which a terminal may not answer at its address, and for how many seconds it may count as gone.
+#: Faults with which a terminal may not answer at its address. For CALM_SECONDS after them posd may count it as gone.
 DISTURBING: Final = frozenset(
     {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
 )
 CALM_SECONDS: Final = 120.0
-#: For how many seconds after a fault a situation counts as met with it: many faults end at once.
+#: Seconds after a fault in which a situation counts as met during it, since many faults end at once.
 FELT_SECONDS: Final = 5.0
-#: Longest that is waited for a sync that is to fail, in seconds.
+#: Most seconds to wait for a sync that is to fail.
 FAILING_SECONDS: Final = 120.0
-#: Faults during which posd cannot work or cannot call any terminal, so that nothing counts as late. Then those by which
-#: it cannot call one terminal.
+#: Faults during which posd cannot work or cannot call any terminal, so that nothing counts as late. Then those with
+#: which it cannot call one terminal.
 HOLDS_UP: Final = frozenset(
     {
         *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),
@@ -63,14 +63,15 @@ HOLDS_UP: Final = frozenset(
 HOLDS_UP_ONE: Final = frozenset(
     {"link-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "twin"}
 )
-#: The share of runs in which a program follows the stream of the feed.
+#: Share of runs in which a program follows the stream of the feed.
 FOLLOWED: Final = 0.3
-#: The share of aborted payments whose terminal is slow to abort.
+#: Share of aborted payments whose terminal is slow to abort.
 SLOW_ABORTS: Final = 0.3
-#: The shares of bad payments that are floods, and that lose some events, in addition to those drawn as such.
+#: Shares of bad payments that are floods, and that lose some events, in addition to those drawn as habits.
 FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
-#: Number of restarts if it cannot start, one every few seconds. Together they last longer than a fault of the disk.
+#: Most restarts of a daemon that cannot start, one every few seconds. Together they last longer than a fault of the
+#: disk.
 MOST_STARTS: Final = 400
 
 
@@ -81,7 +82,7 @@ class Result:
     plan: Plan
     failures: list[str]
     digest: str
-    #: The events, if the story is wanted.
+    #: All events, if the story is wanted.
     notes: list[Note]
     #: Number of a sale -> the ids of its starts.
     ids: dict[int, list[str]]
@@ -101,14 +102,14 @@ class World:
     """One run of a plan."""
 
     def __init__(self, plan: Plan, *, story: bool = False, until_failure: bool = False) -> None:
-        """`until_failure`: end the run at the first check that fails."""
+        """Create the world. `until_failure`: end the run at the first failed check."""
         self.plan = plan
         self.until_failure = until_failure
         self.network = Network(plan.seed)
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
         self.air = Air()
-        #: When the last fault of a kind ended by which a terminal may not answer.
+        #: End of the last fault with which a terminal may not answer.
         self._calm_since = 0.0
         self.bank = Bank()
         self.checks = Checks(self)
@@ -117,7 +118,7 @@ class World:
         self.backups: list[Path] = []
         self.done = 0
         self.slower = 1.0
-        #: Until when the disk is stopped.
+        #: When the stopped disk continues.
         self.still_until = 0.0
         self._steps = 0
         self._habits: dict[str, Habit] = {}
@@ -125,33 +126,34 @@ class World:
         self._digest = hashlib.sha256()
         self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
-        #: Held while the daemon is being killed, stopped or started.
+        #: Held while the daemon is killed, stopped or started.
         self.life_lock = asyncio.Lock()
         self.machine: Machine
         self.terminals: list[Terminal] = []
         self.tills: list[Till] = []
         self.person: Person
         self.now_wrong: dict[int, str] = {}
-        #: The follower of the feed's stream, if there is one.
+        #: The follower of the feed's stream, if any.
         self.follower: Follower | None = None
-        #: Kind of fault -> until when its last one has an effect, for the coverage.
+        #: Kind of fault -> end of its last effect, for the coverage.
         self._felt: dict[str, float] = {}
-        #: Terminal, or "" for all -> how many faults keep posd from it now; when the last one ended.
+        #: Terminal, or "" for all -> number of present faults that keep posd from calling it; then the end of the last
+        #: one.
         self._held_up: Counter[str] = Counter()
         self._free_since: dict[str, float] = {}
-        #: Terminal -> when something was last held on the way to it.
+        #: Terminal -> when the way to it last held bytes.
         self._way_free_since: dict[str, float] = {}
         #: Set when a start reaches a terminal.
         self.start_came = asyncio.Event()
 
-    # What all parts ask for.
+    # Used by all parts.
 
     def random(self, *what: object) -> Random:
-        """Return a source of randomness of its own for a purpose."""
+        """Return an independent source of randomness for a purpose."""
         return Random(f"{self.plan.seed}/{what}")
 
     def note(self, *what: object) -> None:
-        """Record an event: in the digest, and in the story if that is wanted."""
+        """Record an event in the digest, and in the story if it is wanted."""
         line = self._line_of(self.loop.time(), what)
         self._digest.update(line.encode())
         if self._notes is not None:
@@ -159,7 +161,7 @@ class World:
 
     @property
     def story(self) -> list[str]:
-        """The events so far as the digest has them, if a story is wanted."""
+        """Return the events so far in the form of the digest, if a story is wanted."""
         return [self._line_of(*note) for note in self._notes or ()]
 
     def _line_of(self, at: float, what: tuple[object, ...]) -> str:
@@ -168,7 +170,7 @@ class World:
         return f"{at:.6f} {' '.join(_text(item, home) for item in what)}"
 
     def seen(self, what: str, value: str) -> None:
-        """Count that something was met, and with which faults under way, or just over."""
+        """Count a situation, together with the faults that are under way or just over."""
         now = self.loop.time()
         kinds = {
             **dict.fromkeys(self.now_wrong.values()),
@@ -179,7 +181,7 @@ class World:
             self.seen_pairs[f"{what}: {value}", kind] += 1
 
     def felt(self, kind: str) -> bool:
-        """Whether such a fault is under way, or just over."""
+        """Return whether such a fault is under way or just over."""
         return kind in self.now_wrong.values() or self._felt.get(kind, 0.0) > self.loop.time()
 
     @property
@@ -189,14 +191,13 @@ class World:
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 
     def free_since(self, serial: str) -> float:
-        """Return since when nothing keeps posd from answering and from calling that terminal; inf where something
-        does now."""
+        """Return since when posd can work and call that terminal; inf while it cannot."""
         if self._held_up[""] or self._held_up[serial]:
             return math.inf
         return max(self._free_since.get("", 0.0), self._free_since.get(serial, 0.0))
 
     def _hold_up(self, fault: Fault, change: int) -> None:
-        """Count that a fault begins (1) or ends (-1) to keep posd from working."""
+        """Count the begin (1) or the end (-1) of a fault that keeps posd from working."""
         if fault.kind in HOLDS_UP:
             who = ""
         elif fault.kind in HOLDS_UP_ONE:
@@ -211,7 +212,7 @@ class World:
             self._way_free_since[who] = self.loop.time()
 
     def broke(self, error: BaseException) -> None:
-        """The world itself has failed: the run is worth nothing."""
+        """Record an error of the world itself, which makes the run invalid."""
         self.errors.append(error)
         self.loop.stop()
 
@@ -236,12 +237,12 @@ class World:
         return self.terminals[int(serial.rpartition("-")[2])]
 
     def start_under_way(self, identity: str) -> float | None:
-        """Return when a start came to a terminal that has not answered it, None where none does."""
+        """Return when an unanswered start reached a terminal, None if there is none."""
         came = (terminal.starting.get(identity) for terminal in self.terminals)
         return next((at for at in came if at is not None), None)
 
     def late(self, payment: Payment) -> bool:
-        """Whether a call may have reached a terminal after posd's time limit, because it was held on its way."""
+        """Return whether a call may have reached a terminal after posd's time limit, because the network held it."""
         terminal, timeout = self.terminal(payment.serial), self.plan.reply_timeout
         free = max(self._way_free_since.get(who, -math.inf) for who in ("", payment.serial))
         if self.loop.time() - free < 2 * timeout + 5.0:
@@ -262,8 +263,8 @@ class World:
     # The run.
 
     def run(self) -> Result:
-        """Run the world. Failures are in the result; errors of the world itself are raised."""
-        _terminal_context()  # once for a process, and by the real chance
+        """Run the world. Failures are in the result. Errors of the world itself are raised."""
+        _terminal_context()  # once for each process, with real randomness
         asyncio.set_event_loop(self.loop)
         try:
             self.machine = Machine(
@@ -349,7 +350,7 @@ class World:
 
     @property
     def terminal_tls(self) -> ssl.SSLContext:
-        """What the terminals show that are spoken to over TLS."""
+        """Return the TLS context of the terminals with TLS."""
         return _terminal_context()
 
     async def _play(self) -> None:
@@ -412,7 +413,7 @@ class World:
         self.checks.line(line)
 
     async def _started(self) -> None:
-        """Wait until the daemon is ready or has said why it cannot be; then start it again after a while."""
+        """Wait until the daemon is ready, or has reported why it cannot start. Then start it again after a while."""
         machine = self.machine
         for _ in range(MOST_STARTS):
             task = machine.task
@@ -448,9 +449,9 @@ class World:
         away: float | None = None,
         failing: int | None = None,
     ) -> None:
-        """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while.
+        """Kill the daemon at once or in the middle of a disk operation. Start it again after a while.
 
-        `away`: how long it is down, in seconds; None: as the fault says. `failing`: the sync from now on that fails;
+        `away`: seconds until its restart; None: from the fault. `failing`: which sync from this moment fails;
         operations are counted from there.
         """
         async with self.life_lock:
@@ -479,7 +480,7 @@ class World:
             await self._started()
 
     async def start_sent(self, seconds: float) -> bool:
-        """Wait until a start reaches a terminal; False if none did in this many seconds."""
+        """Wait until a start reaches a terminal. Return False if none did in this many seconds."""
         self.start_came.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -493,13 +494,13 @@ class World:
         self._way_free_since[""] = math.inf
 
     def let_ways_go(self) -> None:
-        """Deliver everything that was held."""
+        """Deliver everything that the ways have held."""
         for way in self.network.ways.values():
             way.raise_up()
         self._way_free_since[""] = self._calm_since = self.loop.time()
 
     async def restart(self, fault: Fault) -> None:
-        """Stop the daemon in order, at times while it waits for the answer to a start, and start it again."""
+        """Stop the daemon in order, sometimes while it waits for the reply to a start, and start it again."""
         held = fault.value % 4 < 2 and await self.start_sent(300.0)
         async with self.life_lock:
             machine = self.machine
@@ -519,7 +520,7 @@ class World:
             await self._started()
 
     async def night(self, fault: Fault) -> None:
-        """Close the shop until it opens again; the time passes at once, for the terminals as well."""
+        """Close the shop until it opens again. The time passes at once, also for the terminals."""
         manner = ("sleeps", "sleeps", "stops", "power")[fault.value % 4]
         async with self.life_lock:
             machine = self.machine
@@ -538,7 +539,7 @@ class World:
                 await self._started()
 
     async def backup(self, fault: Fault) -> None:
-        """Make a backup, even if the daemon ends meanwhile; or take a snapshot of the disk."""
+        """Make a backup, even if the daemon ends meanwhile; or make a snapshot of the disk."""
         if fault.value % 3 == 0:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -554,7 +555,7 @@ class World:
             self.backups.append(path)
 
     async def restore(self, fault: Fault) -> None:
-        """Restore a backup or a snapshot. The person checks it once a till is refused because of it."""
+        """Restore a backup or a snapshot. The person confirms it when posd refuses a till because of it."""
         if not self.backups:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -617,7 +618,7 @@ class World:
                 self._calm_since = self.loop.time()
         self.note("fault ends", fault.kind)
 
-    # The feed, and the books at the end.
+    # The feed, and the checks at the end.
 
     def _follower_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -637,7 +638,7 @@ class World:
                 return
             document = reply.json
             if self.checks.feed_of(document["database_id"], document["first_seq"]):
-                continue  # another feed: from its beginning
+                continue  # the feed of another database: read from its beginning
             for change in document["changes"]:
                 self.checks.change(change)
             if len(document["changes"]) < 500:
@@ -645,7 +646,7 @@ class World:
                 return
 
     async def _old_ids(self) -> None:
-        """Repeat starts of payments that were removed: they are still known."""
+        """Repeat starts of payments that were removed, and check that posd still knows their ids."""
         for identity in self.checks.removed[:10]:
             request = {"terminal": self.plan.serial(0), "amount": {"subtotal_iva0": 1}}
             reply = await self.person.call("PUT", f"/v1/transactions/{identity}", request)
@@ -663,7 +664,7 @@ class World:
 
 
 def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
-    """Return the seconds until a shop opens: mostly in the morning, at times so that its sales continue over midnight
+    """Return the seconds until a shop opens: mostly in the morning, sometimes so that its sales continue over midnight
     or over a change of the clocks.
     """
     day = now.astimezone(zone).date()
@@ -682,7 +683,7 @@ _FINGERPRINT: Final = re.compile(rb"\b[0-9a-f]{64}\b")
 def _text(what: object, home: str) -> str:
     if isinstance(what, bytes):
         what = what.replace(home.encode(), b"@HOME@")
-        if b"fingerprint" in what:  # of a certificate, whose key is OpenSSL's choice
+        if b"fingerprint" in what:  # of a certificate, whose key OpenSSL chooses
             what = _FINGERPRINT.sub(b"#", what)
         return hashlib.sha256(what).hexdigest()[:12] + (
             " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""

@@ -350,15 +350,17 @@ class TerminalLocation:
         A fingerprint instead: it is, if it shows that certificate.
 
         An address alone is no proof, because other devices can get it. A device with the same certificate is the same
-        one. Without a certificate (plain HTTP, or a start before posd was restarted), an equal address counts as the
-        same device. A pinned device is the same everywhere, because no other is ever called. In the cloud the path has
-        the serial.
+        one, also if the pin or the CA in the configuration has changed since. Without a certificate (plain HTTP, or a
+        start before posd was restarted) a pinned device is the same everywhere, because no other is ever called;
+        otherwise an equal address counts as the same device. In the cloud the path has the serial.
         """
-        if not self.on_lan or (self.config.pin is not None and base_url.startswith("https:")):
+        if not self.on_lan:
             return True
         started_at, certificate = self.started or (None, None)
         if started_at == sent_to and certificate is not None:
             return certificate
+        if self.config.pin is not None and base_url.startswith("https:"):
+            return True
         return base_url == sent_to
 
     def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:

@@ -356,6 +356,18 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
     assert fleet.of(SERIAL).was_same_device(here, there, None) == expected[1]
 
 
+@pytest.mark.parametrize("key", ["fingerprint_sha256", "public_key_sha256"])
+def test_a_device_that_is_pinned_after_the_start_is_not_the_one_that_got_it(tmp_path: Path, key: str) -> None:
+    here, before, after = "https://192.0.2.1:6869", "a" * 64, "b" * 64
+    entry = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{here}"\n'
+    fleet = Fleet(configured(tmp_path, f'{entry}{key} = "{before}"\n'))
+    fleet.of(SERIAL).note_start(here, before)
+    fleet.adopt(resolve_settings(configured(tmp_path, f'{entry}{key} = "{after}"\n')), EDITIONS)
+    assert fleet.of(SERIAL).same_device(here, here) == before
+    assert not fleet.of(SERIAL).was_same_device(here, here, after)
+    assert fleet.of(SERIAL).was_same_device(here, here, before)
+
+
 def test_a_name_that_belongs_to_another_serial_now_takes_its_claim_along(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))

@@ -571,6 +571,8 @@ class Checks:
             finals = {RESULTS[status] for status in map(_status, truth.acknowledged) if status in FINALS}
             if finals and not truth.lied and result not in finals:
                 wrong.append(f"{identity} is {result}, and posd has acknowledged {sorted(finals)}")
+            if finals and not truth.lied and document["outcome"]["evidence"][-1]["kind"] == "operator":
+                wrong.append(f"{identity} is {result} by a person's word, and posd has acknowledged {sorted(finals)}")
             for problem in wrong:
                 self.fail(problem)
         for identity, phase in self.old.items():

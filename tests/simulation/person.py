@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 QUICKLY: Final = (20.0, 300.0)
 SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
+#: The share of settled payments of which the terminal sends the end afterwards.
+TERMINAL_SAYS_LATER: Final = 0.3
 #: Command in a problem's text with which a person decides which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
@@ -103,6 +105,10 @@ class Person:
             )
             if reply.status == 200:
                 self.world.seen("word", "wrong" if wrong else "right")
+                if random.random() < TERMINAL_SAYS_LATER:
+                    await asyncio.sleep(random.uniform(5.0, 300.0))
+                    for terminal in self.world.terminals:
+                        terminal.repeat_final(identity)
                 break
             await asyncio.sleep(30.0)
         self._asked.pop(identity, None)

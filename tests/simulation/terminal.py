@@ -561,6 +561,12 @@ class Terminal:
                 return
             await asyncio.sleep(delay)
 
+    def repeat_final(self, identity: str) -> None:
+        """Send the final event of a payment, as a terminal does that could reach nothing when the payment ended."""
+        payment = self.known.get(identity)
+        if self.on and payment is not None and payment.final:
+            self._spawn(self._deliver(payment, payment.final), "repeated final")
+
     async def _once(self, payment: Payment, event: bytes) -> int | None:
         """Make one attempt. Return the status of the reply, None without a reply."""
         status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()

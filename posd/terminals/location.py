@@ -359,9 +359,7 @@ class TerminalLocation:
         started_at, certificate = self.started or (None, None)
         if started_at == sent_to and certificate is not None:
             return certificate
-        if self.config.pin is not None and base_url.startswith("https:"):
-            return True
-        return base_url == sent_to
+        return base_url == sent_to or (self.config.pin is not None and base_url.startswith("https:"))
 
     def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:
         """Return whether the device with this certificate at `base_url` is the one of the newest start."""

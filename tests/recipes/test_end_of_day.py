@@ -58,3 +58,11 @@ async def test_the_day_is_added_up_and_what_is_not_clear_keeps_it_open(counter: 
     async with counter.recipe("end_of_day.sh", yesterday, **environment) as recipe:
         assert await recipe.ends() == 0, recipe.said
     assert recipe.said == []
+
+
+@pytest.mark.parametrize("day", ["2026-09-05", "2026-09-06"])
+async def test_a_day_can_begin_after_midnight(counter: Counter, day: str) -> None:
+    """In Chile the clocks go from 24:00 of September 5 to 01:00."""
+    async with counter.recipe("end_of_day.sh", day, MERCHANT_TIMEZONE="America/Santiago") as recipe:
+        assert await recipe.ends() == 0, recipe.said
+    assert recipe.said == []

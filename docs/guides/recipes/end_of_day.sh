@@ -7,10 +7,15 @@ trap 'exit 1' ERR # jq and the like have codes of their own
 
 zone=${MERCHANT_TIMEZONE:-America/Guayaquil}
 day=${1:-$(TZ=$zone date +%F)}
-midnight() { date -u -d "TZ=\"$zone\" $1 00:00" +%FT%TZ; }
+midnight() { # a day of daylight saving can begin at 01:00
+  for hour in 00:00 01:00; do
+    if date -u -d "TZ=\"$zone\" $1 $hour" +%FT%TZ 2>/dev/null; then return; fi
+  done
+  return 1
+}
 
 report=$(curl -fsSG --unix-socket "${POSD_SOCKET:-/run/posd/till.sock}" "http://posd/v1/report?amounts=text" \
-  --data-urlencode timezone="$zone" -d since="$(midnight "$day")" -d until="$(midnight "$(date -d "$day 1 day" +%F)")")
+  --data-urlencode timezone="$zone" -d since="$(midnight "$day")" -d until="$(midnight "$(date -u -d "$day 1 day" +%F)")")
 jq -r '
   (.by_type[] | "\(.type): \(.total) \(.currency)"),
   (.by_currency[] | "total: \(.total) \(.currency)"),

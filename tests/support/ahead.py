@@ -17,13 +17,13 @@ MODULE = "tests.support.ahead"
 
 
 def entering(file: Path) -> tuple[str, ...]:
-    """Return the command that runs a daemon so (`Daemon.entering`)."""
+    """Return the command that runs a daemon with such a clock (`Daemon.entering`)."""
     file.write_text("0")
     return (sys.executable, "-m", MODULE, str(file))
 
 
 def move(daemon: Daemon, seconds: float) -> None:
-    """Move the clock of a daemon that runs ahead forward by this many more seconds."""
+    """Move the clock of a running daemon forward by this many more seconds."""
     file = Path(daemon.entering[-1])
     file.write_text(str(float(file.read_text()) + seconds))
     assert daemon.process is not None

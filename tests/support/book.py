@@ -1,4 +1,4 @@
-"""Payments as a database of posd holds them, made up: for what reads many of them."""
+"""Generated payments in a database of posd, for code that reads many of them."""
 
 import functools
 import json
@@ -38,7 +38,7 @@ STATUSES = {
     "rejected": Status.TERMINAL_REJECTED,
     "canceled": Status.TERMINAL_CANCELED,
 }
-#: Result -> how often, of a hundred; brand -> how often.
+#: Result -> its frequency in a hundred payments; brand -> its frequency.
 RESULTS = {"approved": 88, "declined": 6, "canceled": 3, "rejected": 2, "not_started": 1}
 CARDS = {"VISA": 48, "MASTERCARD": 33, "DINERS CLUB": 12, "AMEX": 7}
 
@@ -56,7 +56,7 @@ def _empty() -> bytes:
 
 
 class Book:
-    """A database, with methods to fill it."""
+    """A database, with methods that add payments."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
@@ -85,9 +85,7 @@ class Book:
         terminal: str = "SN-0001",
         **fields: Any,
     ) -> str:
-        """Store a payment with its present state, in place of its earlier one; return its id. `event` replaces its
-        final event.
-        """
+        """Store a payment, or replace it. Return its id. `event` replaces its final event."""
         found = identity(number)
         decided = at + timedelta(milliseconds=int(seconds * 1000))
         amount = {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00")} if amount is None else amount
@@ -165,7 +163,7 @@ class Book:
 
 @contextmanager
 def book() -> Iterator[Book]:
-    """Yield an empty one."""
+    """Yield an empty database."""
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
         db.deserialize(_empty())
         database_id.renew(db, "2026-11-20T00:00:00.000Z", 1, database_id.IdentityCause.MADE)
@@ -173,7 +171,7 @@ def book() -> Iterator[Book]:
 
 
 def whole(steps: Generator[None, None, T]) -> T:
-    """Run all steps; return what the last one returns."""
+    """Run all steps. Return the result of the last one."""
     while True:
         try:
             next(steps)
@@ -239,7 +237,9 @@ def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3, seed
 
 
 def fill_trouble(book: Book, morning: datetime) -> None:
-    """Add the payments of a bad day: open, in doubt, contradicted, of another amount, by a person, corrected."""
+    """Add the payments of a bad day: open, in doubt, contradicted, with another amount, decided by a person,
+    corrected.
+    """
     at = [morning.astimezone(UTC) + timedelta(hours=10, minutes=17 * number) for number in range(6)]
     book.put(900001, at[0], result=None)
     book.put(900002, at[1], result=None, phase=Phase.IN_DOUBT, terminal="SN-0002", attention=("in_doubt",))

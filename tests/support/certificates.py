@@ -1,4 +1,4 @@
-"""Certificates with one thing wrong, and servers that show them and write down every byte that comes."""
+"""Certificates with one fault each, and servers that show them and record every received byte."""
 
 import asyncio
 import hashlib
@@ -40,7 +40,7 @@ class Leaf:
         return hashlib.sha256(self.der).hexdigest()
 
     def context(self) -> ssl.SSLContext:
-        """Return a server context that shows it, however wrong it is."""
+        """Return a server context that shows it, also if it is invalid."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.private_key)
         return context
@@ -53,7 +53,7 @@ def issued(
     not_before: datetime = YESTERDAY,
     not_after: datetime = LATER,
 ) -> Leaf:
-    """Return a certificate by a CA, for these names and addresses."""
+    """Return a certificate of a CA for these names and addresses."""
     made = authority.issue_cert(*names, not_before=not_before, not_after=not_after)
     leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
     leaf.certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
@@ -90,7 +90,7 @@ def public_key_sha256(der: bytes) -> str:
 
 @dataclass
 class Recorder:
-    """A TLS server that answers nothing: `received` has the bytes of each established connection."""
+    """A TLS server that never replies. `received` has the bytes of each established connection."""
 
     received: list[bytes] = field(default_factory=list)
     port: int = 0
@@ -102,7 +102,7 @@ class Recorder:
         return f"https://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read until the other side closes, or has sent a whole head."""
+        """Read until the client closes, or has sent a complete head."""
         self._open += 1
         self._quiet.clear()
         data = bytearray()
@@ -116,7 +116,7 @@ class Recorder:
             self._quiet.set()
 
     async def quiet(self) -> None:
-        """Wait until no connection is open any more."""
+        """Wait until no connection is open."""
         if self._open:
             async with asyncio.timeout(60):
                 await self._quiet.wait()
@@ -136,7 +136,7 @@ async def recording(context: ssl.SSLContext) -> AsyncIterator[Recorder]:
 
 @dataclass(frozen=True)
 class PrivateCa:
-    """A CA as shops and vendors make them, with things left out that strict rules ask for (RFC 5280)."""
+    """A CA like those of shops and vendors, without extensions that strict rules require (RFC 5280)."""
 
     key_usage: bool = True
     critical: bool = True
@@ -144,7 +144,7 @@ class PrivateCa:
     path_length: int | None = None
 
     def write(self, directory: Path, *names: str) -> tuple[Path, Leaf]:
-        """Make the CA and a leaf for these names; return the CA's file, and the leaf."""
+        """Make the CA and a leaf for these names. Return the CA's file and the leaf."""
         directory.mkdir(parents=True, exist_ok=True)
         authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
         root = self._begun("shop CA", "shop CA", authority).add_extension(
@@ -202,7 +202,7 @@ def _alternative(text: str) -> x509.GeneralName:
     return x509.DNSName(text)
 
 
-#: Private CAs that verified by default until Python 3.12, and are refused by strict rules.
+#: Private CAs that default verification accepted until Python 3.12, and that strict rules refuse.
 OLD_STYLE = {
     "not critical": PrivateCa(critical=False),
     "no key usage": PrivateCa(key_usage=False),

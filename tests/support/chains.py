@@ -1,5 +1,5 @@
-"""Chains of operations on scripted terminals. The test sees and chooses each reference, on the wire and in the
-terminal's answers.
+"""Chains of operations on scripted terminals. The test sees and chooses each reference, in requests and in the
+terminal's replies.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ FITS = {
     "void": ("charge", "pre-auth", "capture"),
     "refund": ("charge", "capture"),
 }
-#: What the final event calls it (spec 2.1); of the last three nothing is published.
+#: Operation -> its name in the final event (spec 2.1). Of the last three nothing is published.
 WORDS = {
     "charge": "CHARGE",
     "pre-auth": "PREAUTH",
@@ -50,19 +50,19 @@ BEFORE = {
     "TERMINAL_REJECTED": ("TERMINAL_ACKNOWLEDGED",),
     "TERMINAL_CANCELED": ("TERMINAL_ACKNOWLEDGED",),
 }
-#: The terminal's version of an amount: none of it may ever come back in a request.
+#: Amount as the terminal has processed it. No part of it may come back in a request.
 PROCESSED = {
     "currency": "USD",
     "subtotal_iva0": 987654.32,
     "tip": 77.77,
     "extra_taxes": {"airport_tax": 66.66, "iac": 55.55, "ice": 44.44, "travel_agency": 33.33},
 }
-#: A time in the terminal's answers.
+#: A time in the terminal's events.
 AT = "2026-11-20T10:42:03.120Z"
 
 
 async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
-    """The script of a terminal that accepts any operation, and echoes the whole request (spec 2.2)."""
+    """Script of a terminal that accepts any operation and echoes the whole request (spec 2.2)."""
     kind = next(name for name, path in PATHS.items() if path.rpartition("/")[2] == request.path.rpartition("/")[2])
     echo = {
         "event_id": str(uuid4()),
@@ -76,13 +76,15 @@ async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
 
 @dataclass
 class Operation(Payment):
-    """One operation of a test. `reference` is the one in its approval, as the terminal wrote it."""
+    """One operation of a test. `reference`: the one in its approval, as the terminal wrote it."""
 
     kind: str = "charge"
     reference: str = ""
 
     async def put(self, **changes: Any) -> Reply:
-        """Start it, or repeat the call; keyword arguments replace fields of the request. What reverses has none."""
+        """Start it, or repeat the call. Keyword arguments replace fields of the request. A void or refund has no amount
+        by default.
+        """
         request = {"terminal": self.serial, "type": self.kind} | (
             {} if self.kind in ("void", "refund") else {"amount": AMOUNT}
         )
@@ -97,7 +99,9 @@ class Operation(Payment):
         return self
 
     async def refused(self, code: str, **changes: Any) -> Any:
-        """Try to start it: it is refused with that code, nothing is sent or recorded. Return the problem."""
+        """Try to start it. Check that posd refuses with that code, and sends and records nothing. Return the
+        problem.
+        """
         self.shop.terminal.start = taking
         reply = await self.put(**changes)
         assert reply.status == {"unknown_original": 422, "invalid_request": 422, "amount_exceeds": 422}.get(
@@ -110,12 +114,12 @@ class Operation(Payment):
 
     @property
     def sent(self) -> Any:
-        """The one request of it that the terminal received."""
+        """Return the only request for it that the terminal received."""
         (request,) = self.requests
         return request.json
 
     def states(self, status: str = "APPROVAL", previous: str | None = None, **changes: Any) -> dict[str, Any]:
-        """Return an event of it: a final one with the operation as its terminal has processed it (spec 2.1)."""
+        """Return an event of it. A final event has the operation as the terminal has processed it (spec 2.1)."""
         if status in ("APPROVAL", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):
             operation = {"type": WORDS[self.kind], "amount": PROCESSED, "client_transaction_id": self.identity}
             if self.kind in ("re-auth", "capture"):
@@ -126,7 +130,7 @@ class Operation(Payment):
         return event(self.identity, status, previous, self.serial, **changes)
 
     def answer(self, **changes: Any) -> dict[str, Any]:
-        """Return the acquirer's approval with a new reference (spec 2.1); None takes a field away."""
+        """Return the acquirer's approval with a new reference (spec 2.1). The value None removes a field."""
         self.reference = self.reference or str(uuid4())
         answer = {
             "transaction_reference": self.reference,
@@ -136,7 +140,7 @@ class Operation(Payment):
         return {name: value for name, value in answer.items() if value is not None}
 
     async def finish(self, status: str = "APPROVAL", **changes: Any) -> "Operation":
-        """Deliver all its events; keyword arguments replace fields of the final one, None takes one away."""
+        """Deliver all its events. Keyword arguments replace fields of the final event; None removes one."""
         previous = None
         for name in BEFORE[status]:
             assert await self.event(name, previous) == 200
@@ -146,14 +150,14 @@ class Operation(Payment):
 
 
 def operation(shop: Shop, kind: str, on: Payment | None = None) -> Operation:
-    """Return a new operation, on the terminal of another or on one of its own."""
+    """Return a new operation, on the terminal of another operation or on its own terminal."""
     return Operation(shop, str(uuid4()), on.serial if on else next(shop.serials), kind)
 
 
 async def approved(shop: Shop, kind: str, original: Operation | None = None, **changes: Any) -> Operation:
     """Return an approved operation. If it needs an original, it has one, or one that posd does not know.
 
-    It is done on the original's terminal; keyword arguments replace fields of the request.
+    It runs on the terminal of the original. Keyword arguments replace fields of the request.
     """
     if kind in FITS:
         changes = {"original": original.identity} | changes if original else {"transaction_reference": str(uuid4())}

@@ -1,4 +1,4 @@
-"""Accepted connections of a test's server: they end with the server, in any state."""
+"""Accepted connections of a test's server, which end with the server in any state."""
 
 import asyncio
 import ssl
@@ -9,10 +9,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Connections:
-    """Passes each connection to `serve`, and records the open ones. It is the callback of `asyncio.start_server`.
+    """Callback of `asyncio.start_server` that passes each connection to `serve`, and records the open ones.
 
-    A closed TLS connection stays until the other side has closed too. If the loop ends before, its socket is left to
-    the garbage collector, and an unrelated test gets the warning.
+    A closed TLS connection stays until the peer has closed too. If the loop ends before, the garbage collector finds
+    its socket, and an unrelated test gets the warning.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -20,18 +20,18 @@ class Connections:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one, and close it."""
+        """Serve a connection, and close it."""
         self._open.add(writer)
         try:
             await self._serve(reader, writer)
         finally:
-            if not writer.is_closing():  # a second time, asyncio 3.11 forgets the connection below TLS
+            if not writer.is_closing():  # if closed twice, asyncio 3.11 loses the connection below TLS
                 writer.close()
             await _gone(writer)
             self._open.discard(writer)
 
     async def close(self, *servers: asyncio.Server) -> None:
-        """Close the servers, break off open and just accepted connections, and wait until they are gone."""
+        """Close the servers, end open and just accepted connections, and wait for their end."""
         await shut(*servers)
         await _let_in()
         left = tuple(self._open)
@@ -42,10 +42,10 @@ class Connections:
 
 
 async def shut(*servers: asyncio.Server) -> None:
-    """Close servers; accepted connections stay, also those accepted just now.
+    """Close the servers. Accepted connections stay, also those accepted just before.
 
-    If a server is closed, asyncio drops the connections accepted in the same turn of the loop. It leaves their sockets
-    to the garbage collector, and an unrelated test gets the warning.
+    When a server closes, asyncio drops connections accepted in the same turn of the loop. The garbage collector then
+    finds their sockets, and an unrelated test gets the warning.
     """
     for server in servers:
         for listening in server.sockets:
@@ -56,14 +56,14 @@ async def shut(*servers: asyncio.Server) -> None:
 
 
 async def _let_in() -> None:
-    """Wait until every accepted connection has come to `serve`: for TLS, until the handshake is over.
+    """Wait until every accepted connection has reached `serve`. With TLS, that is after the handshake.
 
-    asyncio has nothing that does so.
+    asyncio has no function for this.
     """
     tasks = [task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())]
     if tasks:
         await asyncio.wait(tasks)
-    await asyncio.sleep(0)  # its own task begins
+    await asyncio.sleep(0)  # its task begins
 
 
 async def _gone(writer: asyncio.StreamWriter) -> None:

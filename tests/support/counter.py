@@ -1,4 +1,4 @@
-"""A shop of processes, for what a person sees of it: simulated terminals, and a daemon that can be killed."""
+"""A shop made of processes, as a person sees it: simulated terminals, and a daemon that can be killed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 
-#: seconds: far above what anything here takes.
+#: Most seconds of any wait, far above what it takes here.
 PATIENCE = 60.0
 
 CONFIG = """
@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 
 class Counter:
-    """Context manager: the processes of a shop in a directory, ended at its end."""
+    """Context manager for the processes of a shop in a directory. They end with the block."""
 
     def __init__(
         self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "", also: Sequence[str] = ()
     ) -> None:
-        """`also` names the serials of further terminals.
+        """Create the shop. `also`: serials of further terminals.
 
-        `extra` is added to the daemon's configuration; it may have a serial without a simulated terminal.
+        `extra` is added to the daemon's configuration. It may have a serial without a simulated terminal.
         """
         self.home = home
         self.serials = [*(f"SN-{number:04}" for number in range(1, terminals + 1)), *also]
@@ -111,7 +111,7 @@ class Counter:
         self.until(lambda: self.get("/version") is not None, "posd does not answer")
 
     def kill_daemon(self) -> None:
-        """Pull the plug of the daemon."""
+        """Kill the daemon."""
         self._end("posd", signal.SIGKILL)
 
     def tidy(self) -> None:
@@ -121,11 +121,11 @@ class Counter:
         for payment in self.get("/transactions", {"open": "true"})["transactions"]:
             with suppress(Problem), Api(self.socket) as api:
                 api.post(f"/transactions/{payment['client_transaction_id']}/abort")
-            self._hand("approve", payment["terminal"])  # for a payment that cannot be aborted any more
+            self._hand("approve", payment["terminal"])  # for a payment that can no longer be aborted
             self.ended(payment["client_transaction_id"])
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return an answer of the local API, None if there is none."""
+        """Return a response of the local API, None if there is none."""
         try:
             with Api(self.socket) as api:
                 return api.get(path, query).body
@@ -133,7 +133,7 @@ class Counter:
             return None
 
     def charge(self, amount: float = 11.2, serial: str = "", *, scenario: str = "", **request: Any) -> str:
-        """Start a payment with a scenario, under `identity` if given; return its id."""
+        """Start a payment with a scenario. Return its id: `identity` if given."""
         identity = request.pop("identity", None) or str(uuid4())
         metadata = {"scenario": scenario} if scenario else {}
         exact = {"subtotal_iva0": Decimal(str(amount))}
@@ -143,7 +143,7 @@ class Counter:
         return identity
 
     def hand(self, deed: str, serial: str = "") -> None:
-        """Act at a terminal: present-card, approve, unplug."""
+        """Do something at a terminal: present-card, approve, unplug."""
         answer = self._hand(deed, serial or self.serials[0])
         assert answer.status_code == 200, answer.text
 
@@ -160,12 +160,12 @@ class Counter:
         return self.until(lambda: self.transaction(identity)["outcome"], "it does not end")
 
     def ledger(self, serial: str = "") -> list[dict[str, Any]]:
-        """Return what really happened at a terminal."""
+        """Return the true events at a terminal."""
         lines = (self._ledger / f"{serial or self.serials[0]}.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
     def until(self, look: Callable[[], T | None], otherwise: str) -> T:
-        """Look until there is a result; fail with these words if there never is."""
+        """Poll until there is a result. Fail with this text if none comes."""
         deadline = time.monotonic() + PATIENCE
         while not (found := look()):
             assert time.monotonic() < deadline, f"{otherwise}: {self.tail()}"

@@ -1,4 +1,4 @@
-"""A real posd process with its own directory: start it, talk to it, kill it, start it again."""
+"""A real posd process with its own directory: start, call, kill and restart it."""
 
 import asyncio
 import fcntl
@@ -20,35 +20,35 @@ from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 from tests.support.streams import Reply, ask, stream
 
-#: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
+#: Listen address of the webhooks in a test's configuration. The first start sets a port.
 ANY_PORT = "127.0.0.1:0"
 
-#: Longest that a daemon may take to say that it started, in seconds; it takes about half a second.
+#: Most seconds until a daemon reports its start; it takes about half a second.
 START_SECONDS = 60.0
-#: Longest that a call may take, in seconds.
+#: Most seconds of a call.
 CALL_SECONDS = 90.0
 
-#: What no line of a log may be.
+#: Log events that show a fault in any test.
 FAULTS = ("posd.internal_error", "not json", "not printable")
 
 
 @dataclass
 class Daemon:
-    """One posd and everything it owns. `config` is the TOML that it runs with."""
+    """One posd with its files. `config`: the TOML of its configuration."""
 
     directory: Path
     config: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: A command that runs it, such as one that enters a network namespace and then executes its arguments.
+    #: Command that runs it, such as one that enters a network namespace and then executes its arguments.
     entering: tuple[str, ...] = ()
     #: Descriptors that it inherits.
     passing: tuple[int, ...] = ()
-    #: A descriptor that its log goes to in place of `lines`.
+    #: Descriptor for its log, instead of `lines`.
     log_to: int | None = None
     process: forks.Process | asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
-    #: Whose it is, also where another test starts it again; see `tests.support.leftovers`.
+    #: Owner of the process, also if another test starts it again; see `tests.support.leftovers`.
     _owner: str = field(default_factory=owner)
     _reading: asyncio.Task[None] | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,9 +74,9 @@ class Daemon:
         return self.directory / "config.toml"
 
     async def start(self, *, wait: bool = True) -> None:
-        """Start the process; with `wait`, until it says that it started (or raise with its log)."""
+        """Start the process. With `wait`, wait until it reports its start; raise with its log if it does not."""
         assert self.process is None
-        if ANY_PORT in self.config:  # a port of its own, for as long as it is killed and started
+        if ANY_PORT in self.config:  # this daemon keeps its port when it is killed and started
             self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
         self.config_file.write_text(self.config)
         self.lines.clear()
@@ -115,7 +115,7 @@ class Daemon:
         self._news.set()
 
     async def log_line(self, event: str, after: int = 0, **fields: Any) -> dict[str, Any]:
-        """Wait for a log line of that event (and fields), from line number `after` on."""
+        """Wait for a log line of that event with these fields, from line number `after` on."""
         async with asyncio.timeout(START_SECONDS):
             while True:
                 self._news.clear()
@@ -128,11 +128,11 @@ class Daemon:
 
     @contextmanager
     def unread(self) -> Iterator[None]:
-        """Stop reading its log for the block, after enough lines to fill it."""
+        """Stop reading its log for the block, after it is full."""
         assert self.process is not None
         assert self.process.stdout is not None
         transport = self.process.stdout._transport  # type: ignore[attr-defined]
-        with suppress(OSError):  # there is more in it already
+        with suppress(OSError):  # it already has unread lines
             fcntl.fcntl(transport.get_extra_info("pipe").fileno(), fcntl.F_SETPIPE_SZ, 4096)
         transport.pause_reading()
         try:
@@ -148,7 +148,7 @@ class Daemon:
         return await self.ended()
 
     async def ended(self) -> int:
-        """Wait until the process has ended, after a signal that the test sent; return the exit code.
+        """Wait until the process has ended after a signal of the test. Return the exit code.
 
         A second SIGTERM would kill posd once it has removed its signal handlers.
         """
@@ -165,12 +165,12 @@ class Daemon:
         await self.stop(signal.SIGKILL)
 
     async def restart(self) -> None:
-        """Kill it and start it on the same port, so the callback addresses of open payments stay valid."""
+        """Kill it and start it on the same port, so that callback addresses of open payments stay valid."""
         await self.kill()
         await self.start()
 
     async def cannot_start(self) -> tuple[int, str]:
-        """Start it, wait for its end; return the exit code and its whole output."""
+        """Start it and wait for its end. Return the exit code and its whole output."""
         await self.start(wait=False)
         assert self.process is not None
         async with asyncio.timeout(START_SECONDS):
@@ -188,9 +188,9 @@ class Daemon:
         socket: Path | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Call the local API (`path` below `base`); a body that is not bytes is sent as JSON.
+        """Call the local API (`path` below `base`). A body that is not bytes is sent as JSON.
 
-        Raise AssertionError if the answer differs from the description of the API.
+        Raise AssertionError if the response differs from the description of the API.
         """
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = ({"content-type": "application/json"} if content is not None else {}) | (headers or {})
@@ -204,7 +204,7 @@ class Daemon:
         return reply
 
     async def metrics(self, socket: Path | None = None) -> str:
-        """Return its metrics, as a socket serves them."""
+        """Return its metrics from a socket."""
         return (await self.call("GET", "/metrics", base="", socket=socket)).body.decode()
 
     async def transaction(self, identity: str) -> Any:
@@ -217,7 +217,7 @@ class Daemon:
         return reply.json if reply.status == 200 else None
 
     async def wait_for(self, identity: str, what: Any, timeout: float = 60) -> Any:
-        """Follow the feed until `what(transaction)` holds; return the transaction."""
+        """Follow the feed until `what(transaction)` is true. Return the transaction."""
         async with asyncio.timeout(timeout):
             async for _ in self.changes():
                 document = await self.transaction(identity)
@@ -226,16 +226,16 @@ class Daemon:
         raise AssertionError("the feed ended")
 
     async def changes(self) -> AsyncIterator[Any]:
-        """Yield once at the beginning, and then at each change of anything (the feed as a stream)."""
+        """Yield once at the beginning, and then at each change of any record (the feed as a stream)."""
         yield None
         async with stream(self.till_socket, "/feed") as messages:
             async for message in messages:
-                if "seq" in (document := json.loads(message.data)):  # else how it ends
+                if "seq" in (document := json.loads(message.data)):  # otherwise the message gives the end of the stream
                     yield document
 
 
 def toml(directory: Path, terminals: str, extra: str = "", discovery: str = "enabled = false") -> str:
-    """Return a configuration for tests: everything in one directory, loopback, any free port, no mDNS."""
+    """Return a configuration for tests: one directory, loopback, any free port, no mDNS."""
     return f"""
 [local_api]
 directory = "{directory}/run"
@@ -254,7 +254,7 @@ path = "{directory}/state/posd.db"
 
 @asynccontextmanager
 async def living(daemon: Daemon) -> AsyncIterator[None]:
-    """Start a daemon that was made, and stop it after the block; its log must not have internal errors at the end."""
+    """Run a created daemon for the block. At the end its log must have no internal errors."""
     issue.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await daemon.start()
     try:
@@ -275,7 +275,7 @@ async def running(
     environment: Mapping[str, str] | None = None,
     entering: tuple[str, ...] = (),
 ) -> AsyncIterator[Daemon]:
-    """Run a daemon for the block; its log must not have internal errors at the end."""
+    """Run a daemon for the block. At the end its log must have no internal errors."""
     daemon = Daemon(directory, toml(directory, terminals, extra, discovery), environment or {}, entering)
     async with living(daemon):
         yield daemon

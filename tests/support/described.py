@@ -1,6 +1,6 @@
-"""The description of the API, read strictly: anything undescribed is a fault.
+"""Strict check of responses against the description of the API: anything undescribed is a fault.
 
-Each answer that a test gets by `Daemon.call` is compared with it.
+Each response that a test gets by `Daemon.call` is checked.
 """
 
 import json
@@ -17,12 +17,12 @@ Schema = dict[str, Any]
 
 #: Members to which the description says words may be added later.
 OPEN_WORDS = "x-extensible-enum"
-#: What a reference within the description begins with here.
+#: Prefix of references within the description.
 BASE = "urn:posd"
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema without further fields and further words; it refers to BASE."""
+    """Return a schema that allows no further fields and no further words. Its references begin with BASE."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -38,7 +38,7 @@ def strict(schema: Any) -> Any:
 
 
 class Described:
-    """A description."""
+    """The description of the local API."""
 
     def __init__(self, document: Schema) -> None:
         self.document = document
@@ -62,14 +62,14 @@ class Described:
         return None
 
     def errors(self, schema: Schema, value: Any) -> list[str]:
-        """Return the faults of a value, read strictly."""
+        """Return the faults of a value, checked strictly."""
         validator = Draft202012Validator(strict(schema), registry=self._registry, validate_formats=True)
         return [f"{error.instance_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
 
     def hold(self, method: str, path: str, status: int, media: str, body: bytes) -> None:
-        """Compare an answer with the description. Raise AssertionError.
+        """Check a response against the description. Raise AssertionError.
 
-        The description itself says that amounts as texts differ from it. The answer for an unknown call belongs to no
+        The description permits differences for amounts as texts. A response to an unknown call belongs to no described
         call.
         """
         operation = self.operation(method, path)
@@ -86,5 +86,5 @@ class Described:
 
 @cache
 def described() -> Described:
-    """Return that of this posd."""
+    """Return the description of this posd."""
     return Described(json.loads(document()))

@@ -1,4 +1,4 @@
-"""Events as a terminal sends them (spec 2.1), for tests; every field can be replaced."""
+"""Events as a terminal sends them (spec 2.1). A test can replace every field."""
 
 import json
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ APPROVED = (
 def event(
     identity: str, status: str, /, previous: str | None = None, serial: str = "SN-TEST", **changes: Any
 ) -> dict[str, Any]:
-    """Return an event; keyword arguments replace or add top-level fields, None removes one."""
+    """Return an event. Keyword arguments replace or add top-level fields; None removes one."""
     document: dict[str, Any] = {
         "event_id": str(uuid4()),
         "occurred_at": iso(datetime.now(UTC)),
@@ -58,5 +58,5 @@ def event(
 
 
 def body(*arguments: Any, **changes: Any) -> bytes:
-    """Return an event's bytes; see `event`."""
+    """Return an event as bytes; see `event`."""
     return json.dumps(event(*arguments, **changes)).encode()

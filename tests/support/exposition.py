@@ -1,4 +1,4 @@
-"""A strict reader of Prometheus' text format 0.0.4: every scraper accepts what it accepts."""
+"""A strict parser of Prometheus' text format 0.0.4. Every scraper accepts what it accepts."""
 
 import re
 from dataclasses import dataclass, field

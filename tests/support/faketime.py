@@ -1,4 +1,4 @@
-"""A wall clock of a process's own, which a test moves while the process runs (Debian: libfaketime).
+"""A wall clock for processes of a test, which the test moves while they run (Debian: libfaketime).
 
 The clocks that count from the boot do not change.
 """
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-#: Debian's path of the library for programs with threads, for this machine's processor. With the other library, threads
-#: that read the time together stop for seconds.
+#: Path of the library for programs with threads, for this machine's processor. With Debian's other library, threads
+#: that read the time at once stop for seconds.
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), Path("libfaketimeMT.so.1"))
 
 
 @dataclass
 class FakeTime:
-    """The clock of the processes that get its `environment`; it begins as the machine's own."""
+    """The clock of processes that get its `environment`. It begins at the machine's time."""
 
     file: Path
 
@@ -22,17 +22,17 @@ class FakeTime:
         self.move()
 
     def move(self, **ahead: float) -> None:
-        """Set it so far ahead of the machine's own clock, by the words of `timedelta`; nothing sets it right."""
+        """Set it ahead of the machine's clock by a `timedelta` of these arguments."""
         beside = self.file.with_name(f".{self.file.name}")
         beside.write_text(f"{timedelta(**ahead).total_seconds():+.0f}\n")
         beside.replace(self.file)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a process that lives by it.
+        """Environment variables of a process with this clock.
 
-        The library wrongly assumes that glibc waits by the wall clock, so threads would wait for each other for up to
-        seconds. This turns that off.
+        The library wrongly assumes that glibc waits by the wall clock, so threads would wait for each other for
+        seconds. A variable turns that off.
         """
         return {
             "LD_PRELOAD": str(LIBRARY),
@@ -44,6 +44,6 @@ class FakeTime:
 
 
 def remove_shared_memory(pid: int) -> None:
-    """Remove the shared memory of a killed process with a clock of its own."""
+    """Remove the shared memory of a killed process that had such a clock."""
     for name in ("faketime_shm_", "sem.faketime_sem_"):
         Path(f"/dev/shm/{name}{pid}").unlink(missing_ok=True)

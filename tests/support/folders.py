@@ -1,4 +1,4 @@
-"""A file system that cannot sync the names in a folder, as some shares and some in user space."""
+"""A file system that cannot sync the names in a folder, like some network shares and FUSE file systems."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ _fsync = os.fsync
 
 @contextmanager
 def folders_not_synced(number: int = errno.EINVAL) -> Iterator[None]:
-    """Make the system refuse to sync a folder, with this error, for the block."""
+    """Make each sync of a folder fail with this error for the block."""
 
     def fsync(descriptor: int) -> None:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):

@@ -1,12 +1,12 @@
 """`python -m tests.support.fork_server KIND DESCRIPTOR`: a process that has imported posd and forks from there.
 
 A start of posd takes half a second of processor time, nearly all of it for imports, and the tests start posd some
-thousand times. A fork takes a hundredth of that. The result is a process like any other: it has a pid, descriptors, an
-environment and a memory of its own, can be killed at any instant, and ends as an interpreter ends.
+thousand times. A fork takes a hundredth of that. The result is an ordinary process. It has its own pid, descriptors,
+environment and memory, can be killed at any instant, and ends as an interpreter ends.
 
-`tests.support.forks` is the other end. One message over a socket is one start: JSON, and the descriptors of its
-standard streams and of its status socket. The pid and then the exit status are sent over the status socket. This
-process ends, and kills the processes that it has started, once the other end is closed everywhere.
+`tests.support.forks` is the other end. Each message over a socket is one start: JSON, and the descriptors of its
+standard streams and of its status socket. The server sends the pid and then the exit status over the status socket.
+When all other ends are closed, this process kills the processes that it has started, and ends.
 """
 
 import gc
@@ -24,14 +24,14 @@ import time
 from contextlib import suppress
 from typing import Any
 
-#: A pid, then the exit status as `subprocess` gives it, below 0 for a signal.
+#: Format of the pid and of the exit status. As in `subprocess`, a status below 0 is a signal.
 NUMBER = struct.Struct("=i")
 #: Longest request, in bytes: the command line and the environment.
 MAX_REQUEST_BYTES = 262_144
-#: What comes along with a request: stdin, stdout, stderr and the status socket.
+#: Number of descriptors in a request: stdin, stdout, stderr and the status socket.
 DESCRIPTORS = 4
 
-#: The kinds of servers, and the imports of each. `posd run` omits some, see `posd.cli.run`.
+#: Kind of server -> its imports. `posd run` omits some, see `posd.cli.run`.
 IMPORTS = {
     "run": (
         "posd.cli.entry",
@@ -39,7 +39,7 @@ IMPORTS = {
         "posd.config",
         "posd.logs.output",
         "posd.daemon.main",
-        # and the modules that the daemon imports at first use
+        # modules that the daemon imports at first use
         "posd.terminals.client",
         "concurrent.futures.thread",
         "encodings.ascii",
@@ -60,7 +60,7 @@ IMPORTS = {
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request. Return the request in the forked process, None in this one once the other end is gone."""
+    """Fork for each request. Return the request in the forked process, and None in this one at the end."""
     wake, woken = socket.socketpair()
     for end in (control, wake, woken):
         end.setblocking(False)
@@ -111,7 +111,7 @@ def _reap(wake: socket.socket, living: dict[int, socket.socket]) -> None:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Become the requested process: `python -m MODULE ARGUMENT…`, or `python FILE ARGUMENT…`."""
+    """Run the request in this process: `python -m MODULE ARGUMENT…`, or `python FILE ARGUMENT…`."""
     if request["session"]:
         os.setsid()
     os.environ.clear()

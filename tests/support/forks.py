@@ -1,9 +1,9 @@
-"""Start `python -m posd`, or a till in Python, by a fork of a process that has already imported most modules.
+"""Start of `python -m posd`, or of a till in Python, as a fork of a process that has already imported most modules.
 
 See `tests.support.fork_server`.
 
-`Forked` is used like `subprocess.Popen`; the result of `start` is used like `asyncio.subprocess.Process`. A start with
-other interpreter settings is left to `subprocess`: callers ask `can_fork`.
+`Forked` has the interface of `subprocess.Popen`. The result of `start` has that of `asyncio.subprocess.Process`.
+`subprocess` does starts that need other settings of the interpreter: callers ask `can_fork`.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ from typing import IO, Self
 
 from tests.support.fork_server import NUMBER
 
-#: What runs Python here.
+#: Path of the interpreter.
 EXECUTABLE = sys.executable
 
-#: Variables that say something to the interpreter, the loader or the C library at a process's start.
+#: Variables that the interpreter, the loader or the C library read at the start of a process.
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
-#: The streams are of UTF-8 in any case.
+#: Exceptions: the streams use UTF-8 in any case.
 SAID_ANYWAY = {"PYTHONIOENCODING", "PYTHONUNBUFFERED"}
 
 #: The audit event of a start.
 FORKED = "tests.forked"
 
-#: Longest that a server may take to import posd and to fork, in seconds.
+#: Most seconds that a server takes to import posd and to fork.
 START_SECONDS = 120.0
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Whether a process with this environment can come from a fork: nothing that matters before `main` differs."""
-    if sys.executable != EXECUTABLE:  # a test has put something else there, to enter a namespace by
+    """Return whether a fork can be used with this environment. No variable may differ that matters before `main`."""
+    if sys.executable != EXECUTABLE:  # a test has set another command, to enter a namespace
         return False
     names = {name for name in environment.keys() | os.environ.keys() if name.startswith(AT_START)} - SAID_ANYWAY
     return all(environment.get(name) == os.environ.get(name) for name in names)
 
 
 class Forked:
-    """A process that was forked: `python -m posd ARGUMENT…`, or another module or file. The streams are descriptors.
+    """A forked process: `python -m posd ARGUMENT…`, or another module or file. The streams are descriptors.
 
-    Without `stdin` it has no input; with `session` it gets a session of its own.
+    Without `stdin` it has no input. With `session` it has its own session.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Forked:
         sys.audit(FORKED)
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code, None while the process runs."""
         if self.returncode is None:
             self.status.setblocking(False)
             with suppress(BlockingIOError):
@@ -93,7 +93,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raise `subprocess.TimeoutExpired` if it does not come."""
+        """Wait for its end. Raise TimeoutExpired if it does not end in time."""
         if self.returncode is None:
             self.status.settimeout(timeout)
             try:
@@ -104,16 +104,16 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to stop."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def ended(self, told: bytes) -> None:
@@ -164,16 +164,16 @@ class Process:
         return read[0], read[1]
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to stop."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -222,7 +222,7 @@ async def start(
 
 
 async def _pipe() -> tuple[asyncio.StreamReader, int]:
-    """Return a reader, and the descriptor that a process writes to."""
+    """Return a reader, and the descriptor of the other end for a process."""
     reader = asyncio.StreamReader()
     read, write = os.pipe()
     await asyncio.get_running_loop().connect_read_pipe(
@@ -232,7 +232,7 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
 
 
 def living() -> list[Forked]:
-    """Return the forked processes that have not ended yet."""
+    """Return the forked processes that still run."""
     return list(_living)
 
 
@@ -242,13 +242,13 @@ def servers() -> set[int]:
 
 
 def descriptors() -> set[int]:
-    """Return the descriptors by which this process talks to its servers."""
+    """Return the descriptors of the connections to this process's servers."""
     return {server.control.fileno() for server in _servers.values()}
 
 
 @atexit.register
 def close() -> None:
-    """End the servers, and with them all that they have forked."""
+    """End the servers, and with them all processes that they have forked."""
     while _servers:
         _, server = _servers.popitem()
         server.control.close()
@@ -262,7 +262,7 @@ class _Server:
 
     @classmethod
     def start(cls, kind: str) -> Self:
-        """Start it; it imports what its kind needs before it takes the first request."""
+        """Start a server. It imports the modules of its kind before the first request."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
@@ -271,7 +271,7 @@ class _Server:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={name: value for name, value in os.environ.items() if name != "TESTS_OWNER"},
-                start_new_session=True,  # a Ctrl-C ends the tests, and these end it
+                start_new_session=True,  # Ctrl-C ends the tests, which then end the server
             )
         return cls(process, ours)
 
@@ -281,7 +281,7 @@ _living: set[Forked] = set()
 
 
 def _control(kind: str) -> socket.socket:
-    """Return what reaches the server of this kind; it is started once in a process."""
+    """Return the control socket of this kind's server. Each process starts a server once."""
     if kind not in _servers:
         _servers[kind] = _Server.start(kind)
     return _servers[kind].control

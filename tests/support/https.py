@@ -1,4 +1,4 @@
-"""Raw HTTPS to the webhook listener: exactly the bytes that a test wants, and the answer."""
+"""Raw HTTPS to the webhook listener: it sends exactly the bytes of a test and returns the response."""
 
 import asyncio
 import functools
@@ -13,7 +13,9 @@ async def connect(port: int, ca: Path) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 def _context(ca: Path) -> ssl.SSLContext:
-    """Return a context that trusts the present contents of a file. To make one takes as long as a handshake."""
+    """Return a context that trusts the present content of a file. It is cached, because making one takes as long as a
+    handshake.
+    """
     return _trusting(ca.read_text())
 
 
@@ -23,7 +25,7 @@ def _trusting(ca: str) -> ssl.SSLContext:
 
 
 async def send(port: int, ca: Path, data: bytes) -> bytes:
-    """Send raw bytes and return all that comes until the listener closes."""
+    """Send raw bytes. Return all bytes until the listener closes."""
     reader, writer = await connect(port, ca)
     try:
         writer.write(data)
@@ -34,18 +36,18 @@ async def send(port: int, ca: Path, data: bytes) -> bytes:
 
 
 def post(url: str, body: bytes, *, method: str = "POST", headers: str = "") -> bytes:
-    """Return a request on the wire that asks to close after the answer."""
+    """Return the bytes of a request that asks to close the connection afterwards."""
     parts = urlsplit(url)
     head = f"{method} {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
     return f"{head}{headers}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def deliver(url: str, body: bytes, ca: Path, *, method: str = "POST") -> int:
-    """Deliver a callback as a terminal does; return the status."""
+    """Deliver a callback as a terminal does. Return the status."""
     answer = await send(urlsplit(url).port or 443, ca, post(url, body, method=method))
     return status_of(answer)
 
 
 def status_of(answer: bytes) -> int:
-    """Return the status of a raw HTTP answer."""
+    """Return the status of a raw HTTP response."""
     return int(answer.split(b" ", 2)[1])

@@ -1,4 +1,4 @@
-"""A webhook listener in the test's own process, with everything behind it, for limits that take long or leak tasks."""
+"""A webhook listener in the test's process, with everything behind it, for tests of slow limits and of leaked tasks."""
 
 import asyncio
 import ssl
@@ -32,7 +32,7 @@ from tests.support.webhooks import Answer, parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25
-#: Longest that anything here may take, in seconds; the real time-outs of the daemon are longer.
+#: Most seconds of any wait; the real time-outs of the daemon are longer.
 PATIENCE = 30.0
 KEY = bytes(32)
 
@@ -41,7 +41,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass
 class Lan:
-    """A listener in this process, with everything behind it."""
+    """A listener in this process, with inbox and database."""
 
     listener: HttpListener
     noise: RejectedTraffic
@@ -63,7 +63,7 @@ class Lan:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def talk(self, data: bytes) -> bytes:
-        """Send bytes and return all that comes until the listener closes."""
+        """Send bytes. Return all bytes until the listener closes."""
         reader, writer = await self.connect()
         writer.write(data)
         answer = await until_closed(reader)
@@ -71,14 +71,14 @@ class Lan:
         return answer
 
     async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
-        """Wait until no connection is left, and no task beside those given."""
+        """Wait until no connection is left, and no other task than these."""
         async with asyncio.timeout(PATIENCE):
             while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)  # the listener has no event for the end of a connection
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """Return the bytes until the other side closes or resets; it must do so in time."""
+    """Return the bytes until the peer closes or resets. It must do so in time."""
     received = bytearray()
     with suppress(ConnectionError, ssl.SSLError):
         async with asyncio.timeout(PATIENCE):
@@ -89,7 +89,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any) -> AsyncIterator[Lan]:
-    """Run a listener for the block; its log must not have internal errors at the end."""
+    """Run a listener for the block. At the end its log must have no internal errors."""
     issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
     files = tls.files(home / "tls")
     async with AsyncExitStack() as stack:
@@ -131,11 +131,11 @@ def head(path: str, *fields: str, method: str = "POST") -> bytes:
 
 
 def request(identity: str, content: bytes, *fields: str) -> bytes:
-    """Return a whole callback."""
+    """Return a complete callback request."""
     return head(path_of(identity), f"content-length: {len(content)}", *fields) + content
 
 
 async def answers(reader: asyncio.StreamReader, count: int) -> list[Answer]:
-    """Read a number of answers without bodies."""
+    """Read this many responses without bodies."""
     async with asyncio.timeout(PATIENCE):
         return parse(b"".join([await reader.readuntil(b"\r\n\r\n") for _ in range(count)]))

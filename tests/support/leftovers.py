@@ -2,8 +2,8 @@
 name.
 
 Each process inherits TESTS_OWNER: the run, and the test or the shared fixture that started it. Processes are searched
-after each test that has started one. Threads, descriptors and files are searched after each test file, and reported
-with the test after which they were seen first.
+for after each test that has started one. Threads, descriptors and files are searched for after each test file, and
+reported with the test after which they first appeared.
 """
 
 import gc
@@ -23,27 +23,27 @@ from tests.support import forks, ports
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
 
-#: Longest wait for the end of a thread whose owner was collected, in seconds.
+#: Most seconds to wait for the end of a thread whose owner was collected.
 ENDING_SECONDS = 5.0
-#: Audit events of a process that starts another.
+#: Audit events of the start of a process.
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
 
 
 _DESCRIPTORS = "/proc/self/fd"
 
-#: The owner of processes that are started now. The environment alone is not enough: a task of a shared fixture
-#: continues during a test, and starts processes of the fixture.
+#: Owner of processes that this context starts. The environment alone is not enough: a task of a shared fixture runs
+#: during a test, and starts processes of the fixture.
 _owner: ContextVar[str] = ContextVar("owner", default="")
 
 
 def owner() -> str:
-    """Return TESTS_OWNER for a process that is started here."""
+    """Return TESTS_OWNER for a process that this context starts."""
     return _owner.get()
 
 
 @contextmanager
 def owned_by(named: str) -> Iterator[None]:
-    """What tasks of this block start belongs to the owner that `owner` has returned elsewhere."""
+    """Assign the processes that tasks of this block start to an owner that `owner` has returned elsewhere."""
     token = _owner.set(named)
     try:
         yield
@@ -72,7 +72,7 @@ def owning_file() -> AbstractContextManager[None]:
 
 
 def end_processes(place: str) -> list[str]:
-    """Kill the processes that a test, or the users of a fixture, have left running; return a line for each."""
+    """Kill the remaining processes of a test, or of the users of a fixture. Return a line for each."""
     owned = f"{os.environ[RUN]} {place}"
     found = []
     for forked in forks.living():
@@ -84,7 +84,7 @@ def end_processes(place: str) -> list[str]:
 
 
 def end_all_processes() -> list[str]:
-    """Kill what any process of this run has left running; return a line for each, with its owner."""
+    """Kill the remaining processes of this run. Return a line with the owner for each."""
     return list(_kill(f"{OWNER}={os.environ[RUN]} "))
 
 
@@ -102,14 +102,14 @@ def _kill(mark: str) -> Iterator[str]:
 
 
 def _wait_for(pid: int) -> None:
-    """Wait for the process in the Popen that started it: else a ResourceWarning comes up in another test."""
+    """Wait for the process through the Popen that started it. Otherwise another test gets a ResourceWarning."""
     for item in gc.get_objects():
         if isinstance(item, subprocess.Popen) and item.pid == pid:
             item.wait()
 
 
 def _children() -> Iterator[str]:
-    """Name the processes that this one has started, except the servers of `tests.support.forks`."""
+    """Return the names of child processes, except the servers of `tests.support.forks`."""
     for entry in _processes():
         with suppress(OSError):
             parent = int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
@@ -126,7 +126,7 @@ def _command_line(entry: Path) -> str:
 
 
 class Starts:
-    """Counts the processes that this one starts, by the interpreter's audit events."""
+    """Counter of the processes that this one starts, by audit events of the interpreter."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -138,7 +138,7 @@ class Starts:
 
 
 class Held:
-    """Threads, descriptors, files and children of this process, compared with those at a file's beginning."""
+    """Threads, descriptors, files and children of this process, compared with those at the beginning of a file."""
 
     def __init__(self) -> None:
         self._before: set[str] = set()
@@ -146,11 +146,13 @@ class Held:
         self._numbers: list[object] = []
 
     def begin(self) -> None:
-        """What is there now is of no test."""
+        """Record the present state. It belongs to no test."""
         self._before = _held()
 
     def look(self, test: str) -> None:
-        """Record new remains after this test, to name it if they stay. If all counts are unchanged, nothing is new."""
+        """Record new remains after this test, so that they can be reported with its name. If all counts are unchanged,
+        nothing is new.
+        """
         before, self._numbers = self._numbers, _numbers()
         if before == self._numbers:
             return
@@ -159,18 +161,18 @@ class Held:
 
     @contextmanager
     def allowing(self) -> Iterator[None]:
-        """Allow new remains of this block: they belong to the whole run."""
+        """Permit new remains of this block, which belong to the whole run."""
         before = _held()
         yield
         self._before |= _held() - before
 
     def left(self) -> list[str]:
-        """Return a line for each that is still there, and forget it."""
+        """Return a line for each remaining object, and forget it."""
         new = _held() - self._before
         if new:
-            gc.collect()  # an object that is not collected yet is reported by its own ResourceWarning
+            gc.collect()  # an uncollected object is reported by its own ResourceWarning
             for thread in threading.enumerate():
-                if _name(thread) in new:  # the thread of a closing database reports the close before it returns
+                if _name(thread) in new:  # the thread of a closing database reports its end before it returns
                     thread.join(ENDING_SECONDS)
             new = _held() - self._before
         lines = [f"{item}; seen first after {self._first_seen.get(item, 'the last test')}" for item in sorted(new)]
@@ -185,7 +187,7 @@ def _name(thread: threading.Thread) -> str:
 
 
 def _numbers() -> list[object]:
-    """Return counts that show new threads, files or descriptors quickly: to name these takes milliseconds."""
+    """Return counts that change with new threads, files or descriptors. Counts are quick; names take milliseconds."""
     return [{thread.ident for thread in threading.enumerate()}, *map(os.listdir, (tempfile.gettempdir(), _DESCRIPTORS))]
 
 
@@ -195,7 +197,7 @@ def _held() -> set[str]:
     ours = forks.descriptors() | ports.descriptors()
     descriptors = set()
     for entry in Path(_DESCRIPTORS).iterdir():
-        with suppress(OSError):  # the one by which the directory is listed
+        with suppress(OSError):  # the descriptor of the listed directory itself
             target = str(entry.readlink())
             if not target.startswith("/dev/") and int(entry.name) not in ours:
                 descriptors.add(f"descriptor {entry.name} -> {target}")

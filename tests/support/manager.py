@@ -1,4 +1,4 @@
-"""A service manager for a daemon: a socket that receives its notifications, and sockets that are passed to it."""
+"""A service manager for a daemon: a socket for its notifications, and sockets that are passed to it."""
 
 import asyncio
 import socket
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: A program that becomes the daemon, with the descriptor that is named first as its only passed socket
-#: (sd_listen_fds(3)).
+#: Program that becomes the daemon and passes it one socket (sd_listen_fds(3)). Its first argument is the descriptor.
 PASSING = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -18,7 +17,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class Manager:
-    """Hears notifications."""
+    """Receiver of notifications."""
 
     def __init__(self, listening: socket.socket, path: Path) -> None:
         self._socket = listening
@@ -36,7 +35,7 @@ class Manager:
         return said
 
     def waiting(self) -> list[str]:
-        """Return and clear the notifications so far."""
+        """Return and remove the notifications so far."""
         found = []
         while True:
             try:
@@ -56,7 +55,9 @@ def manager(home: Path) -> Iterator[Manager]:
 
 @contextmanager
 def passed_socket(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Make a listening socket as a unit of systemd does; yield the command that enters with it, and its descriptor."""
+    """Create a listening socket as a systemd unit does. Yield the command that passes it to a daemon, and its
+    descriptor.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-#: Tools that a bare Debian may lack, and the packages that have them.
+#: Tools that a bare Debian may lack -> the packages with them.
 PACKAGES = {
     "avahi-daemon": "avahi-daemon",
     "bash": "bash",
@@ -41,13 +41,14 @@ PACKAGES = {
     "zsh": "zsh",
 }
 PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
-#: Tools of the administrator are not in the path of every user.
+#: Some users' path lacks the directories of administrators' tools.
 SEARCH_PATH = os.pathsep.join(
     (
         os.environ.get("PATH", os.defpath),
         "/usr/sbin",
         "/sbin",
-        *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)),  # Debian has it in no path
+        # Debian puts these tools in no path
+        *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)),
     )
 )
 
@@ -58,7 +59,7 @@ def find(tool: str) -> str | None:
 
 
 def lacking(*tools: str, root: bool = False) -> str:
-    """Return what is missing here, with the Debian packages that bring it; empty if nothing is."""
+    """Return the missing tools with their Debian packages; empty if none is missing."""
     missing = ["root"] if root and os.geteuid() != 0 else []
     missing += [f"{tool} (Debian: {PACKAGES[tool]})" for tool in tools if find(tool) is None]
     return f"needs {', '.join(missing)}" if missing else ""
@@ -74,7 +75,7 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
 
 
 def needs_paths(brought_by: Mapping[Path, str]) -> pytest.MarkDecorator:
-    """Return a mark that skips a test if one of these paths is missing; each is given with its package."""
+    """Return a mark that skips a test if one of these paths is missing. Each path is given with its package."""
     missing = [f"{path.name} ({how})" for path, how in brought_by.items() if not path.exists()]
     return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}" if missing else "nothing is missing")
 

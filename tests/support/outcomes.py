@@ -1,4 +1,4 @@
-"""Payments with every kind of outcome on a shop, so the daemon's metrics after them are known."""
+"""Payments with every kind of outcome, so that the daemon's metrics after them are known."""
 
 from uuid import uuid4
 
@@ -8,7 +8,7 @@ from tests.support.prints import Job
 from tests.support.shop import Payment, Shop, answering, knowing
 from tests.support.webhooks import deliver as deliver_to
 
-#: The finals of a payment, and how each is called as a result.
+#: Final of a payment -> its result.
 FINALS = {
     "APPROVAL": "approved",
     "DECLINED": "declined",
@@ -18,10 +18,10 @@ FINALS = {
 
 
 async def every_outcome(shop: Shop) -> dict[str, Payment]:
-    """End a payment in each way and leave one in doubt and one active; print one job that works and one that fails.
+    """End a payment in each way; leave one in doubt and one active; print one job that works and one that fails.
 
-    Meanwhile: a successful search, an abort, a refused start, a repeated event, a quarantined event, and a stranger's
-    event. Return the payments by their result, `in_doubt` and `active` among them.
+    Meanwhile there are a successful search, an abort, a refused start, a repeated event, a quarantined event, and a
+    stranger's event. Return the payments by their result, `in_doubt` and `active` among them.
     """
     done: dict[str, Payment] = {}
     for status, result in FINALS.items():
@@ -32,7 +32,7 @@ async def every_outcome(shop: Shop) -> dict[str, Payment]:
         final = body(payment.identity, status, "APPROVAL_REQUESTED" if status == "APPROVAL" else None, payment.serial)
         assert await payment.deliver(final) == 200
         if status == "APPROVAL":
-            assert await payment.deliver(final) == 200  # its terminal had not received the answer
+            assert await payment.deliver(final) == 200  # its terminal did not receive the first reply
     done["not_started"] = refused = shop.payment()
     shop.terminal.start = answering(400, b'{"error":"no"}')
     assert (await refused.put()).json["phase"] == "final"

@@ -1,7 +1,7 @@
-"""Ports that are closed and opened again: none of those that the kernel gives to a program that binds port 0.
+"""Ports for listeners that are closed and opened again. The kernel gives none of them to a program that binds port 0.
 
 A killed process that is started again listens on the same port. If the kernel had chosen that port, another test could
-get it between the two, and the second start would fail at times. So each process claims a block of ports, also against
+get it in between, and the second start would sometimes fail. So each process claims a block of ports, also against
 other runs of the tests: it binds the first port of the block.
 """
 
@@ -12,15 +12,15 @@ import random
 import socket
 from collections.abc import Iterator
 
-#: Below the kernel's own range (net.ipv4.ip_local_port_range begins at 32768), above what services use.
+#: Below the kernel's range (net.ipv4.ip_local_port_range begins at 32768), above the ports of usual services.
 FIRST = 12_000
-#: Ports of a block: more than the tests of one file ask for. A block is used again from its beginning.
+#: Ports of a block, more than the tests of one file need. After the last one, the first is used again.
 BLOCK = 500
 BLOCKS = 40
 
 
 def reserve(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nothing listens on and that no other test gets for a long time."""
+    """Return a TCP port without a listener, which no other test gets for a long time."""
     _, ports = _claimed()
     while True:
         port = next(ports)
@@ -34,13 +34,13 @@ def reserve(host: str = "127.0.0.1") -> int:
 
 
 def descriptors() -> set[int]:
-    """Return the descriptor by which this process holds its block."""
+    """Return the descriptor with which this process holds its block."""
     return {_claimed()[0].fileno()} if _claimed.cache_info().currsize else set()
 
 
 @functools.cache
 def _claimed() -> tuple[socket.socket, Iterator[int]]:
-    """Claim a block for as long as this process lives; return the claim, and the other ports again and again."""
+    """Claim a block for the life of this process. Return the claim, and an endless iterator over the other ports."""
     for block in random.sample(range(BLOCKS), BLOCKS):
         first = FIRST + block * BLOCK
         claim = socket.socket()
@@ -49,6 +49,6 @@ def _claimed() -> tuple[socket.socket, Iterator[int]]:
         except OSError:
             claim.close()
         else:
-            atexit.register(claim.close)  # otherwise the end of the process would report an open socket
+            atexit.register(claim.close)  # otherwise the interpreter would report an open socket at its end
             return claim, itertools.cycle(range(first + 1, first + BLOCK))
     raise AssertionError(f"{BLOCKS} processes on this machine have ports for tests already")

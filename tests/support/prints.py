@@ -1,4 +1,4 @@
-"""Print jobs on a scripted terminal, by one daemon for a whole test file. The jobs do not affect each other."""
+"""Print jobs on a scripted terminal, with one daemon for a whole test file. The jobs do not affect each other."""
 
 import asyncio
 import json
@@ -19,9 +19,9 @@ from tests.support.webhooks import Answer, deliver, disk, key_file
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 
-#: posd asks about no job during a test.
+#: posd polls no job during a test.
 SILENT = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 3600\n"
-#: posd asks about every open job at once.
+#: posd polls every open job at once.
 EAGER = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.5\nstuck_seconds = 3600\n"
 
 
@@ -34,7 +34,7 @@ class Job:
     identity: str
 
     async def put(self, **changes: Any) -> Reply:
-        """Print it, or repeat the call; keyword arguments replace fields of the request."""
+        """Print it, or repeat the call. Keyword arguments replace fields of the request."""
         return await self.daemon.call("PUT", f"/print-jobs/{self.identity}", {"document": RECEIPT} | changes)
 
     async def started(self, **changes: Any) -> "Job":
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def requests(self) -> list[Request]:
-        """The creation requests of it that the terminal received."""
+        """Requests that create it, as the terminal received them."""
         return [item for item in self.terminal.prints if item.json["printJobId"] == self.identity]
 
     @property
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def address(self) -> str:
-        """The path of its callback address, as this daemon would make it."""
+        """Path of its callback address, as this daemon would make it."""
         key = bytes.fromhex(key_file(self.daemon).read_text().split()[0])
         return ids.path(Channel.PRINT, self.identity, ids.token(key, Channel.PRINT, self.identity))
 
@@ -76,7 +76,7 @@ class Job:
         return await deliver(self.daemon, self.address, content, **options)
 
     async def webhook(self, status: str = "COMPLETED", **changes: Any) -> int:
-        """Deliver a webhook of it; return the HTTP status."""
+        """Deliver a webhook of it. Return the HTTP status."""
         return (await self.call(self.words(status, **changes))).status
 
     async def get(self) -> Any:
@@ -92,7 +92,7 @@ class Job:
         return reply.json
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
-        """Follow the feed until the job meets a condition; return the job as it then is."""
+        """Follow the feed until the job meets a condition. Return the job in that state."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for _ in self.daemon.changes():
                 document = await self.get()
@@ -101,12 +101,12 @@ class Job:
         raise AssertionError("the feed ended")
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return all that happened to it."""
+        """Return its history."""
         reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/history")
         return list(reply.json["history"])
 
     async def resolve(self, result: str = "COMPLETED", **changes: Any) -> Reply:
-        """Record its end, as a person."""
+        """Record its end as an operator."""
         body = {"result": result, "operator": "Ana", "note": "the paper came out"} | changes
         path = f"/print-jobs/{self.identity}/resolve"
         return await self.daemon.call("POST", path, body, socket=self.daemon.admin_socket)
@@ -123,7 +123,7 @@ class Job:
 
     @property
     def kept(self) -> list[bytes]:
-        """The bodies of its webhooks that are on the disk."""
+        """Bodies of its webhooks that are on the disk."""
         with disk(self.daemon) as db:
             query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
             return [row[0] for row in db.execute(query, (self.identity,))]
@@ -137,20 +137,20 @@ class Printer:
     terminal: ScriptedTerminal
 
     def job(self, start: Script | None = None, poll: Script | None = None) -> Job:
-        """Return a new job; its terminal follows these scripts for it and for questions about it."""
+        """Return a new job. Its terminal follows these scripts for its creation and for its polls."""
         self.terminal.print_start, self.terminal.print_poll = start, poll
         self.terminal.instead = None
         return Job(self.daemon, self.terminal, f"job-{uuid4()}")
 
     async def nothing_to_correct(self) -> None:
-        """Check that the state of each job of this daemon follows from its record."""
+        """Check that reprocessing changes no job of this daemon."""
         report = (await self.daemon.call("POST", "/reprocess", socket=self.daemon.admin_socket)).json["printing"]
         assert (report["differing"], report["differences"]) == (0, []), report
         assert report["print_jobs"] > 0
 
 
 def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
-    """Return the script of a poll that knows this job, with these members, and no other."""
+    """Return the script of a poll that knows only this job, with these members."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         if request.path.endswith(f"={job.identity}"):
@@ -162,7 +162,7 @@ def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
 
 
 def one_by_one(*scripts: Script) -> Script:
-    """Return a script that does the first of these with the first request, and so on; the last one stays."""
+    """Return a script that uses the first of these for the first request, and so on. The last one stays."""
     left = list(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -172,7 +172,7 @@ def one_by_one(*scripts: Script) -> Script:
 
 
 def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking_print) -> Script:
-    """Return the script of a terminal that calls back before it replies; the webhook has to be answered 200."""
+    """Return the script of a terminal that calls back before it replies. posd must answer the webhook with 200."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         assert (await deliver(job.daemon, request.print_callback, content())).status == 200
@@ -183,10 +183,9 @@ def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking
 
 @dataclass
 class Counting:
-    """A script that first calls the daemon, during which posd makes other requests, and then does what another script
-    does.
+    """Script that counts simultaneous requests.
 
-    `most` is how many requests were there at once.
+    It calls the daemon before it replies, so that posd can send other requests meanwhile. `most`: their largest number.
     """
 
     daemon: Daemon

@@ -1,7 +1,6 @@
-"""A network that breaks: TCP proxies that let nothing through for a while. TLS goes through untouched.
+"""A network with faults: TCP proxies that block all data for a while. TLS passes unchanged.
 
-What becomes of a connection in the middle of a request or a reply is played by `tests/terminals/test_exchange.py` and
-by the simulation.
+`tests/terminals/test_exchange.py` and the simulation test connections that break within a request or a reply.
 """
 
 import asyncio
@@ -11,12 +10,14 @@ from contextlib import suppress
 
 from tests.support.connections import shut
 
-#: struct linger: closing such a socket resets the connection.
+#: struct linger: closing a socket with it resets the connection.
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Lan:
-    """Whether data passes. `cut` and `refuse` are for an outage: they decide about existing and new connections."""
+    """State of a network: whether data passes. `cut` and `refuse` decide about existing and new connections of an
+    outage.
+    """
 
     def __init__(self) -> None:
         self.refusing = False
@@ -25,7 +26,7 @@ class Lan:
         self.connections: set[Connection] = set()
 
     async def open(self) -> None:
-        """Wait until something gets through."""
+        """Wait until data passes."""
         await self._up.wait()
 
     def down(self, *, cut: bool, refuse: bool) -> None:
@@ -36,7 +37,7 @@ class Lan:
             connection.cut()
 
     def up(self, *, lost: bool = False) -> None:
-        """Unblock the traffic. Frozen connections continue, or their data was `lost` on the way."""
+        """Unblock the traffic. Frozen connections continue, or their data was `lost`."""
         for connection in list(self.connections) if lost else ():
             connection.cut()
         self.refusing = False
@@ -63,7 +64,7 @@ class Connection:
 
 
 class Proxy:
-    """Listens on one address and connects to another that can change: `upstream`, None while nothing listens there."""
+    """Proxy that listens on one address and connects to `upstream`, which can change. None: nothing listens there."""
 
     def __init__(self, *lans: Lan) -> None:
         self.upstream: tuple[str, int] | None = None
@@ -78,7 +79,7 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the listener and all connections."""
         if self._server is not None:
             await shut(self._server)
         for task in list(self._tasks):
@@ -95,7 +96,8 @@ class Proxy:
         try:
             await self._serve(connection, reader, writer)
         except (OSError, asyncio.CancelledError):
-            connection.cut()  # an end is gone, or `stop`: a server would report a task that ends as cancelled
+            # an end is gone, or `stop` was called: a server would report a task that ends as cancelled
+            connection.cut()
         finally:
             connection.close()
             for lan in self._lans:
@@ -119,7 +121,7 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        """Carry bytes from one end to the other, until this end closes."""
+        """Copy bytes from one end to the other, until this end closes."""
         while data := await source.read(65_536):
             await self._open()
             target.write(data)

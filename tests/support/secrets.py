@@ -1,4 +1,4 @@
-"""Secrets that must never be in a log, and the forms in which they could be written there."""
+"""Secrets that must never be in a log, and the forms in which a log could have them."""
 
 import base64
 import binascii
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-#: A test puts a value of each of these somewhere; none may be in the log. place -> its content
+#: Place of a secret -> its content. A test puts a value into each; none may be in the log.
 PLACES: Mapping[str, str] = {
     "metadata": "what the till writes beside a payment",
     "metadata_name": "its names are the till's as well",
@@ -55,12 +55,12 @@ PLACES: Mapping[str, str] = {
 
 
 def marks() -> dict[str, str]:
-    """Return a value for each place: words that are nowhere else, in the form of a path, a name, a header."""
+    """Return a unique value for each place, in the form of a path, a name, or a header."""
     return {place: f"mark{number:02}.{place.replace('_', '-')}.qx7" for number, place in enumerate(PLACES)}
 
 
 def forms(value: str | bytes) -> Iterator[str]:
-    """Yield how a value could be written: plain, escaped, quoted for a URL, in base64, in hex."""
+    """Yield the forms of a value: plain, escaped, quoted for a URL, in base64, in hex."""
     raw = value.encode() if isinstance(value, str) else value
     plain = raw.decode("utf-8", "replace")
     yield plain
@@ -68,14 +68,14 @@ def forms(value: str | bytes) -> Iterator[str]:
     yield quote(raw, safe="")
     yield repr(raw)[2:-1]
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        for lead in (b"", b"0", b"00"):  # it may be anywhere in the encoded text
+        for lead in (b"", b"0", b"00"):  # the value may be at any offset of the encoded text
             text = encode(lead + raw).decode().rstrip("=")
             yield text[4 if lead else 0 : -2]
     yield binascii.hexlify(raw).decode()
 
 
 class Secrets:
-    """Values by their kind."""
+    """Secret values by their kind."""
 
     def __init__(self, values: Mapping[str, str | bytes]) -> None:
         self.values = dict(values)
@@ -102,7 +102,7 @@ class Secrets:
                     continue
 
     def found_in(self, lines: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Return which of them are in lines of a log, and where."""
+        """Return the secrets in lines of a log, with their place."""
         texts = [json.dumps(line, ensure_ascii=False).lower() for line in lines]
         whole = "\n".join(texts)
         found = []
@@ -114,7 +114,7 @@ class Secrets:
 
 
 def undone(text: str) -> str:
-    """Return a text with every escape decoded repeatedly, as a person who looks for a token would read it."""
+    """Return a text with all escapes decoded, repeatedly, as a person who searches for a token would read it."""
     while True:
         plain = unquote(re.sub(r"\\\\+u00([0-7][0-9a-fA-F])", r"%\1", text).replace("\\", ""))
         if plain == text:
@@ -122,7 +122,7 @@ def undone(text: str) -> str:
         text = plain
 
 
-#: How a terminal can write a URL into a JSON document: as the text between two quotes.
+#: Ways to write a URL into a JSON document, as the text between two quotes.
 ECHOES: Mapping[str, Callable[[str], str]] = {
     "plain": lambda url: url,
     "slashes": lambda url: url.replace("/", "\\/"),

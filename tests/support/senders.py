@@ -1,7 +1,7 @@
-"""Other processes on this machine: connections that count for them, and as other users.
+"""Connections of other processes and other users on this machine.
 
-The kernel records the connecting process (SO_PEERCRED) at that moment. So a process connects and passes the sockets on.
-The test then uses the connections of a hundred tills as its own.
+The kernel records the connecting process (SO_PEERCRED) at that moment. So another process connects and passes the
+sockets to the test. The test then uses the connections of a hundred tills.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from pathlib import Path
 from posd.base.limits import CONNECTIONS_OF_PROCESS
 from tests.support.streams import Connection
 
-#: Descriptors in one message (SCM_MAX_FD is 253).
+#: Most descriptors in one message (SCM_MAX_FD is 253).
 _PIECE = 200
-#: The process: connect this many times, pass the sockets on, and live until its input ends.
+#: Program that connects this many times, passes the sockets, and runs until its input ends.
 _PROGRAM = """
 import os, socket, sys
 path, count, channel, uid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -40,7 +40,9 @@ sys.stdin.read()
 
 @contextmanager
 def process(path: Path, count: int, uid: int = -1) -> Iterator[list[socket.socket]]:
-    """Return this many connections of another process, which ends with the block; `uid`: of another user, as root."""
+    """Return this many connections of another process, which ends with the block. `uid`: user of the process; needs
+    root.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     arguments = (sys.executable, "-S", "-c", _PROGRAM, str(path), str(count), str(theirs.fileno()), str(uid))
     found: list[socket.socket] = []
@@ -67,7 +69,7 @@ def _sockets(channel: socket.socket) -> list[socket.socket]:
 
 @contextmanager
 def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> Iterator[list[socket.socket]]:
-    """Return this many connections of other processes, none with more than `each`."""
+    """Return this many connections of other processes, at most `each` of one process."""
     with ExitStack() as stack:
         yield [
             item
@@ -77,12 +79,12 @@ def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> I
 
 
 async def ask_on(connection: socket.socket, path: str, headers: str = "") -> Connection:
-    """Send a GET on a connection, and do not wait for the answer; the connection stays the caller's to close."""
+    """Send a GET on a connection without waiting for the response. The caller closes the connection."""
     reader, writer = await asyncio.open_unix_connection(sock=connection.dup())
     writer.write(f"GET /v1{path} HTTP/1.1\r\nhost: posd\r\n{headers}\r\n".encode())
     return Connection(reader, writer)
 
 
 def descriptors(pid: int) -> int:
-    """Return how many descriptors a process has open."""
+    """Return the number of open descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

@@ -1,4 +1,4 @@
-"""The shim under a process (tests/power/shim.c): build it, load it into a daemon, read its record."""
+"""The shim in a process (tests/power/shim.c): build it, load it into a daemon, read its record."""
 
 import struct
 import subprocess
@@ -9,12 +9,12 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "power" / "shim.c"
 
-#: kind, process, file descriptor, flags, offset or length, bytes of the name, bytes of the data.
+#: Kind, process, file descriptor, flags, offset or length, length of the name, length of the data.
 _HEADER = struct.Struct("=IiiIQII")
 
 
 class Kind(IntEnum):
-    """What was done."""
+    """Kind of an operation."""
 
     OPEN = 1
     WRITE = 2
@@ -26,9 +26,9 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that was done, successfully, to the directory or a file in it.
+    """One successful operation on the directory or a file in it.
 
-    `offset` is the place of a write, or the length after a truncation. `end` is the length of the log after it.
+    `offset`: place of a write, or length after a truncation. `end`: length of the log after it.
     """
 
     kind: Kind
@@ -52,11 +52,11 @@ class Shim:
 
     @property
     def kill_file(self) -> Path:
-        """Once this exists, the process dies instead of its next sync."""
+        """Path of a file. When it exists, the process dies instead of its next sync."""
         return self.log.with_suffix(".kill")
 
     def environment(self, sync_us: int = 0) -> dict[str, str]:
-        """Return the environment of a process under it; a sync takes `sync_us` microseconds longer."""
+        """Return the environment of a process with the shim. Each sync takes `sync_us` microseconds longer."""
         return {
             "LD_PRELOAD": str(self.library),
             "POSD_SHIM_DIRECTORY": str(self.directory),
@@ -66,7 +66,7 @@ class Shim:
         }
 
     def position(self) -> int:
-        """Return the length of the log now: every operation so far is before it."""
+        """Return the present length of the log. Every operation so far is before it."""
         return self.log.stat().st_size
 
     def operations(self) -> Iterator[Operation]:
@@ -91,7 +91,7 @@ class Shim:
 
 
 def build(home: Path, directory: Path) -> Shim:
-    """Compile the shim for a directory of files; its log is in `home`. It needs `cc`."""
+    """Compile the shim for a directory of files. Its log is in `home`. It needs `cc`."""
     library = home / "shim.so"
     command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-shared", "-fPIC"]
     subprocess.run([*command, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"], check=True)

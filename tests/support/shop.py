@@ -1,4 +1,4 @@
-"""One daemon for a whole test file, with many terminals: a payment in doubt blocks only its own."""
+"""One daemon for a whole test file, with many terminals. A payment in doubt blocks only its own terminal."""
 
 import asyncio
 import json
@@ -16,20 +16,20 @@ from tests.support.https import deliver
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
 
-#: Terminals of a shop; each test takes fresh ones.
+#: Number of terminals; each test uses new ones.
 TERMINALS = 120
 QUICK_TERMINALS = 10
-#: Time-outs of the terminals that a test of time-outs takes, for a reply and for a connection, in seconds. A reply must
-#: time out, a connection must not, on a busy machine either; a reply that drips has the sum of both.
+#: Time-outs for a reply and for a connection, for terminals of tests of time-outs. Seconds. On a busy machine too, a
+#: reply must time out and a connection must not. A slow reply has the sum of both.
 QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
-#: Longest that a test waits for something to come, in seconds.
+#: Most seconds of any wait.
 PATIENCE_SECONDS = 30.0
-#: In the fleet, without an address.
+#: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
-#: In the fleet too, and no payment is started on it: for each payment it is another one.
+#: A terminal of the fleet without payments: for each payment it is another terminal.
 ANOTHER = "SN-000"
 
-#: Payments of other tests are open: posd must not ask about them during this one.
+#: Payments of other tests are open. posd must not ask about them during a test.
 QUIET = "[reconcile]\nfirst_event_grace_seconds = 3600\nstall_seconds = 3600\nstall_after_request_seconds = 3600\n"
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
@@ -37,14 +37,14 @@ AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 
 @dataclass
 class Payment:
-    """One payment of a test: its id, its terminal, and the answer."""
+    """One payment of a test: its id, its terminal, and posd's response."""
 
     shop: "Shop"
     identity: str
     serial: str
 
     async def put(self, **changes: Any) -> Reply:
-        """Start it, or repeat the call; keyword arguments replace fields of the request."""
+        """Start it, or repeat the call. Keyword arguments replace fields of the request."""
         request = {"terminal": self.serial, "amount": AMOUNT} | changes
         return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request)
 
@@ -54,15 +54,15 @@ class Payment:
         return [item for item in self.shop.terminal.requests if self.identity.encode() in item.body]
 
     async def event(self, status: str, previous: str | None = None, **changes: Any) -> int:
-        """Deliver an event of it as the terminal does; return the HTTP status."""
+        """Deliver an event of it as the terminal does. Return the HTTP status."""
         return await self.deliver(body(self.identity, status, previous, self.serial, **changes))
 
     async def deliver(self, content: bytes) -> int:
-        """Deliver these bytes to its callback address; return the HTTP status."""
+        """Deliver these bytes to its callback address. Return the HTTP status."""
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
 
     async def end(self, status: str = "TERMINAL_CANCELED") -> None:
-        """End it by a final event that gives no earlier state."""
+        """End it by a final event without a previous state."""
         assert await self.event(status) == 200
 
     async def get(self) -> Any:
@@ -70,16 +70,16 @@ class Payment:
         return await self.shop.daemon.transaction(self.identity)
 
     async def post(self, call: str, content: Any = None, *, admin: bool = False) -> Reply:
-        """Make a call on it: abort, reconcile, release, resolve, acknowledge."""
+        """Call an action on it: abort, reconcile, release, resolve, acknowledge."""
         socket = self.shop.daemon.admin_socket if admin else None
         return await self.shop.daemon.call("POST", f"/transactions/{self.identity}/{call}", content, socket=socket)
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
-        """Follow the feed until the payment meets a condition; return the payment as it then is."""
+        """Follow the feed until the payment meets a condition. Return the payment in that state."""
         return await self.shop.daemon.wait_for(self.identity, what)
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return all that happened to it."""
+        """Return its history."""
         reply = await self.shop.daemon.call("GET", f"/transactions/{self.identity}/history")
         return list(reply.json["history"])
 
@@ -98,7 +98,7 @@ class Payment:
 
 @dataclass
 class Shop:
-    """A daemon and a scripted terminal that stands for many serials."""
+    """A daemon and a scripted terminal with many serials."""
 
     daemon: Daemon
     terminal: ScriptedTerminal
@@ -106,33 +106,31 @@ class Shop:
     quick_serials: Iterator[str]
 
     def payment(self, *, quick: bool = False) -> Payment:
-        """Return a new payment on a terminal of its own."""
+        """Return a new payment on a terminal that no other test uses."""
         self.terminal.start = self.terminal.abort = self.terminal.search = self.terminal.instead = None
         return Payment(self, str(uuid4()), next(self.quick_serials if quick else self.serials))
 
     async def started(self, **request: Any) -> Payment:
-        """Return a payment that its terminal has acknowledged; keyword arguments are fields of the request."""
+        """Return a payment that its terminal has acknowledged. Keyword arguments are fields of the request."""
         payment = self.payment()
         self.terminal.start = acknowledging(payment.serial)
         assert (await payment.put(**request)).status == 201
         return payment
 
     async def in_doubt(self, **request: Any) -> Payment:
-        """Return a payment whose terminal read the request and closed the connection: it is not known
-        whether it runs.
-        """
+        """Return a payment in doubt: its terminal read the request and closed the connection."""
         payment = self.payment()
         self.terminal.start = hanging_up
         assert (await payment.put(**request)).json["phase"] == "in_doubt"
         return payment
 
 
-#: Attentions about which posd asks the terminal once by itself.
+#: Attentions after which posd itself asks the terminal once.
 ASKED = {"gap", "illegal_transition", "quarantined_event"}
 
 
 async def quiet(posd: Daemon) -> None:
-    """Wait until posd has asked about every payment of earlier tests, and writes nothing by itself."""
+    """Wait until posd has asked about every payment of earlier tests, and writes nothing more."""
     async with asyncio.timeout(30):
         async for _ in posd.changes():
             listed = (await posd.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
@@ -145,13 +143,13 @@ async def quiet(posd: Daemon) -> None:
 
 
 async def nothing_to_correct(posd: Daemon) -> None:
-    """Check that the state of each payment of this daemon follows from its record."""
+    """Check that reprocessing changes no payment of this daemon."""
     report = (await posd.call("POST", "/reprocess", socket=posd.admin_socket)).json
     assert (report["differing"], report["differences"]) == (0, []), report
 
 
 def acknowledging(serial: str) -> Script:
-    """Return the script of a terminal of that serial that takes the payment."""
+    """Return the script of a terminal with that serial that accepts the payment."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(200, acknowledgement(request, serial)))
@@ -160,7 +158,7 @@ def acknowledging(serial: str) -> Script:
 
 
 def answering(status: int, content: bytes | dict[str, Any] = b"") -> Script:
-    """Return the script of a terminal that answers so."""
+    """Return the script of a terminal with this reply."""
     content = content if isinstance(content, bytes) else json.dumps(content).encode()
 
     async def script(_request: Request, writer: asyncio.StreamWriter) -> None:
@@ -170,13 +168,13 @@ def answering(status: int, content: bytes | dict[str, Any] = b"") -> Script:
 
 
 async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    """The script of a terminal that reads the request and closes without an answer."""
+    """Script of a terminal that reads the request and closes without a reply."""
 
 
 def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
-    """Return the script of a search that knows these transactions (events, see `tests.support.events`) and no others.
+    """Return the script of a search that knows only these transactions (events, see `tests.support.events`).
 
-    It is also asked about other payments of the shop: for an unknown id it does what `otherwise` does.
+    posd also searches for other payments of the shop. For an unknown id it does the same as `otherwise`.
     """
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -191,7 +189,7 @@ def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
 
 @dataclass
 class Held:
-    """A script that delays the reply: `arrived` is set when the request is there, `release` lets it continue."""
+    """Script that delays the reply. `arrived` is set when the request has arrived; `release` lets it continue."""
 
     then: Script
     arrived: asyncio.Event
@@ -204,7 +202,7 @@ class Held:
 
 
 def held(then: Script) -> Held:
-    """Return a script that does the same, but waits first."""
+    """Return a script that waits first, and then does the same as this one."""
     return Held(then, asyncio.Event(), asyncio.Event())
 
 
@@ -227,7 +225,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_counters(directory: Path, count: int, extra: str = "") -> AsyncIterator[list[Shop]]:
-    """Run one daemon for the block, and terminals that are scripted each by itself: a shop with one serial for each."""
+    """Run one daemon for the block, with a shop of one serial for each of several terminals."""
     async with AsyncExitStack() as stack:
         terminals = [
             await stack.enter_async_context(scripted_terminal(directory, f"SN-{number}")) for number in range(count)
@@ -238,5 +236,5 @@ async def open_counters(directory: Path, count: int, extra: str = "") -> AsyncIt
 
 
 def entry(serial: str, base_url: str, terminal: ScriptedTerminal) -> str:
-    """Return the configuration of one terminal that is reached at an address of `terminal`."""
+    """Return the configuration of one terminal with an address of `terminal`."""
     return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\nca_file = "{terminal.ca_file}"\n'

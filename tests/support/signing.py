@@ -1,6 +1,6 @@
-"""A client that signs its calls to a terminal: written for the tests, from the vectors and the page alone.
+"""A client that signs its calls to a terminal, written for the tests from the vectors and the document.
 
-It shares no code with the daemon and none with the simulator, so that an error that one of them makes is seen.
+It shares no code with the daemon or the simulator, so that an error in one of them is found.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 @dataclass(frozen=True)
 class Signed:
-    """A call as sent, and the key of its encrypted answer."""
+    """A signed call, and the key of its encrypted reply."""
 
     headers: dict[str, str]
     content: bytes
     aes_key: bytes = b""
 
     def read(self, answer: bytes) -> bytes:
-        """Return an answer in clear, whether it is encrypted or not."""
+        """Return a reply in plain text, whether it is encrypted or not."""
         try:
             data = json.loads(answer)["data"]
             iv, _, text = data.partition(":")
@@ -38,14 +38,14 @@ class Signed:
 
 @dataclass(frozen=True)
 class Signer:
-    """Signs for one terminal. The body of a call is an object, or None if it has none."""
+    """Signer for one terminal. The body of a call is an object, or None."""
 
     auth: str
     code: str
     serial: str
 
     def sign(self, body: Any, now: float) -> Signed:
-        """Sign a call of this moment, in seconds since the epoch."""
+        """Sign a call at this time, in seconds since the epoch."""
         if self.auth == "none":
             return Signed({}, b"" if body is None else compact(body))
         if self.auth == "hmac":
@@ -64,12 +64,12 @@ class Signer:
 
 
 def compact(body: Any) -> bytes:
-    """Write an object as JavaScript would; whole numbers must be int."""
+    """Encode an object as JavaScript does. Whole numbers must be int."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def encrypted(aes_key: bytes, clear: bytes) -> bytes:
-    """Return the body in which a text travels."""
+    """Return the body that has an encrypted text."""
     pad = 16 - len(clear) % 16
     iv = os.urandom(16)
     aes = Cipher(algorithms.AES(aes_key), modes.CBC(iv)).encryptor()

@@ -1,4 +1,4 @@
-"""A daemon with simulated terminals, and chains that are run on them with every reference checked."""
+"""A daemon with simulated terminals, and chains on them. Every reference is checked."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +14,7 @@ from posd.tls import issue
 from tests.support.daemon import Daemon, running
 from tests.support.webhooks import disk
 
-#: Terminals run this much faster than people: an approved cycle takes some 10 ms.
+#: Factor by which terminals are faster than people: an approved cycle takes some 10 ms.
 SPEED = 2000.0
 
 
@@ -26,10 +26,10 @@ async def simulated(
     own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     **settings: Any,
 ) -> AsyncIterator[tuple[Daemon, dict[str, Simulator]]]:
-    """Run a daemon for the block, and simulated terminals: serial -> further lines of its configuration.
+    """Run a daemon and simulated terminals for the block. `terminals`: serial -> further lines of its configuration.
 
-    `settings` are those of all simulators, `own` those of one, by its serial. The service of the cloud calls the daemon
-    under another name than the terminals of the network do.
+    `settings` apply to all simulators, `own` to the one of a serial. The cloud service calls the daemon by another name
+    than the terminals of the network do.
     """
     async with AsyncExitStack() as stack:
         daemon = await stack.enter_async_context(running(directory, ""))
@@ -56,12 +56,12 @@ async def simulated(
 
 
 def public(daemon: Daemon) -> dict[str, str]:
-    """Return the change by which a service outside reaches the daemon's listener: by another name than terminals."""
+    """Return the setting with which an outside service reaches the listener by another name than terminals."""
     return {"[database]": f'public_url = "https://localhost:{daemon.port}"\n[database]'}
 
 
 async def configured_otherwise(daemon: Daemon, changes: Mapping[str, str]) -> None:
-    """Stop it, change its configuration, start it again on the same port."""
+    """Stop the daemon, change its configuration, and start it on the same port."""
     assert await daemon.stop() == 0
     for old, new in changes.items():
         assert daemon.config.count(old) == 1, old
@@ -80,9 +80,9 @@ class Step:
 
 
 def chain(text: str) -> tuple[Step, ...]:
-    """Read a chain: `p=pre-auth, r=re-auth p, c=capture p:r` is a capture of p, for which the reference of r is sent.
+    """Parse a chain: `p=pre-auth, r=re-auth p, c=capture p:r` is a capture of p with the reference of r.
 
-    Where no other is named, the original's own is sent.
+    By default the reference of the original is sent.
     """
     steps = []
     for item in text.split(", "):
@@ -95,7 +95,7 @@ def chain(text: str) -> tuple[Step, ...]:
 
 @dataclass
 class Played:
-    """What a chain has made: by the name of each step its id and the reference that its approval gave."""
+    """Result of a chain: for each step its id and the reference in its approval."""
 
     identities: dict[str, str] = field(default_factory=dict)
     references: dict[str, str] = field(default_factory=dict)
@@ -104,17 +104,17 @@ class Played:
 async def play(
     daemon: Daemon, simulator: Simulator, steps: tuple[Step, ...], *, by: str, mode: str = "local", serial: str = ""
 ) -> Played:
-    """Play a chain and hold each reference against the wire, the terminal's own book, the database and the API.
+    """Play a chain. Check each reference on the wire, in the terminal's record, in the database and in the API.
 
-    `by` is the till's way to name the originals: `original`, `transaction_reference` (the one to send, from the
-    outcome), or `TRANSACTION_REFERENCE`, the same in upper case.
+    `by`: how the till names originals. `original`, `transaction_reference` (the one to send, from the outcome), or
+    `TRANSACTION_REFERENCE`, the same in upper case.
     """
     played = Played()
     for step in steps:
         identity = played.identities[step.name] = str(uuid4())
         request: dict[str, Any] = {"type": step.kind, "terminal": serial or None}
         if step.kind not in ("void", "refund"):
-            # A capture is for at most the reserved amount: each step is for less than the one before.
+            # A capture is for at most the reserved amount, so each step has less than the one before.
             request["amount"] = {"subtotal_iva0": 10.01 - len(played.identities)}
         if step.original:
             request |= named(played, step, by)
@@ -141,7 +141,7 @@ def named(played: Played, step: Step, by: str) -> dict[str, str]:
 
 
 def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> None:
-    """One request came, on the path of its operation and access mode, with that reference and no other."""
+    """Check that one request came, on the path of its operation and access mode, with only that reference."""
     identity = played.identities[step.name]
     (sent,) = (json.loads(text) for text in simulator.requests if identity in text)
     assert sent.get("transaction_reference") == played.references.get(step.sends)
@@ -153,7 +153,7 @@ def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> 
 
 
 async def assert_record(daemon: Daemon, simulator: Simulator, played: Played, step: Step, by: str) -> None:
-    """The database and the API keep sent and received references apart."""
+    """Check that the database and the API keep sent and received references apart."""
     identity, original = played.identities[step.name], played.identities.get(step.original)
     sends, gave = played.references.get(step.sends), played.references[step.name]
     with disk(daemon) as db:

@@ -1,4 +1,4 @@
-"""Cases of a test: the quick suite tries some of them, the slow one all."""
+"""Cases of a test. The quick suite runs some of them, the slow one all."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -9,18 +9,18 @@ from hypothesis import settings
 
 
 def first_quick(cases: Iterable[Any], quick: int = 2, ids: Sequence[str] = ()) -> list[ParameterSet]:
-    """Return cases for `parametrize`: the first ones are quick, the others are marked slow."""
+    """Return cases for `parametrize`. The first ones are quick, the others are marked slow."""
     return _cases(cases, range(quick), ids)
 
 
 def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSet]:
-    """Return names as cases for `parametrize`: those in `quick` are quick, the others are marked slow."""
+    """Return names as cases for `parametrize`. Those in `quick` are quick, the others are marked slow."""
     listed = list(names)
     return _cases(listed, [number for number, name in enumerate(listed) if name in quick], ())
 
 
 def examples(quick: int, whole: int) -> int:
-    """Return how many examples hypothesis generates of a property, if the profile's number is not right."""
+    """Return the number of examples of a property, if it differs from the profile's number."""
     return whole if settings.get_current_profile_name() == "whole" else quick
 
 
@@ -36,7 +36,7 @@ def _cases(cases: Iterable[Any], quick: Container[int], ids: Sequence[str]) -> l
 
 
 def played_in(request: pytest.FixtureRequest, fixture: str = "playing") -> list[str]:
-    """Return the names that the selected tests of this file which use that fixture have as their cases."""
+    """Return the cases of the selected tests of this file that use that fixture."""
     names = [
         str(item.callspec.params["name"])
         for item in request.session.items

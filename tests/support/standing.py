@@ -1,4 +1,4 @@
-"""Peers that do not read: bytes written to them stay unread."""
+"""Peers that do not read, so that bytes written to them stay unread."""
 
 import fcntl
 import json
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 def fill(descriptor: int) -> None:
-    """Write to a pipe or a socket until it takes no more. It blocks again afterwards."""
+    """Write to a pipe or a socket until it is full. Afterwards it blocks again."""
     os.set_blocking(descriptor, False)
     try:
         while True:
@@ -18,7 +18,7 @@ def fill(descriptor: int) -> None:
 
 
 class FullOutput:
-    """A pipe or a stream socket (as the journal's is) that is full: a log goes to `write`."""
+    """A full pipe or stream socket (like the journal's). A log writes to `write`."""
 
     def __init__(self, kind: str) -> None:
         if kind == "pipe":
@@ -47,7 +47,7 @@ class FullOutput:
 
 
 def fill_manager(address: str) -> None:
-    """Send notifications to a service manager until it takes no more."""
+    """Send notifications to a service manager until its socket is full."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         try:

@@ -1,6 +1,6 @@
-"""Texts as a stranger may write them, and checks that posd's output of them is still text.
+"""Texts that a stranger may write, and checks that posd's output of them is still well-formed.
 
-Each has a word behind a possible beginning of a new line, a cell, a formula, a tag or an assignment. If the output
+Each text has a word after a possible beginning of a new line, a cell, a formula, a tag or an assignment. If the output
 begins with that word, a line was forged.
 """
 
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 
-#: The word. A reader of the output must never find it at the beginning of something.
+#: The word. No line or cell of the output may begin with it.
 FORGED = "FORGED"
 
-#: Kind -> the text. Each can be a JSON string and an argument; other texts are made in the test that tries them.
+#: Kind -> text. Each can be a JSON string and an argument. Tests make other texts themselves.
 STRANGE: Mapping[str, str] = {
     "line feed": f"x\n{FORGED}",
     "carriage return": f"x\r{FORGED}",
@@ -62,7 +62,7 @@ STRANGE: Mapping[str, str] = {
     "accents": "Caf\u00e9 a\u00f1o \u20ac",
 }
 
-#: All of them in one.
+#: All texts in one.
 ALL = " | ".join(STRANGE.values())
 
 #: posd's own control sequences: colours, and a line that is drawn again.
@@ -70,9 +70,9 @@ OWN_SEQUENCE = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)")
 
 
 def assert_lines(written: str, *, tabs: bool = False) -> None:
-    """Assert that the output is lines of printable characters, none of which a stranger has begun.
+    """Assert that the output has lines of printable characters, and that no stranger's text begins one.
 
-    `tabs`: cells are separated by them, and none of these was begun by a stranger either.
+    `tabs`: tabs separate cells, and no stranger's text begins a cell either.
     """
     for line in written.split("\n"):
         cells = line.split("\t") if tabs else [line]
@@ -85,13 +85,13 @@ def assert_lines(written: str, *, tabs: bool = False) -> None:
 
 
 def assert_screen(written: str) -> None:
-    """Assert that only line ends and colours are control characters in the output to a terminal."""
+    """Assert that line ends and colours are the only control characters in the output to a terminal."""
     bad = [char for char in OWN_SEQUENCE.sub("", written) if not char.isprintable() and char not in "\r\n"]
     assert not bad, f"{bad!r} in {written!r}"
 
 
 def assert_csv(written: str) -> None:
-    """Assert that it is CSV with a line a row, and that no cell is a formula, with any separator."""
+    """Assert that it is CSV with one line for each row, and that no cell is a formula, for any separator."""
     assert_lines(written.replace("\r\n", "\n"))
     rows = list(csv.reader(io.StringIO(written, newline="")))
     assert len(rows) == len(written.replace("\r\n", "\n").rstrip("\n").split("\n"))
@@ -104,7 +104,7 @@ def assert_csv(written: str) -> None:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is one of posd's own: an amount, with its sign."""
+    """Return whether a cell is a signed amount of posd."""
     return re.fullmatch(r"[+-]?[0-9.]+([,;].*)?", cell, re.DOTALL) is not None
 
 
@@ -118,7 +118,7 @@ class _Tags(HTMLParser):
 
 
 def assert_html(written: str) -> None:
-    """Assert that a page has no script, no image and no handler, and that its whole text is printable."""
+    """Assert that a page has no script, image or handler, and that its whole text is printable."""
     assert_lines(written)
     tags = _Tags()
     tags.feed(written)

@@ -1,4 +1,4 @@
-"""The local API at the level of connections: one for each call, closed at will, and event streams."""
+"""The local API at the level of connections: one for each call, closed at any time, and event streams."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-#: Longest that anything of this may take, in seconds.
+#: Most seconds of any wait.
 PATIENCE_SECONDS = 30.0
 #: Characters that need no escape in a path and its query.
 IN_PATH = "!$&'()*+,;=:/?@%[]~"
@@ -18,7 +18,7 @@ IN_PATH = "!$&'()*+,;=:/?@%[]~"
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer; header names are in lower case, `json` has exact decimals."""
+    """One response. Header names are in lower case; `json` has exact decimals."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,20 +31,20 @@ class Reply:
 
 @dataclass
 class Connection:
-    """One request under way on a connection of its own."""
+    """One request in progress, on its own connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    #: Whether the answer has a body.
+    #: Whether the response has a body.
     body: bool = True
 
     async def reply(self) -> tuple[int, Any]:
-        """Wait for the answer: status and JSON."""
+        """Wait for the response. Return status and JSON."""
         answer = await self.answer()
         return answer.status, answer.json
 
     async def answer(self, seconds: float = PATIENCE_SECONDS) -> Reply:
-        """Wait for the whole answer. Raise OSError if none comes."""
+        """Wait for the complete response. Raise OSError if none comes."""
         try:
             async with asyncio.timeout(seconds):
                 line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
@@ -64,7 +64,7 @@ class Connection:
 async def ask(
     socket: Path, path: str, headers: str = "", *, base: str = "/v1", method: str = "GET", content: bytes | None = None
 ) -> Connection:
-    """Send a request for a path below `base` on a new connection, and do not wait for the answer."""
+    """Send a request for a path below `base` on a new connection, without waiting for the response."""
     reader, writer = await asyncio.open_unix_connection(str(socket))
     length = "" if content is None else f"content-length: {len(content)}\r\n"
     head = f"{method} {base}{quote(path, IN_PATH)} HTTP/1.1\r\nhost: posd\r\n{headers}{length}\r\n"
@@ -74,7 +74,7 @@ async def ask(
 
 @dataclass
 class Message:
-    """One server-sent event; `json` is its data with exact decimals. An id that is no number is a text."""
+    """One server-sent event. `json` is its data with exact decimals. An id that is not a number is a text."""
 
     id: int | str | None
     event: str
@@ -89,7 +89,7 @@ class Message:
 async def stream(
     socket: Path, path: str, last_event_id: int | str | None = None, headers: str = ""
 ) -> AsyncIterator[AsyncIterator[Message]]:
-    """Open an event stream, with further header lines; the messages end when the daemon ends the stream."""
+    """Open an event stream with further header lines. The messages end when the daemon ends the stream."""
     resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
     connection = await ask(socket, path, f"accept: text/event-stream\r\n{resume}{headers}")
     try:
@@ -103,7 +103,7 @@ async def stream(
 
 
 async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
-    """Read chunked server-sent events as the standard says: data lines are joined by line feeds."""
+    """Read chunked server-sent events by the standard: data lines are joined by line feeds."""
     text = ""
     while True:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -125,14 +125,14 @@ async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
 
 
 async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
-    """Yield the contents of the messages beside the payment's state."""
+    """Yield the contents of messages other than the payment's state."""
     async for message in source:
         if message.event != "state":
             yield message
 
 
 async def collect(source: AsyncIterator[Message], until: Callable[[Message], bool]) -> list[Message]:
-    """Read messages up to and including the matching one."""
+    """Read messages up to the matching one, and return them."""
     read = []
     async for message in source:
         read.append(message)

@@ -1,7 +1,7 @@
-"""A table as one test: every row is tried, and all failures are reported together, each by the name of its row.
+"""A table as one test. Every row is tried, and all failures are reported together with the names of their rows.
 
-For rows that are cheap and share their fixtures. A row that starts something, or leaves something behind in a fixture,
-is a case of its own: `pytest.mark.parametrize`, whose arguments `every` takes too.
+It is for cheap rows that share their fixtures. A row that starts something, or leaves something in a fixture, must be
+its own case: `pytest.mark.parametrize`, whose arguments `every` takes too.
 """
 
 import functools
@@ -16,19 +16,21 @@ import pytest
 Value = TypeVar("Value")
 
 Test = Callable[..., Any]
-#: A row's name, and its arguments.
+#: The name of a row, and its arguments.
 Row = tuple[str, dict[str, Any]]
 
 #: Exceptions of a failing row. Any other (a skip, Ctrl-C) ends the whole test.
 FAILURES = (Exception, pytest.fail.Exception)
-#: How many failures are shown with all their lines, and how many of the rest are named.
+#: Most failures shown completely, and most further failures named.
 SHOWN, NAMED = 5, 40
 
 
 def every(
     names: str | tuple[str, ...], values: Iterable[Any], ids: Iterable[str] | Callable[[Any], str] | None = None
 ) -> Callable[[Test], Test]:
-    """Make one test of a table, as `pytest.mark.parametrize` makes a test of each row; several make their product."""
+    """Make one test of a table, as `pytest.mark.parametrize` makes a test of each row. Several tables make their
+    product.
+    """
     columns = names.replace(",", " ").split() if isinstance(names, str) else list(names)
     rows = list(_rows(columns, list(values), ids))
     assert rows, "a table without a row proves nothing"
@@ -49,13 +51,13 @@ def every(
 
 
 def there(value: Value | None) -> Value:
-    """Return a value that is not None."""
+    """Return a value that is not None. Raise AssertionError."""
     assert value is not None
     return value
 
 
 def try_each(table: Iterable[Row], check: Test) -> None:
-    """Call the check with each row of a table that a test makes itself, and report all failures together."""
+    """Call the check with each row of a table that a test builds itself. Report all failures together."""
     failed: list[tuple[str, BaseException]] = []
     rows = list(table)
     assert rows, "a table without a row proves nothing"
@@ -90,7 +92,7 @@ def _awaiting(inner: Test, table: list[Row]) -> Test:
 
 
 def _tell(failed: list[tuple[str, BaseException]], count: int) -> None:
-    """Raise what failed: the first ones in full, the rest by their names."""
+    """Raise the failures: the first ones completely, the others by their names."""
     if not failed:
         return
     for name, error in failed:
@@ -103,7 +105,7 @@ def _tell(failed: list[tuple[str, BaseException]], count: int) -> None:
 
 
 def _rows(columns: list[str], values: list[Any], ids: Iterable[str] | Callable[[Any], str] | None) -> Iterable[Row]:
-    """Yield each row with its name: its own, that of `ids`, or one of its values."""
+    """Yield each row with its name: an explicit one, one of `ids`, or one of its values."""
     given = list(ids) if ids is not None and not callable(ids) else None
     assert given is None or len(given) == len(values), "as many names as rows"
     for number, value in enumerate(values):
@@ -118,7 +120,7 @@ def _rows(columns: list[str], values: list[Any], ids: Iterable[str] | Callable[[
 
 
 def named(value: object) -> str:
-    """Name a value as written in a table, with a limited length."""
+    """Return a short name for a value, as written in a table."""
     if isinstance(value, str | Enum):
         text = str(value) or "empty"
     else:

@@ -1,4 +1,4 @@
-"""A scripted terminal: a raw TLS server that counts requests and answers each exactly as the test says."""
+"""A scripted terminal: a raw TLS server that counts requests and sends exactly the replies of the test."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from tests.support.ports import reserve
 
 @dataclass
 class Request:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -41,12 +41,12 @@ class Request:
         return str(self.json["webhookUrl"])
 
 
-#: What to do with a request: answer by the writer, or not; the connection is closed afterwards.
+#: Function that replies to a request by the writer, or does not. The connection is closed afterwards.
 Script = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
 def http(status: int, body: bytes, content_type: str = "application/json") -> bytes:
-    """Return an HTTP response on the wire."""
+    """Return an HTTP response as bytes."""
     head = f"HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -64,28 +64,28 @@ def acknowledgement(request: Request, serial: str, **changes: Any) -> bytes:
 
 
 async def nowhere(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """The script of a path that the terminal does not have."""
+    """Script of a path that the terminal does not have."""
     writer.write(http(404, b"not found", "text/plain"))
 
 
 async def taking_abort(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """The script of a terminal that takes an abort, whose request has no body."""
+    """Script of a terminal that accepts an abort, whose request has no body."""
     writer.write(http(200, b""))
 
 
 async def taking_print(request: Request, writer: asyncio.StreamWriter) -> None:
-    """The script of a terminal that takes a print job."""
+    """Script of a terminal that accepts a print job."""
     reply = {"printJobId": request.json["printJobId"], "status": "PENDING"}
     writer.write(http(202, json.dumps(reply).encode()))
 
 
 @dataclass
 class ScriptedTerminal:
-    """The received requests, and the scripts that answer them. `start`, `abort` and `search` are the scripts of the
+    """The received requests, and the scripts that reply to them. `start`, `abort` and `search` are the scripts of these
     paths, `print_start` and `print_poll` those of printing.
 
-    Searches, print jobs and polls have lists of their own. Without a script a search and a poll are answered 404, by
-    which nothing is known, an abort and a print job are taken.
+    Searches, print jobs and polls have their own lists. Without a script, a search and a poll get 404, which proves
+    nothing. An abort and a print job are accepted.
     """
 
     serial: str
@@ -104,7 +104,7 @@ class ScriptedTerminal:
     polled: asyncio.Event = field(default_factory=asyncio.Event)
     print_start: Script | None = None
     print_poll: Script | None = None
-    #: Runs before a request is read; the connection is closed after it and nothing counts as a request.
+    #: Runs before a request is read. The connection is closed after it, and no request is counted.
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     fingerprint: str = ""
     public_key: str = ""
@@ -128,15 +128,15 @@ ca_file = "{self.ca_file}"
 
     @property
     def aborts(self) -> int:
-        """How many abort requests came."""
+        """Number of abort requests."""
         return sum(1 for request in self.requests if request.path.endswith("/abort"))
 
     def starts_of(self, identity: str) -> int:
-        """How many start requests came for an id."""
+        """Return the number of start requests for an id."""
         return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
 
     def forget_scripts(self) -> None:
-        """Answer each request as if there were no script."""
+        """Remove all scripts."""
         self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
 
     async def unplug(self, number: int = 0) -> None:
@@ -149,7 +149,7 @@ ca_file = "{self.ca_file}"
         self.servers[number] = await asyncio.start_server(self.connections, "127.0.0.1", port, ssl=self.context)
 
     async def acknowledge(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """The script of a terminal that takes the payment."""
+        """Script of a terminal that accepts the payment."""
         writer.write(http(200, acknowledgement(request, self.serial)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,7 +194,7 @@ async def scripted_terminal(
     *,
     plain: bool = False,
 ) -> AsyncIterator[ScriptedTerminal]:
-    """Run a scripted terminal on loopback over TLS; `issue` makes its certificate, it listens on `ports` ports.
+    """Run a scripted terminal on loopback over TLS. `issue` makes its certificate; it listens on `ports` ports.
 
     `plain`: over HTTP, without TLS.
     """

@@ -1,4 +1,4 @@
-"""Objects that need a loop, for tests that block: the loop runs in a thread of its own."""
+"""Objects that need a loop, for tests that block. The loop runs in its own thread."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @contextmanager
 def in_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """Open it for the block."""
+    """Open the object for the block."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
 

@@ -1,8 +1,7 @@
-"""A small disk of one's own: a tmpfs in a mount namespace, which a fresh interpreter can be put into.
+"""A small disk: a tmpfs in a mount namespace, which a new interpreter can enter.
 
-Nothing is mounted for the rest of the machine, and nothing remains: the mount ends with the last process in the
-namespace. As root it is a mount namespace, otherwise one inside a user namespace, where the kernel allows every user to
-mount.
+It is not visible to the rest of the machine, and ends with the last process in the namespace. For root it is a mount
+namespace. For others it is one inside a user namespace, in which the kernel allows every user to mount.
 """
 
 import os
@@ -20,13 +19,13 @@ import pytest
 
 from tests.support.needs import lacking
 
-#: Mounts, prints that it is ready, and lives until its input is closed.
+#: Script that mounts, prints that it is ready, and runs until its input is closed.
 _HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec cat'
 
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """A mounted tmpfs: `files` is its path for this process, `python` an interpreter that sees it at its own path."""
+    """A mounted tmpfs. `files`: its path for this process. `python`: an interpreter that sees it at its own path."""
 
     files: Path
     python: Path
@@ -58,7 +57,7 @@ class CannotMount(Exception):
 
 
 def skip_without_small_disks() -> None:
-    """Skip the test if a small disk cannot be mounted: for a fixture that comes before all others."""
+    """Skip the test if a small disk cannot be mounted. For a fixture that comes before all others."""
     if reason := lacking("unshare", "nsenter", "mount"):
         pytest.skip(reason)
     try:
@@ -70,7 +69,7 @@ def skip_without_small_disks() -> None:
 
 @contextmanager
 def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
-    """Mount a tmpfs of a size (mount's words) at an existing directory. Raise CannotMount."""
+    """Mount a tmpfs of a size (in the notation of mount) at an existing directory. Raise CannotMount."""
     root = os.geteuid() == 0
     unshare = ["unshare", "--mount", *([] if root else ["--user", "--map-root-user"])]
     with subprocess.Popen(
@@ -92,7 +91,7 @@ def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
             "nsenter",
             f"--target={holder.pid}",
             "--mount",
-            "--root",  # else it leaves a chroot
+            "--root",  # otherwise nsenter leaves a chroot
             *([] if root else ["--user", "--preserve-credentials"]),
         ]
         python.write_text(f'#!/bin/sh\nexec {shlex.join([*enter, sys.executable])} "$@"\n')

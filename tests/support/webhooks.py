@@ -1,4 +1,4 @@
-"""Parts for tests of the webhook listener: whole answers, callback addresses, and the rows on disk."""
+"""Parts of tests of the webhook listener: complete responses, callback addresses, and the rows on disk."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from tests.support.https import post, send
 
 @dataclass(frozen=True)
 class Answer:
-    """One HTTP answer; header names are in lower case."""
+    """One HTTP response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -24,7 +24,7 @@ class Answer:
 
 
 def parse(raw: bytes) -> list[Answer]:
-    """Return the answers in a connection's bytes, in order; raise if one is incomplete."""
+    """Return the responses in a connection's bytes, in order. Raise AssertionError if one is incomplete."""
     answers = []
     while raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
@@ -39,7 +39,7 @@ def parse(raw: bytes) -> list[Answer]:
 
 
 async def answer_to(posd: Daemon, data: bytes) -> Answer:
-    """Send raw bytes that make one request, return its whole answer."""
+    """Send raw bytes of one request. Return the complete response."""
     (answer,) = parse(await send(posd.port, posd.ca, data))
     return answer
 
@@ -47,25 +47,25 @@ async def answer_to(posd: Daemon, data: bytes) -> Answer:
 async def deliver(
     posd: Daemon, address: str, content: bytes = b"{}", *, method: str = "POST", headers: str = ""
 ) -> Answer:
-    """Call an address (a URL or a path) of the listener and return the whole answer."""
+    """Call an address (a URL or a path) of the listener. Return the complete response."""
     path = urlsplit(address).path if address.startswith("https://") else address
     url = f"https://127.0.0.1:{posd.port}{path}"
     return await answer_to(posd, post(url, content, method=method, headers=headers))
 
 
 def chunked(content: bytes, size: int = 16_000) -> bytes:
-    """Return a body in the chunked transfer coding."""
+    """Return a body in chunked transfer coding."""
     pieces = [content[start : start + size] for start in range(0, len(content), size)]
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
 def key_file(posd: Daemon) -> Path:
-    """The daemon's secret, from which every token comes."""
+    """Path of the key from which every token is made."""
     return posd.directory / "state" / "callback.key"
 
 
 def address(posd: Daemon, identity: str) -> str:
-    """Return the path of the callback address of any id, as this daemon would make it."""
+    """Return the path of the callback address of an id, as this daemon would make it."""
     key = bytes.fromhex(key_file(posd).read_text().split()[0])
     return ids.path(Channel.TRANSACTION, identity, ids.token(key, Channel.TRANSACTION, identity))
 
@@ -81,7 +81,7 @@ def disk(posd: Daemon) -> Iterator[sqlite3.Connection]:
 
 
 def everything(posd: Daemon) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row of every table, without the times of posd's last questions: it asks about open payments of other
+    """Return every row of every table, without the times of posd's last questions. It asks about open payments of other
     tests.
     """
     with disk(posd) as db:
@@ -102,7 +102,7 @@ def recorded(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
 
 
 def quarantined(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
-    """Return reason and raw bytes of each refused body of a transaction's address."""
+    """Return reason and raw bytes of each refused body at a transaction's address."""
     with disk(posd) as db:
         return db.execute("SELECT reason, body FROM quarantine WHERE subject = ? ORDER BY id", (identity,)).fetchall()
 
@@ -113,5 +113,5 @@ def attention(document: Any) -> set[str]:
 
 
 def faults(posd: Daemon) -> list[dict[str, Any]]:
-    """Return the log lines about faults of posd itself, or of a library."""
+    """Return the log lines about faults of posd or of a library."""
     return [line for line in posd.lines if line.get("level") in ("error", "critical") or "exception" in line]

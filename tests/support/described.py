@@ -15,7 +15,7 @@ from posd.api.openapi import document
 
 Schema = dict[str, Any]
 
-#: Members to which the description says words may be added later.
+#: Keyword of types for which the description allows further words later.
 OPEN_WORDS = "x-extensible-enum"
 #: Prefix of references within the description.
 BASE = "urn:posd"

@@ -71,7 +71,7 @@ async def configured_otherwise(daemon: Daemon, changes: Mapping[str, str]) -> No
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of a chain: its name there, its type, the step that it is done to, and whose reference is sent."""
+    """One operation of a chain: its name there, its type, its original, and the step whose reference is sent."""
 
     name: str
     kind: str

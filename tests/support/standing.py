@@ -37,7 +37,7 @@ class FullOutput:
             os.close(self.write)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Read the written bytes, until all other writers have ended."""
+        """Return the written lines, read until all other writers have closed."""
         os.close(self.write)
         self.write = -1
         found = b""

@@ -188,7 +188,7 @@ class Reloader:
         changed = taken_up(self.in_force.config, new)
         output.set_level(new.logging.level)
         self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
-        self.certificate.use(self.pair(new))
+        self.certificate.use(self.pair(applied(self.in_force.at_start, new)))
         self.fleet.adopt(resolved, new.profiles)
         keys = needs_restart(self.in_force.at_start, new)
         self.in_force.load(new, keys)
@@ -211,6 +211,16 @@ def _problems(error: Exception, file: Path) -> tuple[ConfigProblem, ...]:
     if isinstance(error, ConfigError):
         return error.problems
     return (ConfigProblem(str(file), "", f"cannot be used: {error}", "correct what it names"),)
+
+
+def applied(running: Config, new: Config) -> Config:
+    """Return the running configuration with the keys of `[webhooks]` that a reload applies.
+
+    The others wait for a restart: the CA of posd is beside the database that is open.
+    """
+    names = [name for name in keys(SECTIONS["webhooks"]) if f"webhooks.{name}" in TAKEN_UP]
+    webhooks = {name: getattr(new.webhooks, name) for name in names}
+    return msgspec.structs.replace(running, webhooks=msgspec.structs.replace(running.webhooks, **webhooks))
 
 
 def needs_restart(running: Config, new: Config) -> tuple[str, ...]:

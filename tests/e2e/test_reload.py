@@ -145,6 +145,17 @@ async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal
     assert len(terminal.requests) == 1
 
 
+async def test_the_certificate_stays_with_the_database_that_is_open(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    """A change of `database.path` waits for a restart, and the CA beside the other database has to wait too."""
+    identity, _ = await charge(posd)
+    issue.init(posd.directory / "other" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    text = posd.config_file.read_text().replace("/state/posd.db", "/other/posd.db")
+    lines = len(posd.lines)
+    await sent(posd, text, "config.needs_restart")
+    await posd.log_line("certificate.loaded", after=lines)
+    await canceled(posd, terminal, identity)  # by a terminal that trusts the first CA alone
+
+
 async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, terminal: ScriptedTerminal) -> None:
     async def shown() -> tuple[dict[str, str], bool]:
         health = (await posd.call("GET", "/health")).json["checks"]["configuration"]

@@ -174,7 +174,7 @@ class Checks:
     def streamed(self, change: dict[str, Any], before: int) -> None:
         """Check a change on the stream of the feed. `before`: number of the previous change, 0 if not known."""
         told = f"the stream of the feed goes from {before} to {change['seq']}"
-        # the change is of another database
+        # the first change of another database follows none
         follows = before in (0, change["seq"] - 1) or change["seq"] == self.first_seq
         self.holds(follows or self.lost_some or self.replaced, told)
         self._streamed.add((change["id"], change["reason"]))
@@ -368,7 +368,7 @@ class Checks:
     def print_waits(self, identity: str, serial: str) -> None:
         """Check that a till does not wait long for the end of a print job that posd can poll."""
         now, ended = self.world.loop.time(), self.world.terminal(serial).printed.get(identity)
-        announces = self.world.terminal(serial).announces  # otherwise posd may not know which device is the terminal
+        announces = self.world.terminal(serial).announces  # with several devices, posd may not know which is it
         if ended is not None and self.printed_before is None and not announces:
             since = max(ended, self.world.free_since(serial))
             told = f"print job {identity} has ended {now - since:.0f} s ago, its till waits, and posd has not asked"

@@ -30,7 +30,7 @@ from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallbac
 from posd.records.model import Phase, Pruned
 from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
-from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, refusal
+from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
@@ -295,7 +295,7 @@ class Inbox(RecordService):
         The terminal that was asked decides. The terminal in the body counts only if that terminal is unknown.
         """
         terminal = (known.terminal if known is not None else "") or event.serial_number
-        return refusal(CallbackClaims(signature_fault=self._fleet.webhook_fault(terminal, came.headers, came.body)))
+        return refusal(signature_fault=self._fleet.webhook_fault(terminal, came.headers, came.body))
 
     def _unwelcome(
         self, unit: WriteTransaction, event: TransactionEvent, known: Transaction | None
@@ -304,13 +304,11 @@ class Inbox(RecordService):
         serial = event.serial_number
         in_fleet = serial in self._fleet or next(rows.open_on(unit.db, serial), None) is not None
         return refusal(
-            CallbackClaims(
-                merchant=event.merchant_id,
-                own_merchant=self._merchant_id,
-                serial=serial,
-                is_known=known is not None,
-                in_fleet=in_fleet,
-            )
+            merchant=event.merchant_id,
+            own_merchant=self._merchant_id,
+            serial=serial,
+            is_known=known is not None,
+            in_fleet=in_fleet,
         )
 
 
@@ -333,6 +331,6 @@ def _refused(error: NotAnEvent | RefusedBody) -> RefusedBody:
 def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:
     """Return the event if it belongs to this transaction. Raise RefusedBody."""
     ours = event.client_transaction_id in (client_transaction_id, "")  # empty: unreadable
-    if (refused := refusal(CallbackClaims(another=None if ours else "client_transaction_id"))) is not None:
+    if (refused := refusal(another=None if ours else "client_transaction_id")) is not None:
         raise refused
     return event

@@ -26,7 +26,7 @@ from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
 from posd.records.quarantine import QuarantineEntry, ReceivedCallback
-from posd.records.replies import CallbackClaims, CallbackResult, RefusedBody, refusal
+from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.batch import WriteTransaction
@@ -94,7 +94,7 @@ class PrintInbox(RecordService):
         """
         fault = self._fleet.webhook_fault(known.terminal, came.headers, came.body) if known.terminal else None
         ours = report.job_id is None or belongs(known, report.job_id)
-        return refusal(CallbackClaims(signature_fault=fault, another=None if ours else "print job"))
+        return refusal(signature_fault=fault, another=None if ours else "print job")
 
     def _apply(
         self, unit: WriteTransaction, identity: str, report: JobReport, came: ReceivedCallback

@@ -6,12 +6,10 @@ after 408, 429 and 5xx. They send a print webhook once, whatever the reply, so p
 Source: terminal API, Delivery, Printing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, Literal
-
-import msgspec
 
 from posd.base import limits
 from posd.base.limits import Limit
@@ -93,55 +91,36 @@ class RefusedBody(Exception):
         self.serial = serial
 
 
-class CallbackClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a callback says, and what is known here of that. What is left out is not looked at.
+def refusal(
+    *,
+    signature_fault: str | None = None,
+    another: str | None = None,
+    merchant: str = "",
+    own_merchant: str = "",
+    serial: str | None = None,
+    is_known: bool = True,
+    in_fleet: bool = True,
+) -> RefusedBody | None:
+    """Return why a callback that can be read is refused, None if it is not. The first reason counts.
 
-    `signature_fault`: why its signature does not hold. `another`: what the id is called that is not of its address.
-    `merchant`, `serial`: as it says, empty where that cannot be read. `own_merchant`: the configured one, if any.
+    An argument that is left out is not examined. `signature_fault`: why its signature does not hold. `another`: the
+    name of the id that is not that of its address. `merchant`, `serial`: as it says, empty if unreadable; that is no
+    reason, because the token was given to one terminal, for this record. `own_merchant`: the configured one, if any.
     `is_known`: whether its record is known. `in_fleet`: whether that terminal is, or something is open on it.
+
+    Source: terminal API, Events.
     """
-
-    signature_fault: str | None = None
-    another: str | None = None
-    merchant: str = ""
-    own_merchant: str = ""
-    serial: str | None = None
-    is_known: bool = True
-    in_fleet: bool = True
-
-
-#: Why a callback is refused: the result, whether it applies, and the reason. The first that applies counts.
-#: An unreadable merchant or serial is no reason: the token was given to one terminal, for this record.
-#: Source: terminal API, Events.
-RULES: Final[tuple[tuple[CallbackResult, Callable[[CallbackClaims], object], str], ...]] = (
-    (CallbackResult.UNSIGNED, lambda said: said.signature_fault, "{0.signature_fault}"),
-    (
-        CallbackResult.OTHER_ID,
-        lambda said: said.another,
-        "the body names another {0.another} than the callback address",
-    ),
-    (
-        CallbackResult.OTHER_MERCHANT,
-        lambda said: said.own_merchant and said.merchant not in (said.own_merchant, ""),
-        "it is of another merchant than the configured one (merchant.id)",
-    ),
-    (
-        CallbackResult.NO_TERMINAL,
-        lambda said: said.serial == "" and not said.is_known,
-        "terminal.serial_number cannot be read, and this payment is not known here",
-    ),
-    (
-        CallbackResult.OTHER_TERMINAL,
-        lambda said: said.serial and not said.in_fleet,
-        "terminal {0.serial} is not in the fleet; if it is yours, add it to [[terminals]]",
-    ),
-)
-
-
-def refusal(said: CallbackClaims) -> RefusedBody | None:
-    """Return why a callback that can be read is refused, None if it is not."""
-    for result, applies, reason in RULES:
-        if applies(said):
-            strange = said.serial if result is CallbackResult.OTHER_TERMINAL else None
-            return RefusedBody(result, reason.format(said), strange)
+    if signature_fault:
+        return RefusedBody(CallbackResult.UNSIGNED, signature_fault)
+    if another:
+        return RefusedBody(CallbackResult.OTHER_ID, f"the body names another {another} than the callback address")
+    if own_merchant and merchant not in (own_merchant, ""):
+        reason = "it is of another merchant than the configured one (merchant.id)"
+        return RefusedBody(CallbackResult.OTHER_MERCHANT, reason)
+    if serial == "" and not is_known:
+        reason = "terminal.serial_number cannot be read, and this payment is not known here"
+        return RefusedBody(CallbackResult.NO_TERMINAL, reason)
+    if serial and not in_fleet:
+        reason = f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]"
+        return RefusedBody(CallbackResult.OTHER_TERMINAL, reason, serial)
     return None

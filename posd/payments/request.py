@@ -160,7 +160,7 @@ class _StartReader(FieldReader):
     NAME = "request"
 
     def __init__(self, body: bytes) -> None:
-        super().__init__(body, FIELDS)
+        super().__init__(body, FIELDS, "nothing was started")
         #: The members as the till wrote them.
         self.raw = _RAW.decode(body) if self.readable else {}
 
@@ -192,7 +192,7 @@ class _StartReader(FieldReader):
 def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /transactions/{id}`. Return the request and its faults.
 
-    Raise MalformedJson if it is not JSON. Faulty fields have their default in the request.
+    Raise Problem malformed_json if it is not JSON. Faulty fields have their default in the request.
     """
     reader = _StartReader(body)
     if not reader.readable:

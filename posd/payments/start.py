@@ -42,7 +42,7 @@ from posd.records.start import Destination, StartRules, Starts, destination, una
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
-from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut, size_of
+from posd.terminals.attempt import Attempt, CallFailed, NotSent, Replied, cut, size_of
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
@@ -136,7 +136,6 @@ class Payments(RecordService):
             free=FREE_FOR_PAYMENTS,
             quota=self._quotas.payments,
             cannot="cannot start",
-            nothing="nothing was started",
             used_for="request",
             new_id_for="payment",
         )
@@ -380,7 +379,7 @@ class Payments(RecordService):
         def connected(certificate: str | None) -> None:
             """The last moment before bytes of it reach the network."""
             if until is not None and until.passed(self._now(), self._parts.elapsed()):
-                raise SendWithheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
+                raise CallFailed(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
             terminal.note_start(request.base_url, certificate)
 
         crash_point("start.before_send")

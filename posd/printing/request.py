@@ -80,9 +80,9 @@ class PrintAcknowledgement(Signed, frozen=True):
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /print-jobs/{id}`. Return the request and its faults.
 
-    Raise MalformedJson if it is not JSON. Faulty fields have their default in the request.
+    Raise Problem malformed_json if it is not JSON. Faulty fields have their default in the request.
     """
-    reader = FieldReader(body, FIELDS)
+    reader = FieldReader(body, FIELDS, "nothing was printed")
     if not reader.readable:
         return PrintRequest(), tuple(reader.faults)
     request = PrintRequest(

@@ -210,7 +210,6 @@ class Printing(RecordService):
             free=FREE_FOR_EXTRAS,
             quota=parts.quotas.print_jobs,
             cannot="cannot print",
-            nothing="nothing was printed",
             used_for="print job",
             new_id_for="document",
         )

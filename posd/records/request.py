@@ -26,21 +26,12 @@ BLANKS = (
 )
 
 
-class MalformedJson(ValueError):
-    """The body is not JSON."""
-
-
 class RequestFault(msgspec.Struct, frozen=True):
     """Fault of one field of a request."""
 
     path: str
     message: str
     missing: bool = False  # the field is missing
-
-
-def malformed(error: MalformedJson, nothing: str) -> Problem:
-    """Return the problem of a body that is not JSON. `nothing` says what was not done."""
-    return Problem("malformed_json", f"the body cannot be read: {error}; {nothing}")
 
 
 def check(faults: Iterable[RequestFault], cannot: str) -> None:
@@ -139,8 +130,8 @@ class FieldReader:
     #: Name of the body in the fault of an unknown field.
     NAME = "call"
 
-    def __init__(self, body: bytes, fields: Sequence[str]) -> None:
-        """Raise MalformedJson if the body is not JSON."""
+    def __init__(self, body: bytes, fields: Sequence[str], nothing: str = "nothing was changed") -> None:
+        """Raise Problem malformed_json if the body is not JSON. `nothing` says what was not done."""
         #: A missing field reads as null.
         self.members: Mapping[str, Any] = {}
         self.faults: list[RequestFault] = []
@@ -152,7 +143,7 @@ class FieldReader:
             self.fault("", f"cannot be read: {error}")
             return
         except ValueError as error:
-            raise MalformedJson(str(error)) from error
+            raise Problem("malformed_json", f"the body cannot be read: {error}; {nothing}") from error
         if not isinstance(document, Object):
             self.fault("", "must be a JSON object")
             return
@@ -224,10 +215,7 @@ class FieldReader:
 
 def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> FieldReader:
     """Return a reader of the fields of a type. Raise Problem malformed_json, whose detail ends with `nothing`."""
-    try:
-        return FieldReader(body, kind.__struct_fields__)
-    except MalformedJson as error:
-        raise malformed(error, nothing) from error
+    return FieldReader(body, kind.__struct_fields__, nothing)
 
 
 Decision = TypeVar("Decision")
@@ -240,7 +228,7 @@ DecisionRow = tuple[Callable[[FieldReader, str, str, int | None], Decision], typ
 def read_decision(
     row: DecisionRow[Decision], body: bytes, uid: int | None
 ) -> tuple[Decision, tuple[RequestFault, ...]]:
-    """Read the body of an operator's decision. Return the decision and its faults. Raise MalformedJson.
+    """Read the body of an operator's decision. Return the decision and its faults. Raise Problem.
 
     `uid` is the user id of the calling process, None if the kernel did not report it.
     """
@@ -253,9 +241,6 @@ def read_decision(
 
 def decided(row: DecisionRow[Decision], body: bytes, uid: int | None, cannot: str) -> Decision:
     """Return the decision in a body. Raise Problem malformed_json, or invalid_request as `check` does."""
-    try:
-        decision, faults = read_decision(row, body, uid)
-    except MalformedJson as error:
-        raise malformed(error, "nothing was changed") from error
+    decision, faults = read_decision(row, body, uid)
     check(faults, cannot)
     return decision

@@ -20,7 +20,7 @@ from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
 from posd.httpd.admission import SocketPeer
 from posd.records.model import Phase
 from posd.records.quotas import SenderQuotas
-from posd.records.request import MalformedJson, RequestFault, malformed
+from posd.records.request import RequestFault
 from posd.records.service import Missing, ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage import CommitUncertain, StorageUnavailable
@@ -49,7 +49,7 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 
     `read` reads a body; `request` stands for an unreadable one. `draft` checks a request. `run` records and sends the
     draft. It returns the record, and whether this call started it. Each raises Problem. `cannot` says what cannot be
-    done, `nothing` what was not done. `used_for`, `new_id_for`: see `require_same`.
+    done. `used_for`, `new_id_for`: see `require_same`.
     """
 
     kind: RecordKind[R]
@@ -62,7 +62,6 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
     free: Limit
     quota: SenderQuotas
     cannot: str
-    nothing: str
     used_for: str
     new_id_for: str
 
@@ -139,8 +138,8 @@ class Starts(Generic[R, Q, D]):
         faults: Faults = (RequestFault("", "is not a request"),)
         try:
             request, faults = rules.read(body)
-        except MalformedJson as error:
-            refusal = refusal or malformed(error, rules.nothing)
+        except Problem as problem:
+            refusal = refusal or problem
         async with self._per_id_lock(identity.lower()):
             known = await self._look_up(identity)
             if known is None:

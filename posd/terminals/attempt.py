@@ -169,8 +169,8 @@ def refuser(attempt: Attempt) -> str | None:
     return None if error is None else error.serial_number
 
 
-class SendWithheld(Exception):
-    """Call given up once it was connected, before anything was sent; the message names the reason."""
+class CallFailed(Exception):
+    """Call without a reply; the message names the reason. The caller knows whether anything was sent."""
 
 
 # What the one attempt to start a payment or a print job proves.

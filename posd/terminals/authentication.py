@@ -21,6 +21,7 @@ from posd.base.canonical_json import canonical
 from posd.base.text import shown
 from posd.config.schema import WebhookSignature
 from posd.config.values import sendable
+from posd.terminals.attempt import CallFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +48,21 @@ class OutgoingRequest:
 Authentication = Callable[[OutgoingRequest], OutgoingRequest]
 
 
-class NotAuthenticated(Exception):
-    """Authentication that failed. The message names the kind of failure and quotes nothing."""
-
-
 class UnreadableReply(ValueError):
     """Encrypted reply that the key of the request does not decrypt."""
 
 
 def authenticate(request: OutgoingRequest, authentication: Authentication) -> OutgoingRequest:
-    """Return the request to send. Raise NotAuthenticated for every failure.
+    """Return the request to send. Raise CallFailed for every failure; its message quotes nothing.
 
     Headers are checked here, before the connection, so that the failure counts as one of authentication.
     """
     try:
         authenticated = authentication(request)
     except Exception as error:  # noqa: BLE001 - of a scheme's own; its text may quote a key
-        raise NotAuthenticated(f"the request could not be authenticated ({type(error).__name__})") from None
+        raise CallFailed(f"the request could not be authenticated ({type(error).__name__})") from None
     if not sendable(authenticated.headers):
-        raise NotAuthenticated("the request could not be authenticated (a header that cannot be sent)")
+        raise CallFailed("the request could not be authenticated (a header that cannot be sent)")
     return authenticated
 
 

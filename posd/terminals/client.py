@@ -21,22 +21,21 @@ from posd.base.fair_queue import end_turn
 from posd.terminals import trust
 from posd.terminals.attempt import (
     Attempt,
+    CallFailed,
     NotSent,
     Replied,
     ReplyLost,
-    SendWithheld,
     clock_ahead,
     clock_remark,
     with_remark,
 )
 from posd.terminals.authentication import (
     Authentication,
-    NotAuthenticated,
     OutgoingRequest,
     UnreadableReply,
     authenticate,
 )
-from posd.terminals.exchange import ClientExchange, ExchangeFailed, HttpAnswer, request_bytes
+from posd.terminals.exchange import ClientExchange, HttpAnswer, request_bytes
 from posd.terminals.trust import WORDS, Reached, TerminalTrust, Unreached, fingerprint, probe
 from posd.tls import server_hostname
 from posd.tls.certificate import has_serial
@@ -103,7 +102,7 @@ class TerminalAccess:
         `written`: called when the whole request was passed to the network. `same_as`: SHA-256 fingerprint (hex); a
         device with another certificate is sent nothing. `proven`: a device whose certificate does not prove the
         terminal's identity is sent nothing. `connected`: called before anything is sent, with the fingerprint of the
-        device, None without TLS; if it raises SendWithheld, nothing is sent.
+        device, None without TLS; if it raises CallFailed, nothing is sent.
         """
         end_turn()
         writing = False
@@ -112,12 +111,12 @@ class TerminalAccess:
             nonlocal writing
             connected(certificate)
             if same_as is not None and certificate != same_as:
-                raise SendWithheld(
+                raise CallFailed(
                     "another device is there than the one that got the payment: its certificate has fingerprint "
                     f"{certificate or 'none'}, not {same_as}"
                 )
             if proven and not self.proves(certificate):
-                raise SendWithheld(
+                raise CallFailed(
                     f"the certificate of the present device does not have the serial {self._trust.serial}, but "
                     f"that of the terminal has (its fingerprint is {certificate or 'none'})"
                 )
@@ -168,7 +167,7 @@ class TerminalAccess:
         return self._replied(request, answer)
 
     async def _connect(self, exchange: ClientExchange, host: str, port: int, *, secure: bool) -> None:
-        """Connect, with TLS, within the connect time-out. Raise ExchangeFailed with the reason."""
+        """Connect, with TLS, within the connect time-out. Raise CallFailed with the reason."""
         try:
             async with asyncio.timeout(self.connect_timeout):
                 await asyncio.get_running_loop().create_connection(
@@ -183,11 +182,11 @@ class TerminalAccess:
                     happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
                 )
         except TimeoutError:
-            raise ExchangeFailed("the connection was not established in time") from None
+            raise CallFailed("the connection was not established in time") from None
         except OSError as error:
-            raise ExchangeFailed(f"cannot connect: {_why_not(error)}") from error
+            raise CallFailed(f"cannot connect: {_why_not(error)}") from error
         except ValueError:  # an invalid name
-            raise ExchangeFailed("cannot connect: its name cannot be looked up") from None
+            raise CallFailed("cannot connect: its name cannot be looked up") from None
 
     def _replied(self, request: OutgoingRequest, answer: HttpAnswer) -> Replied:
         """Return the decrypted reply with its remark."""
@@ -258,12 +257,12 @@ class TerminalAccess:
 def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
     """Return whether a request goes over TLS, to which host and port, and its bytes.
 
-    The host is a name or an address, with the scope of an IPv6 one. Raise ExchangeFailed if it cannot be sent.
+    The host is a name or an address, with the scope of an IPv6 one. Raise CallFailed if it cannot be sent.
     """
     parts = urlsplit(request.url)
     host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
     if default is None or not host:
-        raise ExchangeFailed("the request cannot be sent: its URL is neither http nor https")
+        raise CallFailed("the request cannot be sent: its URL is neither http nor https")
     port = parts.port or default
     name = host.partition("%")[0]  # the scope has no meaning for the other side (RFC 6874, section 4)
     bracketed = f"[{name}]" if ":" in name else name
@@ -272,7 +271,7 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
     try:
         sent = request_bytes(request.method, target, headers, request.body)
     except ValueError as error:
-        raise ExchangeFailed(f"the request cannot be sent: {error}") from None
+        raise CallFailed(f"the request cannot be sent: {error}") from None
     return default == _PORTS["https"], host, port, sent
 
 
@@ -294,6 +293,6 @@ def _why_not(error: OSError) -> str:
 
 def _words(error: Exception) -> str:
     """Return why a call failed, in words."""
-    if isinstance(error, ExchangeFailed | NotAuthenticated | SendWithheld):
+    if isinstance(error, CallFailed):
         return str(error)
     return f"the connection broke ({type(error).__name__})"  # the error's own text could quote the request

@@ -2,8 +2,7 @@
 
 posd writes and reads these itself. A payment is safe only if posd knows whether a byte of its request may have been
 sent. So the write is one visible call, and the caller can set its mark before it. No other function of an HTTP library
-is
-needed: no pool, no redirects, no cookies, no proxies, no decompression.
+is needed: no pool, no redirects, no cookies, no proxies, no decompression.
 
 llhttp parses the replies, with its strict settings. The reader stores a bounded part of the peer's data.
 """
@@ -16,6 +15,8 @@ from typing import Final
 
 import httptools
 import msgspec
+
+from posd.terminals.attempt import CallFailed
 
 #: Most bytes of a reply, which is a short JSON object; the rest is not read.
 MAX_REPLY_BYTES = 256 * 1024
@@ -31,10 +32,6 @@ MAX_FRAMING_BYTES = MAX_REPLY_BYTES
 _TARGET: Final = re.compile(r"[!-~]+")
 #: Methods whose requests announce an empty body (RFC 9110, 8.6).
 _WITH_BODY: Final = frozenset({"POST"})
-
-
-class ExchangeFailed(Exception):
-    """Call without a reply; the message names the reason."""
 
 
 def request_bytes(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
@@ -72,15 +69,13 @@ class AnswerReader:
         self._unused = 0  # bytes outside of the body, since the head or the body began
 
     def feed(self, data: bytes) -> HttpAnswer | None:
-        """Parse received data; return the reply once it is complete. Raise ExchangeFailed if it is invalid."""
+        """Parse received data; return the reply once it is complete. Raise CallFailed if it is invalid."""
         before, begun = len(self._body), self._begun
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             if not self._over:
-                raise ExchangeFailed(
-                    "the reply is not HTTP"
-                ) from None  # no quote: the reply could echo what a till sent
+                raise CallFailed("the reply is not HTTP") from None  # no quote: the reply could echo what a till sent
         if self._over:
             return self._answer()
         if self._begun and not begun:
@@ -88,15 +83,15 @@ class AnswerReader:
         else:
             self._unused += len(data) - (len(self._body) - before)
         if self._unused > (MAX_FRAMING_BYTES if self._begun else MAX_HEAD_BYTES):
-            raise ExchangeFailed("the reply is not HTTP")
+            raise CallFailed("the reply is not HTTP")
         return None
 
     def end(self) -> HttpAnswer:
-        """Handle the end of the connection; return the reply that ends with it. Raise ExchangeFailed."""
+        """Handle the end of the connection; return the reply that ends with it. Raise CallFailed."""
         if not self._begun:
-            raise ExchangeFailed("it closed the connection without an answer")
+            raise CallFailed("it closed the connection without an answer")
         if self._framed:
-            raise ExchangeFailed("it closed the connection in the middle of its answer")
+            raise CallFailed("it closed the connection in the middle of its answer")
         return self._answer()
 
     def close(self) -> None:
@@ -174,7 +169,7 @@ class ClientExchange(asyncio.Protocol):
         self._full = False  # the network accepts no more data at present
 
     async def answer(self, written: Callable[[], None]) -> HttpAnswer:
-        """Wait for the reply, once connected. Raise ExchangeFailed, or the exception of `about_to_write`.
+        """Wait for the reply, once connected. Raise CallFailed, or the exception of `about_to_write`.
 
         `written` is called when the whole request was passed to the network.
         """
@@ -202,9 +197,9 @@ class ClientExchange(asyncio.Protocol):
         if self._loop.time() < last:
             self._timer = self._loop.call_at(last, self._watch)
         elif not self._taken.done():
-            self._end(ExchangeFailed("the request could not be written in time"))
+            self._end(CallFailed("the request could not be written in time"))
         else:
-            self._end(ExchangeFailed("no reply in time"))
+            self._end(CallFailed("no reply in time"))
 
     def _end(self, outcome: HttpAnswer | Exception) -> None:
         if self._outcome.done():
@@ -243,7 +238,7 @@ class ClientExchange(asyncio.Protocol):
         self._heard = self._loop.time()
         try:
             answer = self._reader.feed(data)
-        except ExchangeFailed as error:
+        except CallFailed as error:
             self._end(error)
         else:
             if answer is not None:
@@ -255,7 +250,7 @@ class ClientExchange(asyncio.Protocol):
             return
         try:
             self._end(self._reader.end())
-        except ExchangeFailed as error:
+        except CallFailed as error:
             self._end(error)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -264,7 +259,7 @@ class ClientExchange(asyncio.Protocol):
         if error is None:
             self.eof_received()
         else:
-            self._end(ExchangeFailed(f"the connection broke ({type(error).__name__})"))
+            self._end(CallFailed(f"the connection broke ({type(error).__name__})"))
 
     def pause_writing(self) -> None:
         """Record that the network accepts no more data at present."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from posd.terminals.authentication import Authentication, NotAuthenticated, OutgoingRequest, authenticate, headers, none
+from posd.terminals.attempt import CallFailed
+from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
 
 SECRET = "hunter2-hunter2"
 REQUEST = OutgoingRequest("POST", "https://192.0.2.7/x", {"X-Key": "before"}, b"{}")
@@ -22,7 +23,7 @@ def test_headers_of_the_configuration_replace_those_of_the_request_in_any_case()
     [(fails, "ValueError"), (headers({"X-Key": f"{SECRET}\r\nX-Other: 1"}), "a header that cannot be sent")],
 )
 def test_a_scheme_that_fails_says_how_and_quotes_nothing(scheme: Authentication, word: str) -> None:
-    with pytest.raises(NotAuthenticated, match=word) as raised:
+    with pytest.raises(CallFailed, match=word) as raised:
         authenticate(REQUEST, scheme)
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None

@@ -11,7 +11,6 @@ from posd.payments.request import DECISIONS, Decision
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
     MAX_OPERATOR_CHARACTERS,
-    MalformedJson,
     RequestFault,
     check,
     decided,
@@ -62,8 +61,9 @@ def test_blanks_around_the_words_are_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"operator=Ana", b'{"operator": NaN}', b'{"a": "\xff"}'])
 def test_what_is_not_json(data: bytes) -> None:
-    with pytest.raises(MalformedJson):
+    with pytest.raises(Problem) as raised:
         read_decision(DECISIONS["release"], data, None)
+    assert raised.value.code == "malformed_json"
 
 
 @every(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.ids import is_print_job_id
+from posd.base.problems import Problem
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import JobReport, PrintJob, rebuild
 from posd.printing.request import (
@@ -19,7 +20,7 @@ from posd.printing.request import (
     print_body,
     read_print,
 )
-from posd.records.request import MalformedJson, RequestFault, read_decision
+from posd.records.request import RequestFault, read_decision
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
@@ -71,7 +72,7 @@ def test_every_fault_is_told_at_once() -> None:
 def test_no_body_is_more_than_refused(body: bytes) -> None:
     try:
         _, faults = read_print(body)
-    except MalformedJson:
+    except Problem:
         return
     assert faults
 
@@ -150,5 +151,5 @@ def test_a_decision_is_told_every_fault(call: str, word: Any) -> None:
 def test_a_decision_that_is_no_object() -> None:
     _, faults = read_decision(DECISIONS["resolve"], b"[]", None)
     assert faults[0] == RequestFault("", "must be a JSON object")
-    with pytest.raises(MalformedJson):
+    with pytest.raises(Problem, match="nothing was changed"):
         read_decision(DECISIONS["resolve"], b"{", None)

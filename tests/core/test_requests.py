@@ -20,7 +20,7 @@ from posd.payments.request import (
     read_start,
     start_body,
 )
-from posd.records.request import MalformedJson, read_body
+from posd.records.request import read_body
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
@@ -278,7 +278,7 @@ def test_of_an_orphan_nothing_can_differ() -> None:
 def test_any_bytes_are_a_request_or_say_why_not(data: bytes) -> None:
     try:
         _, wrong = read_start(data)
-    except MalformedJson:
+    except Problem:
         return
     assert wrong
 
@@ -375,5 +375,5 @@ def test_a_number_that_nothing_can_hold_is_never_taken_for_a_text(field: str) ->
 @pytest.mark.parametrize("field", ["amount", "metadata"])
 def test_a_number_of_more_digits_than_python_reads_is_named(field: str) -> None:
     data = b'{"amount": {"iva": 1}, "%s": {"x": %s}}' % (field.encode(), b"1" * 5000)
-    with pytest.raises(MalformedJson, match=f"^/{field}/x has more than 4300 digits"):
+    with pytest.raises(Problem, match=f": /{field}/x has more than 4300 digits"):
         read_start(data)

@@ -18,8 +18,8 @@ from structlog.testing import capture_logs
 from posd.base.clocks import wall
 from posd.config import Config, HeaderError, Pin, load
 from posd.terminals import trust
-from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.authentication import Authentication, NotAuthenticated, OutgoingRequest, authenticate, headers, none
+from posd.terminals.attempt import CallFailed, NotSent, Replied
+from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.fleet import Fleet
 from posd.terminals.settings import authentication_of
@@ -166,7 +166,7 @@ async def test_no_secret_shows_in_what_is_printed_of_a_call(tmp_path: Path) -> N
         trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 1, 1, authentication
     )
     shown = [repr(request), str(request), repr(authentication), repr(called), repr(vars(called))]
-    with pytest.raises(NotAuthenticated) as caught:
+    with pytest.raises(CallFailed) as caught:
         authenticate(request, raises)
     shown += [repr(caught.value), "".join(traceback.format_exception(caught.value))]
     assert SECRET not in "".join(shown)

@@ -14,7 +14,7 @@ import trustme
 
 from posd.config import Pin
 from posd.terminals import trust
-from posd.terminals.attempt import NotSent, Replied, ReplyLost, SendWithheld
+from posd.terminals.attempt import CallFailed, NotSent, Replied, ReplyLost
 from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.exchange import (
@@ -25,7 +25,6 @@ from posd.terminals.exchange import (
     MAX_REPLY_BYTES,
     AnswerReader,
     ClientExchange,
-    ExchangeFailed,
     HttpAnswer,
     request_bytes,
 )
@@ -142,7 +141,7 @@ NONE = {
 @pytest.mark.parametrize("case", NONE)
 def test_what_is_no_answer_is_refused_without_being_quoted(case: str, size: int) -> None:
     raw = NONE[case]
-    with pytest.raises(ExchangeFailed, match=f"^{NOT_HTTP}$"):
+    with pytest.raises(CallFailed, match=f"^{NOT_HTTP}$"):
         read(*(raw[at : at + size] for at in range(0, len(raw), size)))
 
 
@@ -169,7 +168,7 @@ def test_of_a_long_body_no_more_is_kept_than_the_limit(head: bytes) -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", OK + b"content-length: 2\r\n"], ids=["nothing", "line", "head"])
 def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
-    with pytest.raises(ExchangeFailed, match="it closed the connection without an answer"):
+    with pytest.raises(CallFailed, match="it closed the connection without an answer"):
         read(*filter(None, [raw]))
 
 
@@ -177,7 +176,7 @@ def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
     "raw", [OK + b"content-length: 3\r\n\r\n{}", CHUNKED + b"2\r\n{}\r\n"], ids=["length", "chunks"]
 )
 def test_an_end_within_the_body_is_no_answer(raw: bytes) -> None:
-    with pytest.raises(ExchangeFailed, match="it closed the connection in the middle of its answer"):
+    with pytest.raises(CallFailed, match="it closed the connection in the middle of its answer"):
         read(raw)
 
 
@@ -365,7 +364,7 @@ async def test_who_is_kept_from_sending_at_the_last_moment_has_sent_nothing(term
         gone.set()
 
     def too_late(_certificate: str | None) -> None:
-        raise SendWithheld("too late")
+        raise CallFailed("too late")
 
     terminal.instead = listen
     written: list[bool] = []

@@ -10,6 +10,7 @@ import msgspec
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.base.operations import OperationType
+from posd.base.problems import Problem
 from posd.payments import request as requests
 from posd.payments.answers import RESULTS, SearchHit, judge_abort, read_reply, request_body
 from posd.payments.entries import Attempted, Searched, apply
@@ -21,7 +22,7 @@ from posd.printing import request as print_requests
 from posd.printing.model import PrintJob, belongs
 from posd.printing.wire import NotAPrintEvent, PollAnswered, read_poll, read_webhook
 from posd.records.model import Phase
-from posd.records.request import MalformedJson, meaning
+from posd.records.request import meaning
 from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost
 from tests.vectors.case import AMOUNT, HERE, IDENTITY, TERMINAL, Case, content, load
 
@@ -246,8 +247,8 @@ def _callback_token(given: Mapping[str, Any]) -> dict[str, Any]:
 def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         request, faults = requests.read_start(content(given["body"]))
-    except MalformedJson:
-        return {"problem": "malformed_json"}
+    except Problem as problem:
+        return {"problem": problem.code}
     if faults:
         return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
     transaction = Transaction(
@@ -265,8 +266,8 @@ def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
 def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         request, faults = print_requests.read_print(content(given["body"]))
-    except MalformedJson:
-        return {"problem": "malformed_json"}
+    except Problem as problem:
+        return {"problem": problem.code}
     if faults:
         return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
     job = PrintJob(

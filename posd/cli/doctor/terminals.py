@@ -21,9 +21,9 @@ from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
 from posd.terminals.announcements import Announcement, MalformedAnnouncement
-from posd.terminals.attempt import clock_ahead
+from posd.terminals.attempt import CallFailed, clock_ahead
 from posd.terminals.client import HEADERS, TerminalAccess
-from posd.terminals.exchange import ClientExchange, ExchangeFailed, request_bytes
+from posd.terminals.exchange import ClientExchange, request_bytes
 from posd.terminals.interfaces import snapshot
 from posd.terminals.trust import Unreached
 from posd.tls import server_hostname
@@ -76,7 +76,7 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
         return shop.tell("terminal.refused" if found.refused else "terminal.away", serial, reason=found.reason, **given)
     try:
         await _ask(shop, terminal, base_url, context if secure else None)
-    except (OSError, ExchangeFailed) as error:
+    except (OSError, CallFailed) as error:
         return shop.tell("terminal.silent", serial, reason=str(error) or type(error).__name__, **given)
     given["how"] = "TLS, with a certificate that is trusted" if secure else "HTTP, without TLS"
     if secure and terminal.pin is None:
@@ -99,7 +99,7 @@ async def _probe(terminal: TerminalConfig, base_url: str, context: SSLContext) -
 
 
 async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, context: SSLContext | None) -> None:
-    """Send the harmless request, and store the terminal's clock. Raise OSError, ExchangeFailed."""
+    """Send the harmless request, and store the terminal's clock. Raise OSError, CallFailed."""
     parts = urlsplit(base_url)
     request = request_bytes("OPTIONS", "/", {"host": parts.netloc, **HEADERS}, None)
     exchange = ClientExchange(request, lambda _transport: None, REPLY_SECONDS)

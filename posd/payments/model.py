@@ -137,6 +137,19 @@ class Outcome(msgspec.Struct, frozen=True):
         return any(item.kind is EvidenceKind.EVENT and item.event_id == event_id for item in self.evidence)
 
     @property
+    def given_reference(self) -> str | None:
+        """The reference of an approval in upper case; the wire may write a UUID in any case.
+
+        In upper case, so that a reader of a damaged database does not mistake it for an id.
+        """
+        return self.transaction_reference.upper() if self.transaction_reference else None
+
+    @property
+    def unapproved(self) -> Result | None:
+        """The result, if it is no approval."""
+        return None if self.result is Result.APPROVED else self.result
+
+    @property
     def by_operator(self) -> bool:
         """Whether it is an operator's decision."""
         return any(item.kind is EvidenceKind.OPERATOR for item in self.evidence)
@@ -249,19 +262,8 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 
     @property
     def given_reference(self) -> str | None:
-        """The reference of its approval in upper case; the wire may write a UUID in any case.
-
-        In upper case, so that a reader of a damaged database does not mistake it for an id.
-        """
-        reference = self.outcome and self.outcome.transaction_reference
-        return reference.upper() if reference else None
-
-    @property
-    def unapproved(self) -> Result | None:
-        """Result of a final transaction that is not approved."""
-        if self.outcome is None or self.outcome.result is Result.APPROVED:
-            return None
-        return self.outcome.result
+        """The reference of its outcome, in upper case."""
+        return self.outcome.given_reference if self.outcome else None
 
     @property
     def updates_terminal(self) -> bool:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,8 +49,8 @@ TRANSACTIONS = RecordTable(
         as_json("trail", Trail),
         RecordColumn("reading_type"),
         as_json("outcome", Outcome),
-        RecordColumn("given_reference"),  # also in the outcome, like the next column
-        RecordColumn("unapproved"),
+        RecordColumn("given_reference", attrgetter("given_reference"), source="outcome"),
+        RecordColumn("unapproved", attrgetter("unapproved"), source="outcome"),
         as_json("withdrawn", Outcome),
         as_json("attention", tuple[Attention, ...]),
         RecordColumn("created_at", fixed=True),

@@ -90,8 +90,9 @@ class Searching(RecordService):
         after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
-        if isinstance(answer, SearchHit) and after is not None and _kept(after):
-            self._quotas.keep_event(terminal, answer.size)
+        last = after.last_search if after is not None else None
+        if isinstance(answer, SearchHit) and last is not None and last.result is SearchResult.FOUND:
+            self._quotas.keep_event(terminal, answer.size)  # the found elements were recorded
         crash_point("search.recorded")
         log.info(
             "payment.search",
@@ -201,11 +202,6 @@ class Searching(RecordService):
 
     def _remember(self, unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
-
-
-def _kept(after: Transaction) -> bool:
-    """Whether the found elements were recorded."""
-    return after.last_search is not None and after.last_search.result is SearchResult.FOUND
 
 
 # Turns of the questions to a terminal about its transactions.

@@ -22,13 +22,14 @@ from posd.storage.batch import WriteTransaction
 class RecordColumn(msgspec.Struct, frozen=True):
     """Column: functions that store and load its value; None keeps the value. NULL is always None.
 
-    `fixed`: only the insert writes it.
+    `fixed`: only the insert writes it. `source`: the field whose value `store` gets, if it is not that of the column.
     """
 
     name: str
     store: Callable[[Any], Any] | None = None
     load: Callable[[Any], Any] | None = None
     fixed: bool = False
+    source: str = ""
 
 
 def raw_json(name: str) -> RecordColumn:
@@ -45,17 +46,19 @@ R = TypeVar("R", bound=RecordState)
 
 
 class RecordTable(Generic[R]):
-    """Rows of one kind of record. The first column is the id. A column that is not a field is a property."""
+    """Rows of one kind of record. The first column is the id."""
 
     def __init__(self, name: str, kind: type[R], columns: Sequence[RecordColumn]) -> None:
         self._kind, self._fields = kind, kind.__struct_fields__
         self._columns = {column.name: column for column in columns}
+        sources = {column.name: column.source or column.name for column in columns}
         self.columns = tuple(self._columns)
         self._id = self.columns[0]
         self.id_of: Callable[[R], str] = attrgetter(self._id)
         self._changing = tuple(column.name for column in columns if not column.fixed)
-        self._changing_values = attrgetter(*self._changing)
+        self._changing_values = attrgetter(*[sources[name] for name in self._changing])
         self._places = itemgetter(*[self.columns.index(field) for field in self._fields])
+        self._stores = {column.name: (sources[column.name], column.store) for column in columns}
         self._loads = tuple(self._columns[field].load for field in self._fields)
         self._update = cache(self._update_of)
         # The SQL texts contain only names from the code.
@@ -84,7 +87,8 @@ class RecordTable(Generic[R]):
 
     def stored(self, record: R, *columns: str) -> list[Any]:
         """Return what is stored in these columns."""
-        pairs = [(self._columns[name].store, getattr(record, name)) for name in columns]
+        found = [self._stores[name] for name in columns]
+        pairs = [(store, getattr(record, field)) for field, store in found]
         return [value if store is None or value is None else store(value) for store, value in pairs]
 
     def insert(self, unit: WriteTransaction, record: R) -> None:

@@ -187,7 +187,7 @@ def test_the_reference_that_an_approval_gave_is_kept_in_one_case_to_be_found_by(
 
 
 def test_what_is_not_approved_is_known_by_its_result() -> None:
-    assert [after(*inputs).unapproved for inputs in ([], [event(R1)], [event(DECLINED)])] == [None, None, "declined"]
+    assert [there(after(item).outcome).unapproved for item in (event(R1), event(DECLINED))] == [None, "declined"]
 
 
 @pytest.mark.parametrize("kind", [OperationType.POST_TIP, OperationType.VOID])

@@ -1,7 +1,8 @@
-"""`posd` as a process, and what it leaves behind."""
+"""`posd` in this process, as a process, and on a terminal; against a daemon, or a stub of one."""
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -13,14 +14,17 @@ import tempfile
 import termios
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 from posd.cli.main import main
 from posd.sandbox import Sandbox
-from tests.cli.stub import Answer, Stub
+from tests.cli.stub import Answer, Call, Stub
+from tests.support import forks
 from tests.support.leftovers import owning_file
 
 #: seconds: far above what any command here takes; a test that hangs should fail, not hang.
@@ -29,11 +33,37 @@ PATIENCE = 40.0
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """End of a command, and the calls that a stub of the daemon has had from it."""
 
     returncode: int
     stdout: str
     stderr: str
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of its output."""
+        return self.stdout.splitlines()
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The cells of the tables in its output."""
+        return [line.split("\t") for line in self.lines]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The values of a panel in a pipe, by their labels."""
+        return dict(line.split(": ", 1) for line in self.lines if ": " in line)
+
+    @property
+    def document(self) -> Any:
+        """Its output as JSON."""
+        return json.loads(self.stdout)
+
+    @property
+    def sent(self) -> list[tuple[str, str, Any]]:
+        """Method, path below /v1, and body of each call."""
+        return _sent(self.calls)
 
 
 def posd(*arguments: str, config: Path | None = None, socket: Path | None = None) -> Done:
@@ -53,12 +83,54 @@ def posd_process(*arguments: str, config: Path | None = None) -> Done:
 
 @dataclass(frozen=True)
 class Seen:
-    """End of a command on a terminal: its screen, the text written to it, the text of a pipe."""
+    """End of a command on a terminal: its screen, the text written to it, the text of a pipe, the stub's calls."""
 
     returncode: int
     screen: str
     written: str
     piped: str
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """The text of the screen, without its lines and frames."""
+        return " ".join(self.screen.replace("│", " ").split())
+
+    @property
+    def sent(self) -> list[tuple[str, str, Any]]:
+        """Method, path below /v1, and body of each call."""
+        return _sent(self.calls)
+
+    def fits(self, columns: int = 80) -> bool:
+        """Whether no line is wider; the answer to a question stands behind it."""
+        return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
+
+
+def _sent(calls: list[Call]) -> list[tuple[str, str, Any]]:
+    return [(call.method, call.path.removeprefix("/v1"), json.loads(call.body or b"null")) for call in calls]
+
+
+def asked(script: Sequence[Answer], *arguments: str, config: str = "") -> Done:
+    """Run a command to its end, inside this process, against a stub of the daemon that answers by the script."""
+    with _stub(script) as stub:
+        (file := stub.socket.with_name("config.toml")).write_text(config)
+        done = posd(*arguments, config=file, socket=stub.socket)
+    return replace(done, calls=stub.calls)
+
+
+def asked_on_terminal(
+    script: Sequence[Answer], *arguments: str, types: str = "", columns: int = 80, pipe: bool = False
+) -> Seen:
+    """Run a command on a terminal to its end, against a stub of the daemon that answers by the script."""
+    with _stub(script) as stub:
+        seen = posd_on_terminal(*arguments, socket=stub.socket, types=types, columns=columns, pipe=pipe)
+    return replace(seen, calls=stub.calls)
+
+
+@contextlib.contextmanager
+def _stub(script: Sequence[Answer]) -> Iterator[Stub]:
+    with tempfile.TemporaryDirectory(prefix="posd-") as home, Stub(Path(home) / "s", list(script)) as stub:
+        yield stub
 
 
 def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: int = 80, pipe: bool = False) -> Seen:
@@ -71,13 +143,13 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     with os.fdopen(screen, "r+b", buffering=0) as terminal, tempfile.TemporaryFile() as piped:
         terminal.write(types.encode())
-        process = subprocess.Popen(
-            command(arguments, None, socket),
+        process = forks.Forked(
+            command(arguments, None, socket)[3:],
             stdin=end,
-            stdout=piped if pipe else end,
+            stdout=piped.fileno() if pipe else end,
             stderr=end,
-            env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
-            start_new_session=True,
+            env=environment | {"TERM": "xterm"},
+            session=True,
         )
         os.close(end)
         written = b""
@@ -112,20 +184,20 @@ def started_posd(
             process.kill()
 
 
-def posd_interrupted(directory: Path, *arguments: str, answers: Sequence[Answer] = ()) -> Done:
-    """Run a command against a socket in the directory and press Ctrl-C while it waits for the answer after these."""
-    asked, over = threading.Event(), threading.Event()
+def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
+    """Run a command against a stub of the daemon and press Ctrl-C while it waits for the answer after these."""
+    waits, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        asked.set()
+        waits.set()
         over.wait()
 
     with (
-        Stub(directory / "s", [*answers, Answer(before=hold, cut=True)]),
-        started_posd(*arguments, environment={"POSD_SOCKET": str(directory / "s")}) as process,
+        _stub([*answers, Answer(before=hold, cut=True)]) as stub,
+        started_posd(*arguments, environment={"POSD_SOCKET": str(stub.socket)}) as process,
     ):
         try:
-            assert asked.wait(PATIENCE), f"posd was not asked: {arguments}"
+            assert waits.wait(PATIENCE), f"posd was not asked: {arguments}"
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=PATIENCE)
         finally:

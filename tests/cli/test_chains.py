@@ -41,35 +41,30 @@ def shop() -> Iterator[Shop]:
         yield machine
 
 
-def labels(done: Done) -> dict[str, str]:
-    """The labelled values of an outcome."""
-    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
-
-
 @pytest.mark.slow
 def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_go_on(shop: Shop) -> None:
     done = shop.run("preauth", "10")
     reserve = done.stdout.split()[1]
-    assert labels(done)["result"] == "The amount was reserved; nothing is charged before it is captured."
+    assert done.labels["result"] == "The amount was reserved; nothing is charged before it is captured."
     assert done.stdout.splitlines()[-2:] == [f"posd capture {reserve} AMOUNT", f"posd void {reserve}"]
     typed = done.stdout.splitlines()[-2].replace("AMOUNT", "10").removeprefix("posd ").split()
-    assert labels(shop.run(*typed))["result"] == "The reservation was captured: the customer was charged."
+    assert shop.run(*typed).labels["result"] == "The reservation was captured: the customer was charged."
 
 
 def test_what_a_re_auth_says_to_type_captures_the_newest_reference(shop: Shop) -> None:
     reserve = shop.approved("preauth", "10")
     done = shop.run("reauth", reserve, "11")
-    assert labels(done)["result"] == "The reservation was changed; nothing is charged before it is captured."
+    assert done.labels["result"] == "The reservation was changed; nothing is charged before it is captured."
     [typed] = [line for line in done.stdout.splitlines() if line.startswith("posd capture ")]
     capture = shop.approved(*typed.replace("AMOUNT", "11").removeprefix("posd ").split())
-    assert shop.get(capture)["transaction_reference"] == labels(done)["reference"]
+    assert shop.get(capture)["transaction_reference"] == done.labels["reference"]
 
 
 def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses_nothing(shop: Shop) -> None:
     done = shop.run("void", "--reference", str(uuid.uuid4()))
     assert done.returncode == 1
-    assert labels(done)["result"] == ("The void did not start; nothing was reversed, and the original is unchanged.")
-    assert "UNKNOWN_REFERENCE" in labels(done)["proof"]
+    assert done.labels["result"] == ("The void did not start; nothing was reversed, and the original is unchanged.")
+    assert "UNKNOWN_REFERENCE" in done.labels["proof"]
 
 
 #: Requests for an original of 10; a void is for all of it.
@@ -89,10 +84,10 @@ def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop
     asked = PARTS.get(command, "5")
     done = shop.run(command, *original, asked, "--metadata", "scenario=decline")
     assert done.returncode == 1, done.stderr
-    declined = shop.get(labels(done)["transaction"])
-    assert labels(done)["result"] == meaning(declined)[1]
-    assert operation(declined["type"]).undone in labels(done)["result"]
-    assert labels(done)["next"].startswith("To try again, start a new ")
+    declined = shop.get(done.labels["transaction"])
+    assert done.labels["result"] == meaning(declined)[1]
+    assert operation(declined["type"]).undone in done.labels["result"]
+    assert done.labels["next"].startswith("To try again, start a new ")
     assert shop.run(command, *original, asked).returncode == 0
 
 
@@ -109,15 +104,18 @@ def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: 
     assert shop.run("show", again).returncode == 1
     repeated = shop.run(command, *original, "5", "--additional", "--id", again)
     # This terminal refuses a second one by itself; its effect is not tested here.
-    assert (repeated.returncode, labels(repeated)["transaction"]) == (1, again)
+    assert (repeated.returncode, repeated.labels["transaction"]) == (1, again)
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("command", ["preauth", "reauth", "capture", "tip", "void"])
+@pytest.mark.parametrize("command", ["charge", "preauth", "reauth", "capture", "tip", "void"])
 def test_json_is_the_apis_document_and_nothing_else(shop: Shop, command: str) -> None:
-    done = shop.run(command, *original_for(shop, command), PARTS.get(command, "9.90"), "--json")
+    """Every number has the digits that were typed."""
+    asked = ("--subtotal-iva", "0.2", "--iva", "0.10") if command == "charge" else (PARTS.get(command, "9.90"),)
+    done = shop.run(command, *original_for(shop, command), *asked, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout, parse_float=Decimal)
+    assert command != "charge" or '"iva":0.10,"subtotal_iva":0.2' in done.stdout.replace(" ", "")
     identity = document["client_transaction_id"]
     assert done.stderr == f"transaction {identity}\n"
     assert document == shop.get(identity)

@@ -16,7 +16,7 @@ import pytest
 
 from posd.cli.main import COMMANDS
 from posd.sandbox import Sandbox
-from tests.cli.processes import PATIENCE, posd, posd_process
+from tests.cli.processes import PATIENCE, posd
 from tests.support.needs import needs
 from tests.support.slow import first_quick
 
@@ -251,10 +251,3 @@ def test_the_help_imports_no_command_and_has_all_of_them_in_groups() -> None:
     listed = [line.split()[0] for line in written.splitlines() if line.startswith("  ") and line[2:3].isalpha()]
     assert set(COMMANDS) <= set(listed)
     assert max(map(len, written.splitlines())) <= 80
-
-
-def test_another_shell_is_refused_with_those_that_there_are() -> None:
-    refused = posd_process("completion", "tcsh")
-    assert refused.returncode == 2
-    for shell in ("bash", "zsh", "fish"):
-        assert shell in refused.stderr

@@ -12,16 +12,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from rich.cells import cell_len
 
 from posd.cli.app import times
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
-from tests.cli.processes import posd, posd_interrupted, posd_on_terminal, posd_process
-from tests.cli.stub import Answer, Stub
+from tests.cli.processes import asked, asked_on_terminal, posd, posd_on_terminal, posd_process
+from tests.cli.stub import Answer
 from tests.store.filled import OPEN, filling, name
 from tests.support.daemon import toml
+from tests.support.tables import every
 
 
 class Shop:
@@ -53,10 +53,6 @@ def shop() -> Iterator[Shop]:
         yield Shop(Path(home))
 
 
-def fits(screen: str) -> bool:
-    return all(cell_len(line) <= 80 for line in screen.split("\n"))
-
-
 # backup
 
 
@@ -71,17 +67,14 @@ def test_backup_writes_what_posd_sends_as_the_caller(shop: Shop, before: str) ->
     if before == "a backup":
         file.write_bytes(shop.backup.read_bytes())
         file.chmod(0o644)
-    with Stub(shop.home / "s", [sent(shop)]) as stub:
-        done = posd("backup", str(file), "--json", socket=shop.home / "s")
+    done = asked([sent(shop)], "backup", str(file), "--json")
     assert done.returncode == 0, done.stderr
-    assert [json.loads(call.body) for call in stub.calls] == [{"send": True}]
+    assert done.sent == [("POST", "/backup", {"send": True})]
     assert file.read_bytes() == shop.backup.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
-    document = json.loads(done.stdout)
-    assert document == {
-        "path": str(file), "bytes": file.stat().st_size, "transactions": 1, "at": "2026-11-20T11:00:00.000Z",
-        "synced": True,
-    }  # fmt: skip
+    at = "2026-11-20T11:00:00.000Z"
+    kept = {"path": str(file), "bytes": file.stat().st_size, "transactions": 1, "at": at, "synced": True}
+    assert done.document == kept
 
 
 @pytest.mark.parametrize("end", [0, 100, -4096])
@@ -89,11 +82,10 @@ def test_a_backup_that_did_not_come_whole_replaces_nothing(shop: Shop, end: int)
     file = shop.home / "b.db"
     shutil.copyfile(shop.backup, file)
     before = {path.name for path in shop.home.iterdir()}
-    with Stub(shop.home / "s", [Answer(200, shop.backup.read_bytes()[:end], "application/octet-stream")]):
-        done = posd("backup", str(file), socket=shop.home / "s")
+    done = asked([Answer(200, shop.backup.read_bytes()[:end], "application/octet-stream")], "backup", str(file))
     assert done.returncode == 1, done
     assert file.read_bytes() == shop.backup.read_bytes()
-    assert {path.name for path in shop.home.iterdir()} - {"s"} == before
+    assert {path.name for path in shop.home.iterdir()} == before
 
 
 @pytest.mark.parametrize("command", ["support --yes", "report --html", "backup"])
@@ -117,47 +109,16 @@ def test_backup_refuses_what_is_no_file_for_it(shop: Shop, kind: str) -> None:
     }[kind]
     (shop.home / "link.db").symlink_to(shop.database)
     before = {path: path.read_bytes() for path in shop.home.rglob("*") if path.is_file()}
-    with Stub(shop.home / "s", [sent(shop)]):
-        done = posd("backup", str(target), socket=shop.home / "s")
+    done = asked([sent(shop)], "backup", str(target))
     assert done.returncode in (1, 2)
     assert str(target) in done.stderr
     assert {path: path.read_bytes() for path in before} == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "name the FILE to write, or --into DIRECTORY"),
-        (("/b.db", "--into", "/b"), "name the FILE to write, or --into DIRECTORY"),
-        (("/b.db", "--keep", "3"), "--keep belongs to --into"),
-        (("--into", "/b", "--keep", "0"), "0 is not in the range"),
-        (("-", "--json"), "a backup is bytes"),
-    ],
-)
-def test_backup_says_what_is_wrong_with_the_command(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = posd("backup", *arguments, socket=tmp_path / "s")
-    assert done.returncode == 2
-    assert words in done.stderr
-
-
-@pytest.mark.slow
-def test_a_backup_is_not_written_to_a_terminal(tmp_path: Path) -> None:
-    seen = posd_on_terminal("backup", "-", socket=tmp_path / "s")
-    assert seen.returncode == 2
-    assert "a backup is bytes" in seen.screen
-
-
-def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:
-    assert posd("backup", "/tmp/b.db", socket=tmp_path / "s").returncode == 3
-
-
-@pytest.mark.slow
-def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(shop: Shop) -> None:
-    done = posd_interrupted(shop.home, "backup", "/tmp/b.db")
-    assert done.returncode == 4
-    assert "posd may continue with it" in done.stderr
-    with Stub(shop.home / "s", [sent(shop)]):
-        seen = posd_on_terminal("backup", str(shop.home / "b.db"), socket=shop.home / "s")
+def test_a_backup_shows_on_a_terminal_that_it_works_and_is_not_written_there(shop: Shop) -> None:
+    seen = asked_on_terminal([], "backup", "-")
+    assert (seen.returncode, "a backup is bytes" in seen.screen) == (2, True)
+    seen = asked_on_terminal([sent(shop)], "backup", str(shop.home / "b.db"))
     assert "posd copies the database" in seen.screen
     assert "1 payment" in seen.screen
 
@@ -178,7 +139,7 @@ def test_restore_in_a_script_acts_and_says_what_it_did(shop: Shop) -> None:
 
 def test_restore_as_json_is_what_was_done_without_any_key(shop: Shop) -> None:
     done = posd("restore", str(shop.backup), "--json", config=shop.config)
-    document = json.loads(done.stdout)
+    document = done.document
     assert document["database"] == str(shop.database)
     assert (document["restored"]["old"], document["restored"]["taken_over"]) == ("read", 1)
     assert document["keys"] == {"kept": 0, "added": 1, "aside": None}
@@ -204,7 +165,7 @@ def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
         "Do it?",
     ):
         assert words.replace(" ", "") in said, seen.screen
-    assert fits(seen.screen)
+    assert seen.fits()
     assert (shop.database.read_bytes() == before) == bool(code)
     assert ("Nothing was changed." in seen.screen) == bool(code)
     assert bool(shop.replaced()) != bool(code)
@@ -232,34 +193,30 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
 
 
 @pytest.mark.quick(6)
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+@every(
+    ("arguments", "words"),
     [
-        ((), 2, "name the backup FILE"),
-        (("backup.db", "--seen"), 2, "name the backup FILE"),
-        (("backup.db", "--without-backup"), 2, "name the backup FILE"),
-        (("--seen", "--new-callback-key"), 2, "name the backup FILE"),
-        (("--ids", "lane.ids", "--seen"), 2, "name the backup FILE"),
-        (("--ids", "nowhere.ids"), 2, "nowhere.ids"),
-        (("--ids", "state"), 2, "state"),
-        (("--ids", "config.toml"), 2, "line 2: "),
-        (("backup.db", "--ids", "/dev/zero"), 2, "line 1: longer than"),
-        (("nowhere.db",), 2, "there is no file nowhere.db"),
-        (("config.toml",), 2, "no backup of posd"),
-        (("state/posd.db",), 2, "is the database itself"),
+        ("", "name the backup FILE"),
+        ("backup.db --seen", "name the backup FILE"),
+        ("backup.db --without-backup", "name the backup FILE"),
+        ("--seen --new-callback-key", "name the backup FILE"),
+        ("--ids lane.ids --seen", "name the backup FILE"),
+        ("--ids nowhere.ids", "nowhere.ids"),
+        ("--ids state", "state"),
+        ("--ids config.toml", "line 2: "),
+        ("backup.db --ids /dev/zero", "line 1: longer than"),
+        ("nowhere.db", "there is no file nowhere.db"),
+        ("config.toml", "no backup of posd"),
+        ("state/posd.db", "is the database itself"),
     ],
 )
-def test_restore_refuses(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
-) -> None:
+def test_restore_refuses(shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str) -> None:
     monkeypatch.chdir(shop.home)
     (shop.home / "lane.ids").write_text(name(9))
     before = shop.database.read_bytes()
-    done = posd("restore", *arguments, config=shop.config)
-    assert done.returncode == code
-    assert words in done.stderr
-    assert shop.database.read_bytes() == before
-    assert shop.replaced() == []
+    done = posd("restore", *arguments.split(), config=shop.config)
+    assert (done.returncode, words in done.stderr) == (2, True), done
+    assert (shop.database.read_bytes(), shop.replaced()) == (before, [])
 
 
 @pytest.mark.parametrize("with_backup", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -273,10 +230,10 @@ def test_restore_with_a_list_of_ids_shows_it_before_it_asks(
         "restore", *files, "--ids", str(shop.home / "lane.ids"), socket=shop.home / "s", types="y\n"
     )
     assert seen.returncode == 0
-    assert fits(seen.screen)
-    asked, done = seen.screen.split("Do it?")
-    assert "ids of the list" in asked
-    assert "3, of these 2 not known: taken over in doubt" in asked
+    assert seen.fits()
+    question, done = seen.screen.split("Do it?")
+    assert "ids of the list" in question
+    assert "3, of these 2 not known: taken over in doubt" in question
     said = " ".join(done.split())
     assert "The list of ids named 3 payments; 2 of them were not known here." in said
     assert "posd restore --seen" in said
@@ -300,7 +257,7 @@ def test_a_list_with_wrong_lines_is_refused_before_anything_is_changed(shop: Sho
     assert done.stderr.startswith("posd: 2 lines of the list of --ids cannot be read; nothing was changed:\n")
     assert "\x1b" not in done.stderr
     assert "\n  line 3: 'SN-1' is no id of a payment" in done.stderr
-    told = json.loads(posd(*arguments, "--json", config=shop.config).stdout)
+    told = posd(*arguments, "--json", config=shop.config).document
     assert (told["ok"], told["error"]) == (False, done.stderr.removeprefix("posd: ").removesuffix("\n"))
     assert {path.name for path in shop.database.parent.iterdir()} == before
 
@@ -310,7 +267,7 @@ def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
     done = posd("restore", str(shop.backup), "--json", config=shop.config)
     os.close(descriptor)
     assert done.returncode == 1
-    assert "stop it first (systemctl stop posd)" in json.loads(done.stdout)["error"]
+    assert "stop it first (systemctl stop posd)" in done.document["error"]
 
 
 def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None:
@@ -337,20 +294,20 @@ UNSEEN = {
 }
 
 
-def test_what_is_in_question_is_shown_and_then_that_a_person_has_looked_is_said(tmp_path: Path) -> None:
-    said = answer({"restores": [], "gone_back": []})
-    for note, kept in ((("--note", "all there"), "all there"), ((), "looked at, without a note")):
-        with Stub(tmp_path / "s", [answer(UNSEEN), said]) as stub:
-            done = posd("restore", "--seen", "--operator", "Ana", *note, socket=tmp_path / "s")
-        assert done.returncode == 0
-        assert "gone back in time" in done.stderr
-        assert "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11  SN-0001" in done.stderr
-        assert [call.path for call in stub.calls] == ["/v1/restore", "/v1/restore/seen"]
-        assert json.loads(stub.calls[1].body) == {"operator": "Ana", "note": kept}
-    with Stub(tmp_path / "s", [answer(UNSEEN), said]) as stub:
-        seen = posd_on_terminal("restore", "--seen", socket=tmp_path / "s", types="\nall there\n")
-    assert seen.returncode == 0
-    assert json.loads(stub.calls[1].body)["note"] == "all there"
+@every(("note", "kept"), [(("--note", "all there"), "all there"), ((), "looked at, without a note")])
+def test_what_is_in_question_is_shown_and_then_that_a_person_has_looked_is_said(
+    note: tuple[str, ...], kept: str
+) -> None:
+    script = [answer(UNSEEN), answer({"restores": [], "gone_back": []})]
+    done = asked(script, "restore", "--seen", "--operator", "Ana", *note)
+    assert done.returncode == 0
+    assert "gone back in time" in done.stderr
+    assert "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11  SN-0001" in done.stderr
+    seen = ("POST", "/restore/seen", {"operator": "Ana", "note": kept})
+    assert done.sent == [("GET", "/restore", None), seen]
+    if note:
+        typed = asked_on_terminal(script, "restore", "--seen", types="\nall there\n")
+        assert (typed.returncode, typed.sent[1][2]["note"]) == (0, "all there")
 
 
 # verify
@@ -363,7 +320,7 @@ def test_verify_of_the_configured_database_and_of_a_backup(shop: Shop) -> None:
         f"{shop.database}: nothing is wrong with this database (2 payments, 6 events, schema {schema_version()}).\n",
     )
     assert "with this backup (1 payment," in posd("verify", str(shop.backup), config=shop.config).stdout
-    document = json.loads(posd("verify", str(shop.backup), "--json").stdout)
+    document = posd("verify", str(shop.backup), "--json").document
     assert (document["ok"], document["backup"], document["findings"]) == (True, True, [])
 
 
@@ -373,13 +330,12 @@ def test_verify_says_what_is_wrong_what_it_means_and_what_to_do(shop: Shop) -> N
         db.commit()
     done = posd("verify", config=shop.config)
     assert done.returncode == 1
-    lines = done.stdout.splitlines()
-    assert lines[1:] == [
+    assert done.lines[1:] == [
         "final_event: the final event of a payment is not one of its events",
         f"  payment {name(1)}: event 99 is not there",
         "  What to do: derive it again from the terminals' events: posd reprocess",
     ]
-    document = json.loads(posd("verify", "--json", config=shop.config).stdout)
+    document = posd("verify", "--json", config=shop.config).document
     assert (document["ok"], document["counts"]) == (False, {"final_event": 1})
     assert document["findings"][0]["cure"]
 
@@ -388,7 +344,7 @@ def test_verify_of_what_is_no_database_exits_2(shop: Shop) -> None:
     done = posd("verify", str(shop.config))
     assert (done.returncode, "cannot be read as a database" in done.stderr) == (2, True)
     as_json = posd("verify", str(shop.home / "nowhere"), "--json")
-    assert (as_json.returncode, json.loads(as_json.stdout)["ok"]) == (2, False)
+    assert (as_json.returncode, as_json.document["ok"]) == (2, False)
 
 
 @pytest.mark.slow
@@ -401,4 +357,4 @@ def test_verify_shows_on_a_terminal_how_far_it_is(shop: Shop) -> None:
     seen = posd_on_terminal("verify", str(shop.database), socket=shop.home / "s")
     assert seen.returncode == 0
     assert "checking" in seen.screen
-    assert fits(seen.screen)
+    assert seen.fits()

@@ -17,7 +17,7 @@ import pytest
 from posd.cli.demo.command import Charge, PlannedCharge, PrintedReceipt
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
-from tests.cli.processes import PATIENCE, posd, posd_process, processes_naming, read_until, started_posd
+from tests.cli.processes import PATIENCE, posd_process, processes_naming, read_until, started_posd
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 
@@ -231,12 +231,6 @@ def test_without_charges_several_are_ready_at_once_and_what_is_killed_is_started
             demo.communicate(timeout=PATIENCE)
             assert demo.returncode == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_charges_is_for_keep() -> None:
-    done = posd("demo", "--no-charges")
-    assert done.returncode == 2
-    assert "--keep" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,40 +2,32 @@
 
 import json
 from itertools import product
-from pathlib import Path
-
-import pytest
+from typing import Any
 
 from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
 from posd.cli.app.context import ExitCode, for_print_job, for_problem, for_transaction
 from posd.cli.payments.words import refused_step
 from posd.client import documents as client
 from tests.cli.documents import ID
-from tests.cli.processes import posd
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import asked
+from tests.cli.stub import Answer, problem
 from tests.support.tables import every
 
 
-@pytest.mark.parametrize(
-    ("result", "code"),
+@every(
+    ("outcome", "code"),
     [
-        ("approved", 0),
-        ("declined", 1),
-        ("rejected", 1),
-        ("canceled", 1),
-        ("not_started", 1),
-        ("a_result_of_a_later_version", 4),
+        ({"result": "approved"}, 0),
+        *(({"result": result}, 1) for result in ("declined", "rejected", "canceled", "not_started")),
+        ({"result": "a_result_of_a_later_version"}, 4),
+        (None, 4),
     ],
 )
-def test_a_final_payment_exits_by_its_result(result: str, code: int) -> None:
-    assert for_transaction({"outcome": {"result": result}}) == code
+def test_a_final_payment_exits_by_its_result_and_an_open_one_with_4(outcome: dict[str, str] | None, code: int) -> None:
+    assert for_transaction({"outcome": outcome}) == code
 
 
-def test_an_open_payment_exits_4() -> None:
-    assert for_transaction({"outcome": None}) == 4
-
-
-@pytest.mark.parametrize(
+@every(
     ("phase", "status", "code"),
     [
         ("final", "COMPLETED", 0),
@@ -52,7 +44,7 @@ def test_a_print_job_is_done_only_where_it_is_printed(phase: str, status: str | 
 
 
 @every(("code", "row"), PROBLEMS.items())
-def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Path, code: str, row: ProblemRow) -> None:
+def test_a_refused_start_is_told_by_its_next_step_and_never_started(code: str, row: ProblemRow) -> None:
     """Each problem, for an id of the command and for a given id; only a payment that was never started has ended."""
     wrong = code == "draining" and ExitCode.UNREACHABLE
     refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)
@@ -60,8 +52,7 @@ def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Pa
     for given, never_started in product((False, True), (None, False, True)):
         document = Problem(code, "why", **({} if never_started is None else {"never_started": never_started}))
         answer = Answer(row.status, json.dumps(document.document(starts=True)).encode(), "application/problem+json")
-        with Stub(tmp_path / "s", [answer]):
-            done = posd("charge", "5", *(["--id", ID] if given else []), socket=tmp_path / "s")
+        done = asked([answer], "charge", "5", *(["--id", ID] if given else []))
         over = unsent and (never_started or not given)
         case = (code, given, never_started, done.stderr)
         assert done.returncode == (refused if over else wrong or ExitCode.OPEN), case
@@ -72,16 +63,51 @@ def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Pa
         assert "NOT PAID" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("never_started", "code"), [(True, 1), (False, 4), (None, 4)])
+@every(("never_started", "code"), [({"never_started": True}, 1), ({"never_started": False}, 4), ({}, 4)])
 def test_what_is_waited_for_and_is_not_known_is_over_only_where_it_was_never_started(
-    tmp_path: Path, never_started: bool | None, code: int
+    never_started: dict[str, Any], code: int
 ) -> None:
-    extra = "" if never_started is None else f',"never_started":{json.dumps(never_started)}'
-    with Stub(tmp_path / "s", [problem(404, "not_found", "no such payment", extra)]):
-        assert posd("await", ID, socket=tmp_path / "s").returncode == code
+    extra = "".join(f',"{name}":{json.dumps(value)}' for name, value in never_started.items())
+    assert asked([problem(404, "not_found", "no such payment", extra)], "await", ID).returncode == code
+
+
+@every(
+    ("refusal", "code"),
+    [
+        (problem(503, "terminal_offline", "no address of SN-0001 is known"), 1),
+        (problem(409, "id_reused", "this id was used for another document"), 1),
+        (problem(422, "unknown_terminal", "the fleet has several"), 2),
+        (problem(413, "payload_too_large", "the body is too large"), 2),
+        (problem(503, "draining", "posd is stopping"), 3),
+    ],
+)
+def test_a_refused_print_job_is_told_in_the_daemons_words(refusal: Answer, code: int) -> None:
+    done, program = (asked([refusal], "print", __file__, *more) for more in ((), ("--json",)))
+    assert (done.returncode, program.returncode) == (code, code)
+    assert f"posd: {json.loads(refusal.body)['detail']}" in done.stderr
+    assert program.stdout.encode() == refusal.body + b"\n"
 
 
 @every(("code", "row"), PROBLEMS.items())
 def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: ProblemRow) -> None:
     problem = client.Problem(code, row.status, "why", {})
     assert for_problem(problem) in (ExitCode.NOT_DONE, ExitCode.USAGE, ExitCode.UNREACHABLE)
+
+
+METRICS = b"# HELP posd_x X.\n# TYPE posd_x gauge\nposd_x 1\n"
+
+
+@every(
+    ("answer", "code", "words"),
+    [
+        (Answer(200, METRICS, "text/plain; version=0.0.4; charset=utf-8"), 0, ""),
+        (Answer(200, b"<html>hello</html>", "text/html"), 1, "not posd's"),
+        (problem(500, "internal_error", "posd failed"), 1, "posd failed"),
+    ],
+)
+def test_metrics_are_printed_byte_for_byte_and_what_is_no_text_of_metrics_is_told(
+    answer: Answer, code: int, words: str
+) -> None:
+    done = asked([answer], "metrics")
+    assert (done.returncode, done.stdout, words in done.stderr) == (code, "" if code else METRICS.decode(), True)
+    assert done.calls[0].path == "/metrics"

@@ -29,7 +29,7 @@ from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase
 from tests.cli.manual.parsing import parse, words_of
-from tests.cli.processes import posd, posd_on_terminal
+from tests.cli.processes import posd
 from tests.support.tables import every
 
 #: What the daemon can log.
@@ -174,14 +174,6 @@ def test_an_unknown_code_names_the_nearest() -> None:
     assert "store.damaged" in near("damaged")
     assert near("zzzz") == []
     assert "\\u001b" in posd("explain", "\x1b[31m").stderr
-
-
-def test_it_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
-    for words in ((), ("conflicting_final", "payments_of_process")):
-        seen = posd_on_terminal("explain", *words, socket=tmp_path / "none")
-        assert seen.returncode == 0
-        assert max(map(len, seen.screen.splitlines())) <= 80
-        assert "posd.cannot_start" in seen.screen or words
 
 
 @pytest.mark.parametrize("language", ["es", "en"])

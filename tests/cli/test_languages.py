@@ -16,10 +16,9 @@ from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from posd.cli.watch.state import WatchState
 from posd.cli.watch.texts import once
-from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
-from tests.cli.print_documents import print_job
-from tests.cli.processes import posd, posd_on_terminal, posd_process
-from tests.cli.stub import Stub, problem
+from tests.cli.documents import AT, ID, answer, attention, outcome, print_job, transaction
+from tests.cli.processes import asked, asked_on_terminal, posd, posd_process
+from tests.cli.stub import problem
 from tests.cli.watch.shops import BUSY, NOW
 from tests.support.tables import every
 
@@ -75,13 +74,10 @@ def test_each_label_beside_a_value_is_there_in_each_language() -> None:
     assert labels - read(Language.ES)["label"].keys() - {""} == set()
 
 
-def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt"}]}
-    replies = [answer(DOUBT), answer(history), answer({"events": []})]
-    with Stub(tmp_path / "s", replies):
-        shown = posd_on_terminal("show", ID, socket=tmp_path / "s").screen
-    words = " ".join(shown.replace("│", " ").split())
+    seen = asked_on_terminal([answer(DOUBT), answer(history), answer({"events": []})], "show", ID)
     for said in (
         "siguiente ask_person: Pregunte al encargado.",
         "aviso in_doubt: ",
@@ -90,15 +86,14 @@ def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(tmp_path: Path, mo
         "hora (",
         "enviado, pero no se sabe si el terminal lo tomó",
     ):
-        assert said in words, shown
-    assert shown.isascii() is False
-    with Stub(tmp_path / "t", [answer({"transactions": [DOUBT], "next_cursor": None})]):
-        listed = posd_on_terminal("list", "--attention", socket=tmp_path / "t").screen
+        assert said in seen.words, seen.screen
+    assert seen.screen.isascii() is False
+    page = [answer({"transactions": [DOUBT], "next_cursor": None})]
+    listed = asked_on_terminal(page, "list", "--attention").screen
     assert "estado" in listed.splitlines()[0]
     assert {"en", "duda,", "!in_doubt"} <= set(listed.split())
     # Programs read what goes to a pipe.
-    with Stub(tmp_path / "u", [answer({"transactions": [DOUBT], "next_cursor": None})]):
-        assert "state" in posd("list", socket=tmp_path / "u").stdout.splitlines()[0]
+    assert "state" in asked(page, "list").lines[0]
 
 
 @every("locale", ["es_EC.UTF-8", "C.UTF-8"])
@@ -108,26 +103,22 @@ def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.
     assert done.stdout.splitlines()[0] == ("posd: NO ESTÁ EN MARCHA" if locale[:2] == "es" else "posd: DOES NOT RUN")
 
 
-def test_a_refusal_says_its_meaning_before_the_daemons_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_says_its_meaning_before_the_daemons_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    with Stub(tmp_path / "s", [problem(409, "terminal_busy", "terminal SN-0001 runs another payment")]):
-        refused = posd("abort", ID, socket=tmp_path / "s").stderr
-    assert refused.splitlines()[0] == (
-        "posd: El terminal está ocupado. posd dice: terminal SN-0001 runs another payment"
-    )
+    refused = asked([problem(409, "terminal_busy", "terminal SN-0001 runs another payment")], "abort", ID).stderr
+    assert refused.startswith("posd: El terminal está ocupado. posd dice: terminal SN-0001 runs another payment\n")
 
 
 @every("arguments", [("show", ID), ("show", ID, "--json")])
 def test_a_cashiers_text_is_in_the_language_and_in_json_in_that_of_the_daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    with Stub(tmp_path / "s", [answer(DOUBT), answer({"history": []}), answer({"events": []})]) as stub:
-        posd(*arguments, socket=tmp_path / "s")
-    assert stub.calls[0].headers.get("accept-language") == (None if "--json" in arguments else "es")
+    done = asked([answer(DOUBT), answer({"history": []}), answer({"events": []})], *arguments)
+    assert done.calls[0].headers.get("accept-language") == (None if "--json" in arguments else "es")
 
 
-def test_the_live_view_is_in_the_language(tmp_path: Path) -> None:
+def test_the_live_view_is_in_the_language() -> None:
     use(Language.ES)
     try:
         drawn = "\n".join(text.plain for text in once(WatchState(BUSY), NOW, 100))
@@ -141,7 +132,7 @@ def test_a_locale_without_accents_shows_letters_without_them(tmp_path: Path, mon
     monkeypatch.setenv("LC_ALL", "es_EC")
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     done = posd_process("--socket", str(tmp_path / "none"), "status", config=tmp_path / "config.toml")
-    assert done.stdout.splitlines()[0] == "posd: NO ESTA EN MARCHA"
+    assert done.lines[0] == "posd: NO ESTA EN MARCHA"
 
 
 def test_a_text_that_a_language_lacks_is_english() -> None:

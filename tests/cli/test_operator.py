@@ -2,155 +2,94 @@
 
 import json
 import os
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 
 from posd.base.files import login_name, user_name
-from posd.cli.payments import decide as commands
 from posd.cli.payments.words import meaning
-from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
-from tests.cli.print_documents import COMPLETED, JOB, print_job
-from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
+from tests.cli.documents import COMPLETED, FAILED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.cli.processes import asked, asked_on_terminal, posd
 from tests.cli.stub import Answer, Stub, problem
+from tests.support.tables import every
 
 BY_ANA = ("--operator", "Ana", "--note", "the slip says so", "--yes")
+SAID = {"operator": "Ana", "note": "the slip says so"}
 APPROVED = outcome("approved", {"kind": "event", "event_id": "e-1"}, status="APPROVAL", reached_acquirer=True)
 CONFLICT = attention("conflicting_final", "two finals: APPROVAL (reference a) stands, DECLINED arrived after it")
-
-
-def sent(stub: Stub) -> list[tuple[str, str, Any]]:
-    return [(call.method, call.path.removeprefix("/v1"), json.loads(call.body or b"null")) for call in stub.calls]
-
-
-def fits(screen: str) -> bool:
-    return all(cell_len(line) <= 80 for line in screen.split("\n"))
-
+AT = "2026-11-20T14:02:11.123Z"
 
 # reconcile
 
 #: It is sure which device is the terminal.
 SURE = answer({"serial": "SN-0001", "identity": {"conflict": False}})
-
-
-def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles_it(tmp_path: Path) -> None:
-    """Not to a customer who has left."""
-    found = transaction(
-        phase="active",
-        status="TERMINAL_ACKNOWLEDGED",
-        next_step="ask_person",
-        last_search={"at": "2026-11-20T14:02:11.123Z", "result": "none"},
-    )
-    with Stub(tmp_path / "s", [answer(found), SURE]):
-        done = posd("reconcile", ID, socket=tmp_path / "s")
-    assert "present the card" not in done.stdout
-    assert "still open (no outcome, started " in done.stdout
-    assert "to settle it\n" in done.stdout
-    assert f"    posd reconcile {ID}\n    posd release {ID}\n    posd resolve {ID} RESULT\n" in done.stdout
-    with Stub(tmp_path / "s", [answer(found | {"attention": [attention("address_changed")]}), SURE]):
-        done = posd("reconcile", ID, socket=tmp_path / "s")
-    assert "to settle it" not in done.stdout  # the attention has the advice
-    assert f"    posd resolve {ID} RESULT\n" in done.stdout
-
-
 CONFLICTING = answer({"identity": {"conflict": True}})
 REMOVED = problem(404, "not_found", "cannot find it")
 
 
-@pytest.mark.parametrize(
+def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles_it() -> None:
+    """Not to a customer who has left."""
+    search = {"at": AT, "result": "none"}
+    found = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", last_search=search)
+    done = asked([answer(found), SURE], "reconcile", ID)
+    assert "present the card" not in done.stdout
+    assert "still open (no outcome, started " in done.stdout
+    assert "to settle it\n" in done.stdout
+    assert f"    posd reconcile {ID}\n    posd release {ID}\n    posd resolve {ID} RESULT\n" in done.stdout
+    done = asked([answer(found | {"attention": [attention("address_changed")]}), SURE], "reconcile", ID)
+    assert "to settle it" not in done.stdout  # the attention has the advice
+    assert f"    posd resolve {ID} RESULT\n" in done.stdout
+
+
+@every(
     ("result", "terminal", "first", "words"),
     [
         ("found", SURE, "The terminal knows this payment", ""),
         ("none", SURE, "The terminal answered", "That alone proves nothing"),
         ("no_answer", SURE, "The terminal gave no usable answer", "does not show whether the customer was charged"),
         ("none", CONFLICTING, "The device", "it may not be terminal SN-0001"),
-        ("none", REMOVED, "Terminal SN-0001 is no longer in the configuration", "whether the customer was charged"),
-        (
-            "no_answer",
-            REMOVED,
-            "Terminal SN-0001 is no longer in the configuration",
-            "whether the customer was charged",
+        *(
+            (result, REMOVED, "Terminal SN-0001 is no longer in the configuration", "whether the customer was charged")
+            for result in ("none", "no_answer")
         ),
     ],
 )
 def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
-    tmp_path: Path, result: str, terminal: Answer, first: str, words: str
+    result: str, terminal: Answer, first: str, words: str
 ) -> None:
     """A terminal that may not have been asked is not reported to have replied."""
-    found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result}, next_step="wait")
-    with Stub(tmp_path / "s", [answer(found), terminal]) as stub:
-        done = posd("reconcile", ID, socket=tmp_path / "s")
-    asked = [] if result == "found" else [("GET", "/terminals/SN-0001", None)]
-    assert sent(stub) == [("POST", f"/transactions/{ID}/reconcile", None), *asked]
+    found = transaction(last_search={"at": AT, "result": result}, next_step="wait")
+    done = asked([answer(found), terminal], "reconcile", ID)
+    more = [] if result == "found" else [("GET", "/terminals/SN-0001", None)]
+    assert done.sent == [("POST", f"/transactions/{ID}/reconcile", None), *more]
     assert (done.returncode, done.stderr, done.stdout.startswith(first)) == (4, "", True), done.stdout
     for each in (words, "still open (in doubt, started ", "next: Wait for the outcome."):
         assert each in done.stdout
 
 
-@pytest.mark.parametrize(("result", "code"), [("approved", 0), ("declined", 1)])
-def test_reconcile_of_a_payment_that_ended_exits_by_its_outcome(tmp_path: Path, result: str, code: int) -> None:
-    found = {"at": "2026-11-20T14:02:11.123Z", "result": "found"}
-    ended = transaction(outcome=outcome(result, {"kind": "search", "event_id": "e-1"}), last_search=found)
-    with Stub(tmp_path / "s", [answer(ended), answer(ended)]):
-        assert posd("reconcile", ID, socket=tmp_path / "s").returncode == code
-        done = posd("reconcile", ID, "--json", socket=tmp_path / "s")
-    assert (done.returncode, json.loads(done.stdout)) == (code, ended)
-
-
-def test_reconcile_shows_on_a_terminal_that_it_asks(tmp_path: Path) -> None:
-    found = transaction(
-        last_search={"at": "2026-11-20T14:02:11.123Z", "result": "none"}, attention=[attention("in_doubt", "lost")]
-    )
-    with Stub(tmp_path / "s", [answer(found), SURE]):
-        seen = posd_on_terminal("reconcile", ID, socket=tmp_path / "s")
-    assert seen.returncode == 4
-    assert "asking the terminal" in seen.screen
-    assert f"    posd release {ID}\n" in seen.screen
-    assert fits(seen.screen)
-
-
-@pytest.mark.slow
-def test_a_wait_for_the_terminals_answer_that_is_cut_short_exits_4(tmp_path: Path) -> None:
-    done = posd_interrupted(tmp_path, "reconcile", ID)
-    assert done.returncode == 4
-    assert f"posd show {ID}" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_reconcile_gives_up_at_its_own_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    over, began = threading.Event(), time.monotonic()
-    monkeypatch.setattr(commands, "RECONCILE_SECONDS", 0.2)
-    with Stub(tmp_path / "s", [Answer(before=over.wait, cut=True)]):
-        done = posd("reconcile", ID, socket=tmp_path / "s")
-        over.set()
-    assert done.returncode == 3
-    assert "did not answer within 0.2 s" in done.stderr
-    assert time.monotonic() - began < PATIENCE
+@every(("result", "code"), [("approved", 0), ("declined", 1)])
+def test_reconcile_of_a_payment_that_ended_exits_by_its_outcome(result: str, code: int) -> None:
+    ended = transaction(outcome=outcome(result, {"kind": "search"}), last_search={"at": AT, "result": "found"})
+    assert asked([answer(ended)], "reconcile", ID).returncode == code
 
 
 # release, resolve, acknowledge: requests
 
 
 RELEASED = transaction(released=True, attention=[attention("released", "by Ana")])
-BY_HER = {"kind": "operator", "operator": "Ana", "note": "the slip says so"}
 CLOSED = {
-    result: transaction(outcome=outcome(result, BY_HER, reached_acquirer=None), next_step="done")
+    result: transaction(outcome=outcome(result, {"kind": "operator", **SAID}, reached_acquirer=None), next_step="done")
     for result in ("approved", "not_started")
 }
 LEFT = transaction(outcome=APPROVED, attention=[attention("amount_differs", "asked for 11.20, authorized 11.00")])
-
-
 PRINTED = print_job(status="COMPLETED", decided_by="operator")
 MARKED = COMPLETED | {"attention": [attention("orphan", "it was not known")]}
 OF_PRINT_JOB = ("acknowledge", JOB, "--print-job", "outcome_corrected")
 BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "body", "document", "words"),
     [
         (
@@ -183,105 +122,58 @@ BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
         ),
         (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, (f"    posd acknowledge --print-job {JOB} orphan",)),
     ],
-    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
 )
 def test_a_decision_in_a_script_is_sent_and_shown(
-    tmp_path: Path, arguments: tuple[str, ...], body: dict[str, Any], document: dict[str, Any], words: tuple[str, ...]
+    arguments: tuple[str, ...], body: dict[str, Any], document: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    with Stub(tmp_path / "s", [answer(document), answer(document)]) as stub:
-        done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
-        program = posd(*arguments, *BY_ANA, "--json", socket=tmp_path / "s")
+    done, program = (asked([answer(document)], *arguments, *BY_ANA, *more) for more in ((), ("--json",)))
     kind = "print-jobs" if arguments[1] == JOB else "transactions"
-    call = ("POST", f"/{kind}/{arguments[1]}/{arguments[0]}", {**body, "operator": "Ana", "note": "the slip says so"})
-    assert sent(stub) == [call, call]
-    assert (done.returncode, done.stderr) == (0, "")
-    for each in words:
-        assert each in done.stdout
-    assert (program.returncode, json.loads(program.stdout), program.stderr) == (0, document, "")
+    assert done.sent == program.sent == [("POST", f"/{kind}/{arguments[1]}/{arguments[0]}", body | SAID)]
+    assert (done.returncode, done.stderr) == (program.returncode, program.stderr) == (0, "")
+    assert [each for each in words if each not in done.stdout] == []
+    assert program.document == document
 
 
-def test_resolve_sends_what_a_payment_was_that_a_restore_lost(tmp_path: Path) -> None:
+def test_resolve_sends_what_a_payment_was_that_a_restore_lost() -> None:
     given = ("--amount", "11.20", "--terminal", "SN-0001", "--type", "refund", "--original", OTHER_ID, "--sale", "s-1")
-    with Stub(tmp_path / "s", [answer(transaction(phase="final", outcome=APPROVED))]) as stub:
-        done = posd("resolve", ID, "approved", *given, *BY_ANA, socket=tmp_path / "s")
-        print_job = posd("resolve", "job-1", "COMPLETED", *given, *BY_ANA, socket=tmp_path / "s")
-    assert (done.returncode, print_job.returncode) == (0, 2)
-    [(_, _, body)] = sent(stub)
-    assert b'"subtotal_iva0":11.20' in stub.calls[0].body
+    done = asked([answer(transaction(phase="final", outcome=APPROVED))], "resolve", ID, "approved", *given, *BY_ANA)
+    assert done.returncode == 0
+    [(_, _, body)] = done.sent
+    assert b'"subtotal_iva0":11.20' in done.calls[0].body
     assert body | {"terminal": "SN-0001", "type": "refund", "original": OTHER_ID, "sale": "s-1"} == body
 
 
-@pytest.mark.parametrize(("arguments", "code"), [((), 1), (("--amount", "11.20"), 0)])
-def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(
-    tmp_path: Path, arguments: tuple[str, ...], code: int
-) -> None:
+@every(("arguments", "code"), [((), 1), (("--amount", "11.20"), 0)])
+def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(arguments: tuple[str, ...], code: int) -> None:
     gone = problem(404, "not_found", "no transaction is known here", ',"never_started":false')
-    with Stub(tmp_path / "s", [gone, answer(transaction(phase="final", outcome=APPROVED))]) as stub:
-        seen = posd_on_terminal(
-            "resolve", ID, "approved", *arguments, "--note", "x", socket=tmp_path / "s", types="y\n"
-        )
+    script = [gone, answer(transaction(phase="final", outcome=APPROVED))]
+    seen = asked_on_terminal(script, "resolve", ID, "approved", *arguments, "--note", "x", types="y\n")
     assert seen.returncode == code, seen.screen
-    assert [call.method for call in stub.calls] == ["GET", *(["POST"] if arguments else [])]
-
-
-def test_without_a_person_to_ask_a_payment_is_resolved_by_yes_alone(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", []) as stub:
-        done = posd("resolve", ID, "approved", "--note", "the slip says so", socket=tmp_path / "s")
-    assert (done.returncode, stub.calls) == (2, [])
-    assert "--yes" in done.stderr
+    assert [call.method for call in seen.calls] == ["GET", *(["POST"] if arguments else [])]
 
 
 # refusals
 
 
-@pytest.mark.parametrize(
-    ("arguments", "names"),
+@every("arguments", [("release", ID), ("resolve", ID, "declined"), ("resolve", JOB, "FAILED"), OF_PRINT_JOB])
+@every(
+    ("refusal", "code"),
     [
-        (("release", ID), "--note"),
-        (("resolve", ID, "declined", "--operator", "Ana"), "--note"),
-        (("acknowledge", ID, "gap"), "--note"),
-        (("release", ID, "--note", "  "), "--note"),
-        (("release", ID, "--note", "x", "--operator", " "), "--operator"),
-        (("resolve", ID, "paid", *BY_ANA), "not_started"),
-        (("resolve", ID, "declined", "--reference", OTHER_ID, *BY_ANA), "--reference"),
-        (("resolve", ID, "approved", "--reference", "17", *BY_ANA), "--reference"),
-        (("release", "17", *BY_ANA), "ID"),
-        (("resolve", JOB, "COMPLETED", "--operator", "Ana"), "--note"),
-        (("resolve", f"{JOB}x", "approved", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
-        (("resolve", "a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
-        (("resolve", JOB, "completed", *BY_ANA), "COMPLETED"),
-        (("resolve", JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
-)
-def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: tuple[str, ...], names: str) -> None:
-    with Stub(tmp_path / "s", []) as stub:
-        done = posd(*arguments, socket=tmp_path / "s")
-    assert stub.calls == []
-    assert done.returncode == 2
-    assert names in done.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments", [("release", ID), ("resolve", ID, "declined"), ("resolve", JOB, "FAILED"), OF_PRINT_JOB], ids=" ".join
-)
-def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_it_was_done(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    refusals = (
         (problem(409, "already_final", "cannot release: it has already ended (approved)"), 1),
         (problem(404, "not_found", "no transaction is known here; check the id"), 1),
         (problem(403, "forbidden", "this call is for operators: use the admin socket"), 2),
         (Answer(cut=True), 3),
-    )
+    ],
+)
+def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_it_was_done(
+    arguments: tuple[str, ...], refusal: Answer, code: int
+) -> None:
+    done = asked([refusal], *arguments, *BY_ANA)
+    assert done.returncode == code
+    assert json.loads(refusal.body).get("detail", "") in done.stderr
     see = "print-jobs" if arguments[1] == JOB else "show"
-    with Stub(tmp_path / "s", [refusal for refusal, _ in refusals]):
-        for refusal, code in refusals:
-            done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
-            assert done.returncode == code
-            assert json.loads(refusal.body).get("detail", "") in done.stderr
-            lost = f"It may have been done nevertheless; see:  posd {see} {arguments[1]}"
-            assert (lost in done.stderr) == refusal.cut
+    lost = f"It may have been done nevertheless; see:  posd {see} {arguments[1]}"
+    assert (lost in done.stderr) == refusal.cut
 
 
 def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
@@ -301,86 +193,80 @@ def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
 # who decides
 
 
-def test_the_operator_is_who_calls_whatever_the_environment_claims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SUDO_USER", raising=False)
-    monkeypatch.setenv("LOGNAME", "somebody-else")
-    with Stub(tmp_path / "s", [answer(transaction()), answer(transaction())]) as stub:
-        posd("release", ID, "--note", "x", socket=tmp_path / "s")
-        monkeypatch.setenv("SUDO_USER", "berta")
-        posd("release", ID, "--note", "x", socket=tmp_path / "s")
-    assert [body["operator"] for _, _, body in sent(stub)] == [user_name(os.getuid()), "berta"]
+def operator() -> str:
+    """Return the operator of a release by this process's user."""
+    [(_, _, body)] = asked([answer(transaction())], "release", ID, "--note", "x").sent
+    return str(body["operator"])
 
 
-def test_an_operator_without_a_login_name_is_the_user_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_is_who_calls_whatever_the_environment_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container a user id often has no name."""
-    nameless = next(uid for uid in range(4242, 60_000) if login_name(uid) is None)
-    for name in ("SUDO_USER", "LOGNAME", "USER", "LNAME", "USERNAME"):
+    for name in ("SUDO_USER", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: nameless)
-    with Stub(tmp_path / "s", [answer(transaction())]) as stub:
-        assert posd("release", ID, "--note", "x", socket=tmp_path / "s").returncode == 0
-    assert [body["operator"] for _, _, body in sent(stub)] == [str(nameless)]
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    assert operator() == user_name(os.getuid())
+    nameless = next(uid for uid in range(4242, 60_000) if login_name(uid) is None)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getuid", lambda: nameless)
+        assert operator() == str(nameless)
+    monkeypatch.setenv("SUDO_USER", "berta")
+    assert operator() == "berta"
 
 
 # on a terminal
 
 
-def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_more(tmp_path: Path) -> None:
-    doubtful = transaction(attention=[attention("in_doubt", "no answer")])
-    with Stub(tmp_path / "s", [answer(doubtful), answer(transaction(released=True))]) as stub:
-        seen = posd_on_terminal("release", ID, "--operator", "Ana", socket=tmp_path / "s", types=" \nit hangs \ny\n")
-    assert seen.returncode == 0, seen.screen
-    assert sent(stub) == [
+def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_more() -> None:
+    script = [answer(transaction(attention=[attention("in_doubt", "no answer")])), answer(transaction(released=True))]
+    seen = asked_on_terminal(script, "release", ID, "--operator", "Ana", types=" \nit hangs \ny\n")
+    assert (seen.returncode, seen.fits()) == (0, True), seen.screen
+    assert seen.sent == [
         ("GET", f"/transactions/{ID}", None),
         ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "it hangs"}),
     ]
     for part in ("SN-0001", "11.20", "in doubt", "It does not decide whether the", f"    posd abort {ID}\n", "[y/N]"):
         assert part in seen.screen
-    assert fits(seen.screen.replace("]: ", "]:\n").replace("payment): ", "payment):\n"))
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(
+def test_resolve_of_a_print_job_on_a_terminal_shows_it_and_asks() -> None:
+    stuck = print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")])
+    script = [answer(stuck), answer(FAILED | {"decided_by": "operator"})]
+    seen = asked_on_terminal(script, "resolve", JOB, "FAILED", "--operator", "Ana", types="jammed\ny\n")
+    assert seen.returncode == 0, seen.screen
+    assert "books the print job as not printed: it can be printed again" in seen.words
+    assert "Why (it is kept with the print job): " in seen.words
+    assert [(method, body and body["note"]) for method, _, body in seen.sent] == [("GET", None), ("POST", "jammed")]
+
+
+COUNTS_AS = "books the payment as {}: the customer counts as"
+
+
+@every(
     ("result", "words"),
     [
-        ("approved", "books the payment as approved: the customer counts as charged."),
-        (
-            "canceled",
-            "books the payment as canceled: the customer counts as not charged, and the till may start it again.",
-        ),
+        ("approved", f"{COUNTS_AS} charged."),
+        ("canceled", f"{COUNTS_AS} not charged, and the till may start it again."),
     ],
 )
-def test_resolve_on_a_terminal_says_what_it_means_and_a_no_changes_nothing(
-    tmp_path: Path, result: str, words: str
-) -> None:
-    with Stub(tmp_path / "s", [answer(transaction(abortable=False))]) as stub:
-        seen = posd_on_terminal("resolve", ID, result, "--note", "x", socket=tmp_path / "s", types="n\n")
-    assert seen.returncode == 1
-    assert [call.method for call in stub.calls] == ["GET"]
-    text = " ".join(seen.screen.split())
-    assert words in text
-    assert "A later report of the terminal overrides it." in text
-    assert ("Without --reference" in text) == (result == "approved")
-    assert "posd abort" not in text
-    assert "Nothing was changed." in text
+def test_resolve_on_a_terminal_says_what_it_means_and_a_no_changes_nothing(result: str, words: str) -> None:
+    seen = asked_on_terminal([answer(transaction(abortable=False))], "resolve", ID, result, "--note", "x", types="n\n")
+    assert (seen.returncode, [call.method for call in seen.calls]) == (1, ["GET"])
+    for each in (words.format(result), "A later report of the terminal overrides it.", "Nothing was changed."):
+        assert each in seen.words
+    assert ("Without --reference" in seen.words) == (result == "approved")
+    assert "posd abort" not in seen.words
 
 
-def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open(tmp_path: Path) -> None:
+def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open() -> None:
     conflict = transaction(outcome=APPROVED, attention=[CONFLICT, attention("gap", "an event is missing")])
-    with Stub(tmp_path / "s", [answer(conflict), answer(transaction(outcome=APPROVED))]) as stub:
-        seen = posd_on_terminal(
-            "acknowledge", ID, "conflicting_final", "--note", "x", socket=tmp_path / "s", types="y\n"
-        )
-    assert seen.returncode == 0, seen.screen
-    assert [call.method for call in stub.calls] == ["GET", "POST"]
+    script = [answer(conflict), answer(transaction(outcome=APPROVED))]
+    seen = asked_on_terminal(script, "acknowledge", ID, "conflicting_final", "--note", "x", types="y\n")
+    assert (seen.returncode, [call.method for call in seen.calls]) == (0, ["GET", "POST"]), seen.screen
     assert "two finals: APPROVAL" in seen.screen
     assert "an event is missing" not in seen.screen
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(
+@every(
     ("arguments", "why"),
     [
         (("release", ID), "cannot release it: it has already ended (approved)"),
@@ -389,43 +275,22 @@ def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open(tmp_path: Pat
         (("resolve", JOB, "FAILED", "--note", "x"), "cannot resolve it: it has already ended (printed)"),
         ((*OF_PRINT_JOB, "--note", "x"), f"it is not open for {JOB} (open: none)"),
     ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
-def test_a_decision_that_is_not_open_any_more_is_not_asked_for(
-    tmp_path: Path, arguments: tuple[str, ...], why: str
-) -> None:
+def test_a_decision_that_is_not_open_any_more_is_not_asked_for(arguments: tuple[str, ...], why: str) -> None:
     document = COMPLETED if arguments[1] == JOB else transaction(outcome=APPROVED)
-    with Stub(tmp_path / "s", [answer(document)]) as stub:
-        seen = posd_on_terminal(*arguments, socket=tmp_path / "s", types="x\ny\n")
-    assert seen.returncode == 1
-    assert why in " ".join(seen.screen.split())
-    assert "[y/N]" not in seen.screen
-    assert [call.method for call in stub.calls] == ["GET"]
+    seen = asked_on_terminal([answer(document)], *arguments, types="x\ny\n")
+    assert (seen.returncode, [call.method for call in seen.calls]) == (1, ["GET"])
+    assert (why in seen.words, "[y/N]" in seen.screen) == (True, False)
 
 
-def test_yes_does_not_ask(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(transaction(released=True))]) as stub:
-        seen = posd_on_terminal("release", ID, "--note", "x", "--yes", socket=tmp_path / "s")
-    assert seen.returncode == 0, seen.screen
-    assert [call.method for call in stub.calls] == ["POST"]
+def test_yes_does_not_ask() -> None:
+    seen = asked_on_terminal([answer(transaction(released=True))], "release", ID, "--note", "x", "--yes")
+    assert (seen.returncode, [call.method for call in seen.calls]) == (0, ["POST"]), seen.screen
 
 
-def test_json_stays_json_where_a_question_is_asked(tmp_path: Path) -> None:
+def test_json_stays_json_where_a_question_is_asked() -> None:
     released = transaction(released=True)
-    with Stub(tmp_path / "s", [answer(transaction()), answer(released)]):
-        seen = posd_on_terminal("release", ID, "--json", socket=tmp_path / "s", types="it hangs\ny\n", pipe=True)
-    assert seen.returncode == 0, seen.screen
-    assert json.loads(seen.piped) == released
+    script = [answer(transaction()), answer(released)]
+    seen = asked_on_terminal(script, "release", ID, "--json", types="it hangs\ny\n", pipe=True)
+    assert (seen.returncode, json.loads(seen.piped)) == (0, released), seen.screen
     assert "It does not decide whether the" in seen.screen
-
-
-# prune
-
-
-def test_where_nothing_is_old_prune_does_not_ask(tmp_path: Path) -> None:
-    removed = {"transactions": 0, "print_jobs": 0, "quarantined": 0, "changes": 0}
-    nothing = {"before": "2025-10-16T00:00:00.000Z", "dry_run": True, "removed": removed, "kept": {}}
-    with Stub(tmp_path / "s", [answer(nothing | {"bytes_before": 0, "bytes_returned": 0})]) as stub:
-        seen = posd_on_terminal("prune", socket=tmp_path / "s", types="n\n")
-    assert (seen.returncode, "There is nothing to remove." in seen.screen) == (0, True), seen.screen
-    assert sent(stub) == [("POST", "/prune", {"dry_run": True})]

@@ -5,10 +5,12 @@ import os
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from tests.cli.documents import ID, answer, outcome, transaction
 from tests.cli.processes import PATIENCE, command
 from tests.cli.stub import Answer, Stub
+from tests.support import forks
 from tests.support.tables import every
 
 #: Only UTF-8 can encode all of it; Latin-1 has only its first letter.
@@ -49,36 +51,42 @@ READING: dict[str, tuple[str, list[Answer]]] = {
     "simulate": ("simulate --list", []),
     "metrics": ("metrics", [Answer(200, b"# " + STRANGE.encode() + b"\n", "text/plain; charset=utf-8")]),
 }
-ENCODINGS = {
-    "ASCII": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-    "Latin-1": {"PYTHONIOENCODING": "iso-8859-1"},
-}
+ENCODINGS = {"ASCII": {"PYTHONIOENCODING": "ascii"}, "Latin-1": {"PYTHONIOENCODING": "iso-8859-1"}}
+#: A locale of ASCII, which the interpreter reads when it starts.
+ASCII_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
-#: Shell redirections of stdout: a full disk, a pipe without a reader, a closed descriptor.
-UNWRITABLE = (">/dev/full", ">&{pipe}", ">&-")
+#: What stdout is: a full disk, a pipe without a reader, a closed descriptor.
+FULL, UNREAD, CLOSED = UNWRITABLE = ("full", "unread", "closed")
 
 
-def run(words: str, answers: list[Answer], ends: str = ">/dev/null", **environment: str) -> tuple[int, str]:
-    """Run a command with the stdout of a shell redirection. Return its exit code and its stderr."""
-    read, pipe = os.pipe()
-    os.close(read)
+def run(words: str, answers: list[Answer], ends: str = "", both: bool = False, **environment: str) -> tuple[int, str]:
+    """Run a command with that stdout, and that stderr if `both`. Return its exit code and its stderr."""
     with (
-        os.fdopen(pipe, "wb"),
         TemporaryDirectory(prefix="posd-") as home,
         Stub(Path(home) / "s", list(answers)) as stub,
+        (Path(home) / "errors").open("w+b") as errors,
     ):
-        done = subprocess.run(
-            ["bash", "-c", f'"$@" {ends.format(pipe=pipe)}', "-", *command(tuple(words.split()), None, stub.socket)],
-            pass_fds=[pipe],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=os.environ | environment,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert not stub.script, done.stderr
-    return done.returncode, done.stderr.decode("latin-1")
+        line, given = command(tuple(words.split()), None, stub.socket), os.environ | environment
+        with _opened(ends) as out:
+            if forks.can_fork(given):
+                stdout = None if ends == CLOSED else out.fileno()
+                stderr = out if both else errors
+                code = forks.Forked(line[3:], stdout=stdout, stderr=stderr.fileno(), env=given).wait(PATIENCE)
+            else:
+                code = subprocess.run(line, stdout=out, stderr=errors, env=given, check=False).returncode
+        errors.seek(0)
+        said = errors.read().decode("latin-1")
+        assert not stub.script, said
+    return code, said
+
+
+def _opened(ends: str) -> IO[bytes]:
+    if ends == UNREAD:
+        read, out = os.pipe()
+        os.close(read)
+        return os.fdopen(out, "wb")
+    return Path({FULL: "/dev/full", CLOSED: os.devnull}.get(ends, ends or os.devnull)).open("wb")
 
 
 @every(("words", "answers", "code"), [*MONEY.values(), *((*row, 0) for row in READING.values())])
@@ -87,10 +95,10 @@ def test_what_cannot_be_encoded_is_replaced(words: str, answers: list[Answer], c
         assert run(words, answers, **environment)[0] == code, name
 
 
-@every("environment", ENCODINGS.values(), ENCODINGS)
+@every("environment", [*ENCODINGS.values(), ASCII_LOCALE])
 def test_json_is_utf_8_whatever_the_locale(tmp_path: Path, environment: dict[str, str]) -> None:
     words, answers = READING["list as JSON"]
-    run(words, answers, f">{tmp_path}/out", **environment)
+    run(words, answers, f"{tmp_path}/out", **environment)
     assert json.loads((tmp_path / "out").read_bytes())["transactions"][0]["sale"] == STRANGE
 
 
@@ -98,8 +106,8 @@ def test_json_is_utf_8_whatever_the_locale(tmp_path: Path, environment: dict[str
 def test_output_that_cannot_be_written_leaves_the_exit_code_to_the_payment(
     words: str, answers: list[Answer], code: int
 ) -> None:
-    for ends in (*UNWRITABLE, f"2>&1 {UNWRITABLE[0]}"):
-        assert run(words, answers, ends)[0] == code, ends
+    for ends, both in ((FULL, False), (UNREAD, False), (CLOSED, False), (FULL, True)):
+        assert run(words, answers, ends, both)[0] == code, (ends, both)
 
 
 @every(("words", "answers"), READING.values(), READING)
@@ -107,7 +115,7 @@ def test_a_command_that_only_reads_says_that_its_output_is_lost(words: str, answ
     for ends in UNWRITABLE:
         code, said = run(words, answers, ends)
         assert code == 1, ends
-        assert said.count("\n") == (ends != ">&{pipe}"), said
+        assert said.count("\n") == (ends != UNREAD), said
 
 
 def test_what_a_command_has_done_here_is_done_although_it_cannot_say_so(tmp_path: Path) -> None:

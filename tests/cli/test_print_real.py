@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posd.sandbox import Sandbox
-from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
+from tests.cli.processes import PATIENCE, daemon_away, posd, read_until, started_posd
 
 #: a receipt of 1 to 3 s takes some milliseconds.
 SPEED = 200.0
@@ -32,10 +32,6 @@ def receipt(tmp_path: Path) -> str:
     return str(tmp_path / "receipt.txt")
 
 
-def labels(done: Done) -> dict[str, str]:
-    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("scenario", "proof"), [("completes", "the terminal reported it"), ("silent", "the terminal was asked")]
@@ -44,8 +40,8 @@ def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Sandbox, receipt: s
     done = posd("print", receipt, "--reference", f"print:{scenario}", config=shop.config_path)
     assert done.returncode == 0, done.stderr
     assert "printed" in done.stdout.splitlines()
-    assert labels(done)["proof"] == proof
-    assert shop.paper(labels(done)["print job"]) == RECEIPT
+    assert done.labels["proof"] == proof
+    assert shop.paper(done.labels["print job"]) == RECEIPT
 
 
 @pytest.mark.slow

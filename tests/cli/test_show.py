@@ -1,21 +1,17 @@
 """`posd show` and `posd list --attention`: the history, the evidence, and the advice."""
 
-import json
-from pathlib import Path
 from typing import Any
-
-import pytest
-from rich.cells import cell_len
 
 from posd.cli.payments.words import details, evidence_text
 from tests.cli.documents import AT, ID, OTHER_ID, answer, attention, outcome, transaction
-from tests.cli.processes import posd, posd_on_terminal
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import Done, asked, asked_on_terminal
+from tests.cli.stub import Answer, problem
+from tests.support.tables import every
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
 
 #: an entry of the history -> its words, and its details.
-HISTORY = [
+HISTORY: list[tuple[dict[str, Any], str, str]] = [
     (
         {"kind": "attempt", "judgement": "refused", "http_status": 422, "reason": "bad"},
         "sent: the terminal refused it",
@@ -54,6 +50,7 @@ EVENTS = [
     {"seq": 9, "received_at": AT, "verdict": "new_verdict", "event": {"status": "PAID"}},
 ]
 JOURNAL = {"history": [{"at": AT, **entry} for entry, _, _ in HISTORY]}
+RECORDED = [answer(JOURNAL), answer({"events": EVENTS})]
 CORRECTED = transaction(
     outcome=outcome(
         "approved",
@@ -69,26 +66,31 @@ CORRECTED = transaction(
     attention=[attention("outcome_corrected", "the outcome was not_started by inference; the terminal says approved")],
     last_search={"at": AT, "result": "found"},
 )
+CHAIN = "chain\ttransaction\ttype\tamount\tstate\treference"
+TABLE = [[what, details] for _, what, details in HISTORY]
 
 
-def show(tmp_path: Path, document: dict[str, Any], *arguments: str) -> list[str]:
-    with Stub(tmp_path / "s", [answer(document), answer(JOURNAL), answer({"events": EVENTS})]) as stub:
-        done = posd("show", ID, *arguments, socket=tmp_path / "s")
+def show(document: dict[str, Any]) -> list[str]:
+    done = asked([answer(document), *RECORDED], "show", ID)
     assert done.returncode == 0, done.stderr
-    path = f"/v1/transactions/{ID}"
-    assert [call.path for call in stub.calls] == [path, f"{path}/history", f"{path}/events"]
-    return done.stdout.splitlines()
+    assert [path.removeprefix(f"/transactions/{ID}") for _, path, _ in done.sent] == ["", "/history", "/events"]
+    return done.lines
 
 
-def test_the_whole_history_is_told_in_order_and_in_words(tmp_path: Path) -> None:
-    lines = show(tmp_path, transaction())
-    assert COLUMNS not in lines, "it has no chain"
-    table = lines[lines.index("time\twhat\tdetails") + 1 :]
-    assert [tuple(line.split("\t")[1:]) for line in table] == [(what, details) for _, what, details in HISTORY]
+def table(done: Done) -> list[list[str]]:
+    return [row[1:] for row in done.rows[done.lines.index("time\twhat\tdetails") + 1 :]]
 
 
-def test_the_outcome_tells_its_proof_and_what_it_corrected(tmp_path: Path) -> None:
-    lines = show(tmp_path, CORRECTED)
+def test_the_whole_history_is_told_in_order_and_in_words() -> None:
+    done = asked([answer(transaction()), *RECORDED], "show", ID)
+    assert CHAIN not in done.lines, "it has no chain"
+    assert table(done) == TABLE
+    alone = asked(RECORDED, "show", ID, "--history")
+    assert (table(alone), alone.lines[0]) == (TABLE, "time\twhat\tdetails")
+
+
+def test_the_outcome_tells_its_proof_and_what_it_corrected() -> None:
+    lines = show(CORRECTED)
     assert "result: The customer was charged." in lines
     labels = [line.split(": ")[0] for line in lines]
     proof = lines[labels.index("proof")]
@@ -101,8 +103,8 @@ def test_the_outcome_tells_its_proof_and_what_it_corrected(tmp_path: Path) -> No
     assert lines[first + 1].endswith("): by Ana, user id 1000, note: called the bank")
 
 
-def test_each_attention_comes_with_its_reason_and_what_to_do(tmp_path: Path) -> None:
-    lines = show(tmp_path, CORRECTED)
+def test_each_attention_comes_with_its_reason_and_what_to_do() -> None:
+    lines = show(CORRECTED)
     code = lines.index(
         "attention outcome_corrected: the outcome was not_started by inference; the terminal says approved"
     )
@@ -121,28 +123,11 @@ def test_evidence_names_all_that_it_rests_on() -> None:
     assert ": HTTP 409; the terminal was asked (" in text
 
 
-def test_the_history_alone(tmp_path: Path) -> None:
-    with Stub(
-        tmp_path / "s", [answer(JOURNAL), answer({"events": EVENTS}), answer(JOURNAL), answer(CORRECTED)]
-    ) as stub:
-        people = posd("show", ID, "--history", socket=tmp_path / "s")
-        program = posd("show", ID, "--history", "--json", socket=tmp_path / "s")
-        whole = posd("show", ID, "--json", socket=tmp_path / "s")
-    paths = [call.path.removeprefix(f"/v1/transactions/{ID}") for call in stub.calls]
-    assert paths == ["/history", "/events", "/history", ""]
-    assert people.stdout.splitlines()[0] == "time\twhat\tdetails"
-    assert len(people.stdout.splitlines()) == len(HISTORY) + 1
-    assert json.loads(program.stdout) == JOURNAL
-    assert json.loads(whole.stdout) == CORRECTED
-
-
-def test_on_a_terminal_it_fits(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(CORRECTED), answer(JOURNAL), answer({"events": EVENTS})]):
-        seen = posd_on_terminal("show", ID, socket=tmp_path / "s")
-    assert seen.returncode == 0
+def test_on_a_terminal_it_fits() -> None:
+    seen = asked_on_terminal([answer(CORRECTED), *RECORDED], "show", ID)
+    assert (seen.returncode, seen.fits()) == (0, True)
     assert f"    posd acknowledge {ID} outcome_corrected\n" in seen.screen
-    assert "was declined: an operator's decision" in " ".join(seen.screen.replace("│", " ").split())
-    assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
+    assert "was declined: an operator's decision" in seen.words
 
 
 # the chain
@@ -157,71 +142,53 @@ PRE_AUTH = transaction(
     outcome=outcome("approved", {"kind": "event"}, reached_acquirer=True, transaction_reference=REFERENCE),
 )
 VOID = transaction(type="void", amount={}, phase="active", status="APPROVAL_REQUESTED")
-COLUMNS = "chain\ttransaction\ttype\tamount\tstate\treference"
 
 
-@pytest.mark.parametrize(
+@every(
     ("gone", "state"),
     [
         (problem(404, "not_found", "no such transaction"), "not known here"),
         (problem(503, "storage_unavailable", "the disk is sick"), "the disk is sick"),
     ],
-    ids=["unknown", "trouble"],
 )
-def test_the_chain_is_a_table_and_one_that_is_missing_does_not_stop_it(
-    tmp_path: Path, gone: Answer, state: str
-) -> None:
-    script = [answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), answer(JOURNAL), answer({"events": EVENTS})]
-    with Stub(tmp_path / "s", script) as stub:
-        done = posd("show", ID, socket=tmp_path / "s")
+def test_the_chain_is_a_table_and_one_that_is_missing_does_not_stop_it(gone: Answer, state: str) -> None:
+    done = asked([answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), *RECORDED], "show", ID)
     assert done.returncode == 0, done.stderr
-    assert [call.path.split("/")[3] for call in stub.calls[:4]] == [ID, OTHER_ID, MISSING_ID, ID]
-    lines = done.stdout.splitlines()
-    start = lines.index(COLUMNS)
-    assert lines[start + 1 : start + 4] == [
+    assert [path.split("/")[2] for _, path, _ in done.sent[:4]] == [ID, OTHER_ID, MISSING_ID, ID]
+    start = done.lines.index(CHAIN)
+    assert done.lines[start + 1 : start + 4] == [
         f"original\t{OTHER_ID}\tpre-auth\t11.20\tapproved\t{REFERENCE}",
         f"derived\t{MISSING_ID}\t-\t-\t{state}\t-",
         f"derived\t{ID}\tvoid\t-\tat the bank\t-",
     ]
-    assert "type: capture" in lines
-    assert f"transaction_reference: {REFERENCE}" in lines
+    assert {"type: capture", f"transaction_reference: {REFERENCE}"} <= set(done.lines)
 
 
-def test_on_a_terminal_the_chain_fits_with_whole_ids(tmp_path: Path) -> None:
-    for columns, first in ((80, OTHER_ID), (130, f"{OTHER_ID}  pre-auth")):
-        script = [
-            answer(CAPTURE),
-            answer(PRE_AUTH),
-            answer(VOID),
-            answer(VOID),
-            answer(JOURNAL),
-            answer({"events": []}),
-        ]
-        with Stub(tmp_path / "s", script):
-            seen = posd_on_terminal("show", ID, socket=tmp_path / "s", columns=columns)
-        assert seen.returncode == 0
-        assert f"original  {first}" in seen.screen
-        assert REFERENCE in seen.screen
-        assert all(cell_len(line) <= columns for line in seen.screen.split("\n"))
+@every(("columns", "first"), [(80, OTHER_ID), (130, f"{OTHER_ID}  pre-auth")])
+def test_on_a_terminal_the_chain_fits_with_whole_ids(columns: int, first: str) -> None:
+    script = [answer(CAPTURE), answer(PRE_AUTH), answer(VOID), answer(VOID), *RECORDED]
+    seen = asked_on_terminal(script, "show", ID, columns=columns)
+    assert (seen.returncode, seen.fits(columns)) == (0, True)
+    assert f"original  {first}" in seen.screen
+    assert REFERENCE in seen.screen
 
 
 # list --attention
 
 
-def listed(*transactions: dict[str, Any]) -> dict[str, Any]:
-    return {"transactions": list(transactions), "next_cursor": None}
+def listed(*transactions: dict[str, Any]) -> list[Answer]:
+    return [answer({"transactions": list(transactions), "next_cursor": None})]
 
 
 def numbered(number: int, *codes: str) -> dict[str, Any]:
     return transaction(client_transaction_id=f"{ID[:-2]}{number:02}", attention=[attention(code) for code in codes])
 
 
-def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path: Path) -> None:
+def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids() -> None:
     first, second = numbered(1, "conflicting_final", "quarantined_event"), numbered(2, "quarantined_event")
-    with Stub(tmp_path / "s", [answer(listed(first, second))]) as stub:
-        done = posd("list", "--attention", socket=tmp_path / "s")
-    assert stub.calls[0].path == "/v1/transactions?limit=50&attention=true"
-    lines = done.stdout.splitlines()
+    done = asked(listed(first, second), "list", "--attention")
+    assert done.calls[0].path == "/v1/transactions?limit=50&attention=true"
+    lines = done.lines
     assert lines[3] == ""
     conflict, aside = lines.index("conflicting_final"), lines.index("quarantined_event")
     assert "Check with the acquirer whether the customer was charged" in lines[conflict + 1]
@@ -237,49 +204,32 @@ def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path:
     assert sum("is in quarantine" in line for line in lines) == 1
 
 
-def test_what_is_true_of_one_type_alone_is_said_for_it_alone(tmp_path: Path) -> None:
+def test_what_is_true_of_one_type_alone_is_said_for_it_alone() -> None:
     codes = ("conflicting_final", "event_id_reused")
-    charge, void = numbered(1, *codes), {**numbered(2, *codes), "type": "void"}
-    with Stub(tmp_path / "s", [answer(listed(charge, void))]):
-        done = posd("list", "--attention", socket=tmp_path / "s")
-    text = done.stdout
+    text = asked(listed(numbered(1, *codes), numbered(2, *codes) | {"type": "void"}), "list", "--attention").stdout
     assert "whether the customer was charged, and how often; void the second approval" in text
     assert "whether the original was reversed, and how often; ask the acquirer to correct" in text
     first, second = (text.index(f"posd acknowledge {each} conflicting_final") for each in (ID, OTHER_ID))
     assert text.index("void the second approval") < first < text.index("ask the acquirer to correct") < second
 
 
-def test_on_a_narrow_terminal_the_list_keeps_every_word_whole(tmp_path: Path) -> None:
-    ended = outcome("not_started", {"kind": "unsent"})
-    page = listed(transaction(type="pre-auth", terminal="SN-0000001234", outcome=ended))
-    with Stub(tmp_path / "s", [answer(page), answer(page)]):
-        narrow = posd_on_terminal("list", socket=tmp_path / "s")
-        wide = posd_on_terminal("list", socket=tmp_path / "s", columns=130)
-    assert narrow.screen.splitlines()[2].split()[3:] == [
-        ID[:8],
-        "SN-0000001234",
-        "pre-auth",
-        "11.20",
-        "not_started",
-    ]
-    assert wide.screen.splitlines()[2].split()[3:8] == [ID, "SN-0000001234", "pre-auth", "11.20", "not_started"]
-    assert all(cell_len(line) <= 80 for line in narrow.screen.split("\n"))
+@every(("columns", "first"), [(80, ID[:8]), (130, ID)])
+def test_on_a_narrow_terminal_the_list_keeps_every_word_whole(columns: int, first: str) -> None:
+    ended = transaction(type="pre-auth", terminal="SN-0000001234", outcome=outcome("not_started", {"kind": "unsent"}))
+    seen = asked_on_terminal(listed(ended), "list", columns=columns)
+    assert seen.screen.splitlines()[2].split()[3:8] == [first, "SN-0000001234", "pre-auth", "11.20", "not_started"]
+    assert seen.fits(columns)
 
 
-def test_the_commands_are_not_repeated_without_end(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(listed(*(numbered(number, "orphan") for number in range(12))))]):
-        done = posd("list", "--attention", socket=tmp_path / "s")
+def test_the_commands_are_not_repeated_without_end() -> None:
+    done = asked(listed(*(numbered(number, "orphan") for number in range(12))), "list", "--attention")
     assert done.stdout.count("posd acknowledge ") == 5
     assert "the same for 7 more, with their ids" in done.stdout
 
 
-def test_only_the_list_of_attention_says_what_to_do(tmp_path: Path) -> None:
+def test_only_the_list_of_attention_says_what_to_do() -> None:
     page = listed(numbered(1, "orphan"))
-    with Stub(tmp_path / "s", [answer(page), answer(page), answer(page)]):
-        plain = posd("list", socket=tmp_path / "s")
-        program = posd("list", "--attention", "--json", socket=tmp_path / "s")
-        seen = posd_on_terminal("list", "--attention", socket=tmp_path / "s")
-    assert "posd acknowledge" not in plain.stdout
-    assert json.loads(program.stdout) == page
+    assert "posd acknowledge" not in asked(page, "list").stdout
+    seen = asked_on_terminal(page, "list", "--attention")
     assert f"    posd acknowledge {ID} orphan\n" in seen.screen
-    assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
+    assert seen.fits()

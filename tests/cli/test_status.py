@@ -17,8 +17,7 @@ from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.operate.status import StatusLine, headline, lines, typed
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
-from tests.cli.processes import posd, posd_on_terminal
-from tests.cli.stub import Stub
+from tests.cli.processes import asked, asked_on_terminal, posd
 from tests.support.tables import every
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +59,7 @@ def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
     return lambda document: document["counters"].update(fields)
 
 
+NONE_OPEN = answer({"transactions": [], "next_cursor": None})
 CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
 #: Fault -> the first line, and the advice.
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
@@ -125,7 +125,7 @@ def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> 
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("search", "todo"),
     [
         (None, "posd reconcile {id}"),
@@ -188,7 +188,7 @@ def test_a_terminal_that_is_away_is_named_and_not_its_last_payment() -> None:
     assert headline(document, list(lines(document, []))) == "posd: not well: terminal SN-0001"
 
 
-def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command(tmp_path: Path) -> None:
+def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command() -> None:
     at = iso(datetime.now(UTC) - timedelta(days=7, hours=1))
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
     document = well()
@@ -196,9 +196,7 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     check("webhook_listener", "degraded", "it was away", *(("", f"posd reconcile {each}") for each in (ID, OTHER_ID)))(
         document
     )
-    replies = [answer(document), answer({"transactions": [old]})]
-    with Stub(tmp_path / "s", replies):
-        seen = posd("status", socket=tmp_path / "s")
+    seen = asked([answer(document), answer({"transactions": [old]})], "status")
     assert seen.stdout.startswith("posd: not well: webhook listener, open payments\n")
     assert f"\n                 > posd reconcile {ID}\n                 > posd reconcile {OTHER_ID}\n" in seen.stdout
     assert (
@@ -230,16 +228,16 @@ def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
     assert "webhooks.listen" in named.text
 
 
-def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path: Path) -> None:
+def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does() -> None:
     document = well(4)
     terminal(reachable=False, reason="no answer")(document)
     document["terminals"][3]["serial"] = long = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"
     counters(attention=1, open_payments=4)(document)
     opened = {"transactions": [transaction(phase="active", next_step="wait")] * 4}
-    with Stub(tmp_path / "s", [answer(document), answer(opened)]):
-        seen = posd_on_terminal("status", socket=tmp_path / "s")
+    script = [answer(document), answer(opened)]
+    seen = asked_on_terminal(script, "status")
     shown, last = seen.screen.splitlines(), document["terminals"][0]["last_payment"]["at"]
-    assert (seen.returncode, len(shown) <= 24, max(map(len, shown)) <= 80) == (1, True, True), seen.screen
+    assert (seen.returncode, len(shown) <= 24, seen.fits()) == (1, True, True), seen.screen
     assert shown[0] == "posd: not well: terminal SN-0001, attention"
     times.use(utc=False)  # another test's command may have had --utc
     assert [line for line in shown if line.startswith("!")] == [
@@ -248,11 +246,9 @@ def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path
     ]
     # A long serial moves nothing, and is shown whole if there is room.
     assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
-    with Stub(tmp_path / "s", [answer(document), answer(opened)]):
-        wide = posd_on_terminal("status", socket=tmp_path / "s", columns=200).screen.splitlines()
+    wide = asked_on_terminal(script, "status", columns=200).screen.splitlines()
     assert [line[:43] for line in wide if "yes" in line][-1] == f"    {long} yes"
-    with Stub(tmp_path / "s", [answer(document), answer(opened)]):
-        piped = posd("status", socket=tmp_path / "s")
+    piped = asked(script, "status")
     assert "\x1b" not in piped.stdout
     assert f"    {long} yes " in piped.stdout
 
@@ -280,34 +276,30 @@ def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
         f"! configuration  {config}:2: logging.levle is not a known key\n                 > did you mean level?",
     ):
         assert words in done.stdout, done.stdout
-    document = json.loads(posd("status", "--json", config=config).stdout)
+    document = posd("status", "--json", config=config).document
     assert (document["running"], document["service"]["Result"]) == (False, "exit-code")
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
 
 
-def test_a_label_that_is_too_long_takes_room_of_its_first_line(tmp_path: Path) -> None:
+def test_a_label_that_is_too_long_takes_room_of_its_first_line() -> None:
     document = well()
     check("webhook_listener", "degraded", "a terminal gives up on an event " * 8, ("", "posd doctor"))(document)
-    with Stub(tmp_path / "s", [answer(document), answer({"transactions": [], "next_cursor": None})]):
-        seen = posd_on_terminal("status", socket=tmp_path / "s")
+    seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
     (line,) = (line for line in seen.screen.splitlines() if line.startswith("! webhook listener a terminal"))
     assert len(line) <= 80, line
-    assert "a terminal gives up on an event " * 3 in " ".join(seen.screen.split())
+    assert "a terminal gives up on an event " * 3 in seen.words
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")]
-)
+@every(("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")])
 def test_how_long_it_is(seconds: float, words: str) -> None:
     assert times.age(seconds) == words
 
 
-def test_a_command_that_has_no_room_beside_its_words_can_be_pasted(tmp_path: Path) -> None:
+def test_a_command_that_has_no_room_beside_its_words_can_be_pasted() -> None:
     document = well()
     long = "sudo du -xah --threshold=100M /var/lib/a-folder-of-some-length/posd"
     check("storage", "failing", "the disk is full", ("free the disk", long), ("", "posd doctor"))(document)
-    with Stub(tmp_path / "s", [answer(document), answer({"transactions": [], "next_cursor": None})]):
-        seen = posd_on_terminal("status", socket=tmp_path / "s")
+    seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
     _, _, rest = seen.screen.partition("> free the disk:\n")
     pasted, _, after = rest.partition("! ") if "> posd doctor" not in rest else rest.partition("> posd doctor")
     assert after

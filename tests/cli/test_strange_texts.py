@@ -5,25 +5,26 @@ The commands themselves: tests/e2e/test_strange_texts.py.
 
 import io
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from rich.cells import cell_len
 
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
+from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulate.screen import as_words
 from posd.cli.watch.state import Away, Shop, WatchState
 from posd.cli.watch.texts import once
 from tests.cli.documents import answer, attention, transaction
-from tests.cli.processes import PATIENCE, posd, posd_on_terminal
+from tests.cli.processes import asked, asked_on_terminal
 from tests.cli.stub import Answer, Stub
+from tests.cli.test_quarantine import entry
 from tests.cli.watch.shops import NOW, identity, payment, terminal
 from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
 from tests.support.tables import every
@@ -111,22 +112,19 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("given", [("show", identity(1)), ("list",), ("await", identity(1)), ("quarantine",)], ids=str)
-@pytest.mark.parametrize("said", [*PROBLEMS, "no JSON", "no HTTP answer of posd"])
-def test_what_answers_in_place_of_posd_says_what_it_says_in_one_line(
-    tmp_path: Path, given: tuple[str, ...], said: str
-) -> None:
+@every("given", [("show", identity(1)), ("list",), ("await", identity(1)), ("quarantine",)])
+@every("said", [*PROBLEMS, "no JSON", "no HTTP answer of posd"])
+def test_what_answers_in_place_of_posd_says_what_it_says_in_one_line(given: tuple[str, ...], said: str) -> None:
     body = json.dumps(PROBLEMS.get(said, ALL), ensure_ascii=False).encode() if said in PROBLEMS else ALL.encode()
     status = PROBLEMS.get(said, {}).get("status", 200 if said == "no JSON" else 418)
     kind = "application/problem+json" if said in PROBLEMS else "text/html"
-    with Stub(tmp_path / "s.sock", [Answer(int(str(status)), body, kind)]) as stub:
-        done = posd(*given, socket=stub.socket)
+    done = asked([Answer(int(str(status)), body, kind)], *given)
     assert done.returncode != 0
     assert_lines(done.stderr)
     assert_lines(done.stdout, tabs=True)
 
 
-@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+@every("kind", ["bash", "zsh", "fish"])
 def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> None:
     items = [
         transaction(client_transaction_id=identity(number), terminal=text, type=text, status=text, phase="active")
@@ -140,16 +138,10 @@ def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> 
         with Stub(tmp_path / "s", [answer(listed), answer(jobs)]) as stub:
             words = ["posd", command, *[identity(1)] * (place - 1), ""]
             environment = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(place + 1)}
-            done = subprocess.run(
-                [sys.executable, "-m", "posd"],
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-                check=False,
-                env=os.environ | environment | {"POSD_SOCKET": str(stub.socket), "_POSD_COMPLETE": f"{kind}_complete"},
-            )
-        assert done.returncode == 0, done.stderr
-        for line in done.stdout.splitlines():
+            environment |= {"POSD_SOCKET": str(stub.socket), "_POSD_COMPLETE": f"{kind}_complete"}
+            offered = CliRunner().invoke(main, [], prog_name="posd", env=environment).output.splitlines()
+        assert offered
+        for line in offered:
             assert_lines(line, tabs=kind == "fish")
 
 
@@ -175,8 +167,8 @@ def test_the_simulated_terminal_tells_in_one_line_what_came(text: str) -> None:
         | {"http_status": None},
         {"kind": "mdns", "result": text, "detail": text},
     ]
-    for entry in entries:
-        said = click.unstyle(as_words({"at": at, "serial": text} | entry) or "")
+    for line in entries:
+        said = click.unstyle(as_words({"at": at, "serial": text} | line) or "")
         assert len(said.splitlines()) == 1
         assert_lines(said)
     paper = as_words({"at": at, "kind": "printed", "print_job_id": text, "text": f"{text}\n{text}", "error_code": None})
@@ -185,13 +177,11 @@ def test_the_simulated_terminal_tells_in_one_line_what_came(text: str) -> None:
     assert_screen(paper or "")
 
 
-def test_a_body_that_was_set_aside_cannot_pass_for_words_of_posd(tmp_path: Path) -> None:
-    from tests.cli.test_quarantine import entry
-
-    with Stub(tmp_path / "s", [answer(entry(1, ALL.encode(), reason=ALL, peer=ALL))] * 2) as stub:
-        seen = posd_on_terminal("quarantine", "1", socket=stub.socket, columns=200)
-        done = posd("quarantine", "1", socket=stub.socket)
-    assert_screen(seen.written)
-    said, _, body = done.stdout.partition(" bytes:\n")
+def test_a_body_that_was_set_aside_cannot_pass_for_words_of_posd_and_steers_nothing() -> None:
+    document = json.dumps(entry(1, ALL.encode(), reason=ALL, peer=ALL), ensure_ascii=False).encode()
+    script = [Answer(200, document)]  # JSON need not escape U+009B, which steers a screen as well
+    for options in ((), ("--json",)):
+        assert_screen(asked_on_terminal(script, "quarantine", "1", *options, columns=200).written)
+    said, _, body = asked(script, "quarantine", "1").stdout.partition(" bytes:\n")
     assert_lines(said)
     assert all(line.startswith("  ") for line in body.splitlines())

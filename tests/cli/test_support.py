@@ -159,13 +159,6 @@ def support(file: Path, config: Path, *more: str) -> Done:
     return posd("support", str(file), "--yes", *more, config=config)
 
 
-def test_without_a_terminal_it_asks_for_yes(tmp_path: Path) -> None:
-    done = posd("support", str(tmp_path / "s.tar.gz"), config=tmp_path / "none.toml")
-    assert done.returncode == 2
-    assert "give --yes" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("place", ["there", "dangling", "no/file"])
 def test_nothing_is_overwritten(tmp_path: Path, place: str) -> None:
     (tmp_path / "there").write_text("kept")

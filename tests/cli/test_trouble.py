@@ -4,20 +4,25 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.documents import ID, answer, attention, outcome, transaction
-from tests.cli.print_documents import COMPLETED, JOB, print_job
-from tests.cli.processes import PATIENCE, posd
+from posd.cli.app.connection import Api, Problem
+from posd.cli.app.outcome import TimedOut, start
+from tests.cli.documents import COMPLETED, ID, JOB, answer, attention, outcome, print_job, transaction
+from tests.cli.processes import PATIENCE, asked, posd
 from tests.cli.stub import Answer, Stub, problem
+from tests.support.tables import every
 
 FULL = problem(503, "storage_unavailable", "the disk is full")
 FAULT = problem(500, "internal_error", "a fault")
 GONE = problem(404, "not_found", "no such payment", ',"never_started":true')
 FOREIGN = Answer(200, b"<html>", "text/html")
+STOPPING = problem(503, "draining", "stopping")
 
 ACTIVE = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="wait")
 RUNS = answer(ACTIVE, 201)
@@ -26,6 +31,7 @@ END = Answer(200, b"event: outcome\ndata: {}\n\n", "text/event-stream")
 CHARGE = ("charge", "5", "--id", ID)
 AWAIT = ("await", ID)
 PRINT = ("print", __file__, "--id", JOB)
+WAIT_FOR_PRINT = ("print-jobs", JOB, "--wait")
 NO_MORE = "Do not start this payment again before you know its outcome."
 NO_PRINT = "Do not print it again under another id before you know the result."
 
@@ -46,20 +52,15 @@ WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("command", WAITING, ids=lambda command: command[0])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
-def test_an_end_is_waited_for_over_trouble_that_passes(
-    tmp_path: Path, command: tuple[str, ...], trouble: Answer
-) -> None:
+def test_an_end_is_waited_for_over_trouble_that_passes(command: tuple[str, ...], trouble: Answer) -> None:
     script = [RUNS, trouble, answer(ACTIVE), trouble, answer(ACTIVE), END, trouble, answer(APPROVED)]
     if command is PRINT:
         script = [*WAITING[PRINT], trouble, trouble, answer(print_job(), 202), trouble, answer(COMPLETED)]
-    with Stub(tmp_path / "s", script):
-        done = posd(*command, config=tmp_path / "none.toml", socket=tmp_path / "s")
+    done = asked(script, *command)
     assert done.returncode == 0, done.stderr
-    assert (
-        f"posd does not answer; waiting for it (the {'print job' if command is PRINT else 'payment'} goes on): "
-        in done.stdout
-    )
-    assert "posd is back" in done.stdout
+    waits = "print job" if command is PRINT else "payment"
+    for said in (f"posd does not answer; waiting for it (the {waits} goes on): ", "posd is back"):
+        assert said in done.stdout
 
 
 @pytest.mark.quick(2)
@@ -69,81 +70,84 @@ def test_an_end_is_waited_for_over_trouble_that_passes(
     [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
     ids=["fault", "gone", "foreign"],
 )
-def test_trouble_that_stays_leaves_it_open(
-    tmp_path: Path, command: tuple[str, ...], trouble: Answer, words: str
-) -> None:
-    with Stub(tmp_path / "s", [*WAITING[command], *[trouble] * 100]):
-        done = posd(*command, config=tmp_path / "none.toml", socket=tmp_path / "s")
+def test_trouble_that_stays_leaves_it_open(command: tuple[str, ...], trouble: Answer, words: str) -> None:
+    done = asked([*WAITING[command], *[trouble] * 100], *command)
     assert done.returncode == 4, done.stderr
     for each in (words, "Its outcome is not known", NO_PRINT if command is PRINT else NO_MORE):
         assert each in done.stderr
 
 
-@pytest.mark.parametrize("trouble", [FULL, FAULT, FOREIGN], ids=["full", "fault", "foreign"])
-def test_what_cannot_be_looked_at_is_not_taken_for_what_failed(tmp_path: Path, trouble: Answer) -> None:
-    with Stub(tmp_path / "s", [trouble] * 3):
-        done = posd(*AWAIT, socket=tmp_path / "s")
-        program = posd(*AWAIT, "--json", socket=tmp_path / "s")
-        printed = posd("print-jobs", JOB, "--wait", socket=tmp_path / "s")
-    assert (done.returncode, program.returncode, printed.returncode) == (4, 4, 4)
+@every("trouble", [FULL, FAULT, FOREIGN], ["full", "fault", "foreign"])
+@every(
+    ("command", "words"),
+    [
+        (AWAIT, [f"posd await {ID}", "Do not start this transaction again before you know its outcome."]),
+        ((*AWAIT, "--json"), []),
+        (WAIT_FOR_PRINT, [NO_PRINT]),
+    ],
+)
+def test_what_cannot_be_looked_at_is_not_taken_for_what_failed(
+    command: tuple[str, ...], words: list[str], trouble: Answer
+) -> None:
+    done = asked([trouble], *command)
+    assert (done.returncode, [each for each in words if each not in done.stderr]) == (4, [])
     assert "Its outcome is not known" in done.stderr
-    assert f"posd await {ID}" in done.stderr
-    assert "Do not start this transaction again before you know its outcome." in done.stderr
-    assert NO_PRINT in printed.stderr
 
 
-def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreachable(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [GONE, problem(503, "draining", "stopping")]):
-        unknown = posd(*AWAIT, socket=tmp_path / "s")
-        stopping = posd(*AWAIT, socket=tmp_path / "s")
-    assert unknown.returncode == 1
+def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreachable() -> None:
+    unknown, stopping = asked([GONE], *AWAIT), asked([STOPPING], *AWAIT)
+    assert (unknown.returncode, stopping.returncode) == (1, 3)
     assert unknown.stderr == "posd: no such payment\n  more about it: posd explain not_found\n"
-    assert stopping.returncode == 3
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "left", "code"),
     [
         (AWAIT, {"result": "approved"}, 0),
         (AWAIT, {"result": "declined"}, 1),
         (AWAIT, {"result": "of a newer posd"}, 4),
         (CHARGE, {"result": "approved"}, 4),
-        (("print-jobs", JOB, "--wait"), {"print_status": "COMPLETED"}, 0),
-        (("print-jobs", JOB, "--wait"), {"print_status": None}, 1),
+        (WAIT_FOR_PRINT, {"print_status": "COMPLETED"}, 0),
+        (WAIT_FOR_PRINT, {"print_status": None}, 1),
     ],
-    ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else None,
 )
 def test_who_waits_for_what_is_removed_hears_how_it_ended(
-    tmp_path: Path, arguments: tuple[str, ...], left: dict[str, str | None], code: int
+    arguments: tuple[str, ...], left: dict[str, str | None], code: int
 ) -> None:
     """Of a start it stays open: whether it is for the same sale is not known any more."""
-    fields = "," + json.dumps(left).strip("{}")
-    with Stub(tmp_path / "s", [problem(410, "pruned", "used before; it ended so", fields)] * 2):
-        done = posd(*arguments, socket=tmp_path / "s")
-        program = posd(*arguments, "--json", socket=tmp_path / "s")
-    assert (done.returncode, program.returncode) == (code, code)
+    pruned = problem(410, "pruned", "used before; it ended so", "," + json.dumps(left).strip("{}"))
+    done, program = asked([pruned], *arguments), asked([pruned], *arguments, "--json")
+    assert (done.returncode, program.returncode, program.document["code"]) == (code, code, "pruned")
     assert "used before; it ended so" in done.stderr
-    assert json.loads(program.stdout)["code"] == "pruned"
 
 
-@pytest.mark.parametrize("body", [b"<html>", b'{"phase":'], ids=["html", "half"])
-def test_a_start_whose_answer_cannot_be_read_may_have_started(tmp_path: Path, body: bytes) -> None:
-    with Stub(tmp_path / "s", [Answer(201, body)]):
-        done = posd(*CHARGE, socket=tmp_path / "s")
+@every(
+    ("reply", "words"),
+    [
+        (Answer(201, b"<html>"), "is not posd's"),
+        (Answer(201, b'{"phase":'), "is not posd's"),
+        (Answer(404, b"<html>", "text/html"), "is not posd's"),
+        (FAULT, "a fault"),
+    ],
+)
+def test_a_start_whose_answer_cannot_be_read_may_have_started(reply: Answer, words: str) -> None:
+    done = asked([reply], *CHARGE)
     assert done.returncode == 4, done.stderr
-    assert "is not posd's" in done.stderr
-    assert "The payment may have started; if so, it goes on." in done.stderr
-    assert NO_MORE in done.stderr
+    for each in (words, "The payment may have started; if so, it goes on.", NO_MORE, f"posd await {ID}"):
+        assert each in done.stderr
 
 
-def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal(tmp_path: Path) -> None:
-    newer = transaction(outcome=outcome("approved_in_part", {"kind": "event", "event_id": "e-1"}))
-    with Stub(tmp_path / "s", [answer(newer)] * 2):
-        done = posd(*AWAIT, socket=tmp_path / "s")
-        program = posd(*AWAIT, "--json", socket=tmp_path / "s")
+def test_a_charge_that_was_not_answered_is_not_said_to_go_on() -> None:
+    done = asked([Answer(cut=True), problem(422, "invalid_request", "the request is wrong")], "charge", "1")
+    assert ("may have started" in done.stdout, "goes on" in done.stdout) == (True, False)
+
+
+def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal() -> None:
+    newer = answer(transaction(outcome=outcome("approved_in_part", {"kind": "event", "event_id": "e-1"})))
+    done, program = asked([newer], *AWAIT), asked([newer], *AWAIT, "--json")
     assert (done.returncode, program.returncode) == (4, 4)
     assert "approved_in_part" in done.stdout
-    assert json.loads(program.stdout)["outcome"]["result"] == "approved_in_part"
+    assert program.document["outcome"]["result"] == "approved_in_part"
 
 
 # messages for a call that did not reach posd, and for one in doubt
@@ -151,40 +155,67 @@ def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal(tmp_path: Path) -> 
 
 def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(tmp_path: Path) -> None:
     """An earlier call with the same id may have started it."""
-    fresh = posd("charge", "5", socket=tmp_path / "none")
-    again = posd(*CHARGE, socket=tmp_path / "none")
-    printed = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "none")
-    assert (fresh.returncode, again.returncode, printed.returncode) == (3, 3, 3)
+    away = {"config": tmp_path / "none.toml", "socket": tmp_path / "none"}
+    fresh, again = posd("charge", "5", **away), posd(*CHARGE, **away)
+    new, printed = posd("print", __file__, **away), posd(*PRINT, **away)
+    assert {done.returncode for done in (fresh, again, new, printed)} == {3}
     assert "Nothing was started." in fresh.stderr
+    assert "Nothing was sent to the printer." in new.stderr
     assert "Nothing was" not in again.stderr + printed.stderr
     assert "This call started nothing, but an earlier one with the same --id may have." in again.stderr
     assert "This call sent nothing to the printer, but an earlier one with the same --id may have." in printed.stderr
 
 
-@pytest.mark.parametrize("phase", ["starting", "in_doubt"])
-def test_a_start_that_left_doubt_is_not_told_as_started(tmp_path: Path, phase: str) -> None:
-    doubt = transaction(phase=phase, attention=[attention("no_answer", "it did not answer")])
-    with Stub(tmp_path / "s", [answer(doubt, 201), answer(doubt, 201)]):
-        done = posd(*CHARGE, "--no-wait", socket=tmp_path / "s")
-        program = posd(*CHARGE, "--no-wait", "--json", socket=tmp_path / "s")
-    assert (done.returncode, program.returncode) == (4, 4)
+@every("phase", ["starting", "in_doubt"])
+def test_a_start_that_left_doubt_is_not_told_as_started(phase: str) -> None:
+    doubt = answer(transaction(phase=phase, attention=[attention("no_answer", "it did not answer")]), 201)
+    done, program = (asked([doubt], *CHARGE, "--no-wait", *more) for more in ((), ("--json",)))
+    assert (done.returncode, program.returncode, program.document["phase"]) == (4, 4, phase)
     assert "started on" not in done.stdout
     assert "The payment may have started; if so, it goes on." in done.stderr
     assert NO_MORE in done.stderr
-    assert json.loads(program.stdout)["phase"] == phase
 
 
-@pytest.mark.parametrize(
-    "arguments", [CHARGE, AWAIT, ("print", __file__), ("print-jobs", JOB, "--wait")], ids=lambda words: words[0]
-)
-@pytest.mark.parametrize("body", [b'{"of":"a newer posd"}', b"[]"], ids=["object", "list"])
-def test_an_answer_that_the_command_cannot_read_is_no_refusal(
-    tmp_path: Path, arguments: tuple[str, ...], body: bytes
-) -> None:
-    with Stub(tmp_path / "s", [Answer(201, body)] * 9):
-        done = posd(*arguments, config=tmp_path / "none.toml", socket=tmp_path / "s")
-        shown = posd("show", ID, socket=tmp_path / "s")
-    assert done.returncode == 4, done.stderr
-    assert "a fault of posd itself" in done.stderr
-    assert "Whether it was done is not known" in done.stderr
-    assert shown.returncode == 1, shown.stderr
+@every("body", [b'{"of":"a newer posd"}', b"[]"])
+@every("arguments", [CHARGE, AWAIT, PRINT[:2], WAIT_FOR_PRINT, ("show", ID)])
+def test_an_answer_that_the_command_cannot_read_is_no_refusal(arguments: tuple[str, ...], body: bytes) -> None:
+    done = asked([Answer(201, body)] * 8, *arguments)
+    reads = arguments[0] == "show"
+    assert done.returncode == (1 if reads else 4), done.stderr
+    assert reads or "a fault of posd itself" in done.stderr
+    assert reads or "Whether it was done is not known" in done.stderr
+
+
+# the call that starts
+
+
+REQUEST = {"amount": {"subtotal_iva0": Decimal("10.10")}}
+
+
+def test_a_start_whose_answer_is_lost_is_repeated_word_for_word(tmp_path: Path) -> None:
+    away: list[str] = []
+    with Stub(tmp_path / "s", [Answer(cut=True), STOPPING, RUNS]) as stub, Api(stub.socket) as api:
+        reply = start(api, "/transactions/x", REQUEST, deadline=None, away=away.append)
+    assert (reply.status, len(stub.calls)) == (201, 3)
+    assert len({(call.method, call.path, call.body) for call in stub.calls}) == 1
+    assert away[1] == "stopping"
+
+
+@every("refusal", [problem(409, "terminal_busy", "busy"), STOPPING])
+def test_a_start_that_is_refused_is_not_repeated(tmp_path: Path, refusal: Answer) -> None:
+    with Stub(tmp_path / "s", [refusal]) as stub, Api(stub.socket) as api, pytest.raises(Problem):
+        start(api, "/transactions/x", REQUEST, deadline=None, away=lambda _: None)
+    assert len(stub.calls) == 1
+
+
+def test_a_start_without_an_answer_stops_at_the_deadline(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [Answer(cut=True)]) as stub, Api(stub.socket) as api, pytest.raises(TimedOut):
+        start(api, "/transactions/x", REQUEST, deadline=time.monotonic(), away=lambda _: None)
+
+
+def test_a_failing_health_is_an_answer_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:
+    script = [Answer(503, b'{"status":"failing"}'), STOPPING]
+    with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
+        assert api.get("/health", also={503}).body == {"status": "failing"}
+        with pytest.raises(Problem, match="stopping"):
+            api.get("/health", also={503})

@@ -1,6 +1,5 @@
 """The commands without a daemon, or without a configuration."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -9,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import PATIENCE, posd, posd_process
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import PATIENCE, asked, posd, posd_process
+from tests.cli.stub import Answer, Stub
+from tests.support.tables import every
 
 ID = "00000000-0000-4000-8000-000000000000"
 
@@ -39,13 +39,13 @@ COMMANDS = (
     ("terminals",),
     ("metrics",),
     ("status",),
+    ("report", "--timezone", "UTC"),
+    ("clock",),
+    ("backup", "/tmp/b.db"),
 )
 
 
-@pytest.mark.quick(16)
-@pytest.mark.parametrize(
-    "arguments", COMMANDS, ids=lambda arguments: " ".join(word for word in arguments if word not in (ID, __file__))
-)
+@every("arguments", COMMANDS)
 def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = posd(*arguments, socket=tmp_path / "till.sock")
     assert done.returncode == 3
@@ -53,23 +53,18 @@ def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "code"),
     [(("list",), 3), (("charge", "1"), 3), (("resolve", ID, "approved", "--note", "x"), 2), (("show", "xx"), 2)],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_an_error_is_json_where_json_was_asked_for(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
     done = posd(*arguments, "--json", socket=tmp_path / "till.sock")
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["exit_code"]) == (code, code)
-    assert document["detail"] in done.stderr
+    assert (done.returncode, done.document["exit_code"]) == (code, code)
+    assert done.document["detail"] in done.stderr
 
 
-def test_a_charge_that_did_not_reach_posd_says_that_nothing_was_started(tmp_path: Path) -> None:
-    assert "Nothing was started" in posd("charge", "1", socket=tmp_path / "till.sock").stderr
-
-
-@pytest.mark.parametrize("arguments", [("charge", "1"), ("print", __file__), ("status",), ("list",)])
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("arguments", [("charge", "1"), ("list",), ("print", __file__), ("status",)])
 def test_a_socket_that_outlives_its_daemon_is_not_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "till.sock"))
@@ -95,77 +90,37 @@ def readable(held: socket.socket) -> bool:
                 return True
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html")],
-    ids=["a fault of posd", "not posd"],
+@every(
+    ("text", "words"),
+    [(None, ()), ('[webhooks]\nlisten = 7\nadvertize_host = "x"\n', ("webhooks.listen", "advertise_host"))],
 )
-def test_a_charge_of_which_nothing_is_known_is_left_open(tmp_path: Path, answer: Answer) -> None:
-    with Stub(tmp_path / "s", [answer]):
-        done = posd("charge", "1", "--id", ID, socket=tmp_path / "s")
-    assert done.returncode == 4
-    assert "may have started" in done.stderr
-    assert f"posd await {ID}" in done.stderr
-
-
-def test_a_charge_that_was_not_answered_is_not_said_to_go_on(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [Answer(cut=True), problem(422, "invalid_request", "the request is wrong")]):
-        done = posd("charge", "1", socket=tmp_path / "s")
-    assert "may have started" in done.stdout
-    assert "goes on" not in done.stdout
-
-
-def test_a_charge_that_is_refused_tells_which_fields_are_wrong(tmp_path: Path) -> None:
-    errors = ',"errors":[{"path":"/amount/tip","message":"too many digits"}]'
-    with Stub(tmp_path / "s", [problem(422, "invalid_request", "the request is wrong", errors)]):
-        done = posd("charge", "1", socket=tmp_path / "s")
-    assert done.returncode == 2
-    assert "/amount/tip: too many digits" in done.stderr
-
-
-def test_a_configuration_that_is_not_there_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
-    done = posd_process("run", config=tmp_path / "none.toml")
-    assert done.returncode == 2
-    assert str(tmp_path / "none.toml") in done.stderr
+def test_without_a_right_configuration_the_daemon_does_not_start_and_each_problem_is_told_at_once(
+    tmp_path: Path, text: str | None, words: tuple[str, ...]
+) -> None:
+    config = tmp_path / "config.toml"
+    if text is not None:
+        config.write_text(text)
+    done = posd_process("run", config=config)
+    assert (done.returncode, [word for word in (str(config), *words) if word not in done.stderr]) == (2, [])
     assert "Traceback" not in done.stderr
 
 
-def test_every_problem_of_a_configuration_is_told_at_once(tmp_path: Path) -> None:
+@every("content", [b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n", None])
+def test_without_a_configuration_every_command_asks_at_the_usual_place(tmp_path: Path, content: bytes | None) -> None:
+    """Broken in several ways, or missing."""
     config = tmp_path / "config.toml"
-    config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
-    done = posd_process("run", config=config)
-    assert done.returncode == 2
-    assert "webhooks.listen" in done.stderr
-    assert "advertise_host" in done.stderr
-
-
-#: Fault of a file -> its content, None for a missing file.
-BROKEN = {
-    "not TOML": b"[local_api\n",
-    "not UTF-8": b"\xff\xfe",
-    "no directory": b"[local_api]\ndirectory = 7\n",
-    "missing": None,
-}
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("case", BROKEN)
-def test_without_a_configuration_every_command_asks_at_the_usual_place(tmp_path: Path, case: str) -> None:
-    config = tmp_path / "config.toml"
-    if (content := BROKEN[case]) is not None:
+    config.unlink(missing_ok=True)
+    if content is not None:
         config.write_bytes(content)
-    for arguments in (*COMMANDS, *(("report", "--timezone", "UTC"), ("clock",), ("metrics",), ("backup", "/x"))):
+    for arguments in COMMANDS:
         done = posd(*arguments, config=config)
         assert done.returncode == 3, arguments
         assert f"posd: {config}: " in done.stderr, arguments
         assert "/run/posd/till.sock is tried (--socket" in done.stderr, arguments
 
 
-def test_a_socket_that_is_named_needs_no_configuration(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_bytes(b"[local_api\n")
-    with Stub(tmp_path / "s", [Answer(body=b'{"quarantine":[]}')]):
-        done = posd("quarantine", "--json", config=config, socket=tmp_path / "s")
+def test_a_socket_that_is_named_needs_no_configuration() -> None:
+    done = asked([Answer(body=b'{"quarantine":[]}')], "quarantine", "--json", config="[local_api\n")
     assert (done.returncode, done.stderr) == (0, "")
 
 

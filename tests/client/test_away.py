@@ -29,8 +29,7 @@ from posd.client import (
     Unreachable,
     connection,
 )
-from tests.cli.documents import AT, ID, answer, outcome, outcome_of, transaction
-from tests.cli.print_documents import COMPLETED, JOB, print_job
+from tests.cli.documents import AT, COMPLETED, ID, JOB, answer, outcome, outcome_of, print_job, transaction
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.needs import needs
 

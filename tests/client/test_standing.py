@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from posd.client import AsyncPosd, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
-from tests.cli.documents import ID, answer, transaction
-from tests.cli.print_documents import JOB, print_job
+from tests.cli.documents import ID, JOB, answer, print_job, transaction
 from tests.cli.stub import Answer, Stub, problem
 from tests.client.conftest import refused
 from tests.client.test_away import FAULT, FULL, OPEN, STOPPING, sse, sync

@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 
 from posd.client import ForeignAnswer, Posd, Problem, StoredPayment, Unreachable
-from tests.cli.documents import ID, answer, transaction
-from tests.cli.print_documents import print_job
+from tests.cli.documents import ID, answer, print_job, transaction
 from tests.cli.stub import Answer, Stub, problem
 
 RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)

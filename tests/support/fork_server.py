@@ -50,6 +50,11 @@ IMPORTS = {
         "posd.cli.main",
         "posd.cli.simulate",
         "posd.cli.demo",
+        "posd.cli.operate.status",
+        "posd.cli.payments.decide",
+        "posd.cli.payments.show",
+        "posd.cli.payments.start",
+        "posd.cli.terminals.command",
         "posd.client",
         "posd.simulator",
         "rich.progress",
@@ -118,11 +123,15 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["directory"])
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the standard streams, for good
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - the standard streams, for good
     if "PYTHONUNBUFFERED" in os.environ:
-        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True)
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding=encoding, write_through=True)
     else:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
+    if request["closed"]:
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]  # as the interpreter has it then
     importlib.reload(importlib.import_module("posd.base.crashpoints"))  # it reads the environment when it is imported
     program = request["program"]
     sys.argv = [program, *request["arguments"]]

@@ -48,7 +48,7 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 class Forked:
     """A forked process: `python -m posd ARGUMENT…`, or another module or file. The streams are descriptors.
 
-    Without `stdin` it has no input. With `session` it has its own session.
+    Without `stdin` it has no input. Without `stdout` that descriptor is closed. With `session` it has its own session.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Forked:
         *,
         program: str = "posd",
         stdin: int = subprocess.DEVNULL,
-        stdout: int,
+        stdout: int | None,
         stderr: int,
         env: Mapping[str, str],
         session: bool = False,
@@ -73,12 +73,14 @@ class Forked:
             "environment": self.environment,
             "directory": str(Path.cwd()),
             "session": session,
+            "closed": stdout is None,
         }
         with theirs, Path(os.devnull).open("rb") as nothing:
             read = nothing.fileno() if stdin == subprocess.DEVNULL else stdin
             kind = "till" if program.endswith(".py") else "run" if arguments[-1] == "run" else "command"
             message = json.dumps(request).encode()
-            socket.send_fds(_control(kind), [message], [read, stdout, stderr, theirs.fileno()])
+            write = stderr if stdout is None else stdout
+            socket.send_fds(_control(kind), [message], [read, write, stderr, theirs.fileno()])
         self.status.settimeout(START_SECONDS)
         self.pid = NUMBER.unpack(self.status.recv(NUMBER.size))[0]
         _living.add(self)

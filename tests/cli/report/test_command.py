@@ -6,8 +6,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,14 +14,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
-import pytest
 from rich.cells import cell_len
 
 from posd.base.json_types import encode
 from posd.clock.clock import Stretch
-from tests.cli.processes import Done, posd, posd_on_terminal
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.documents import answer
+from tests.cli.processes import Done, asked, asked_on_terminal
+from tests.cli.stub import Answer, problem
 from tests.support.book import Book, book, days_of, fill_day, fill_trouble, identity, reported
+from tests.support.tables import every
 
 DAY_OF = date(2026, 11, 20)
 ZONE_OF = ZoneInfo("America/Guayaquil")
@@ -40,16 +40,14 @@ def made(fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ())
         return Answer(body=encode(reported(shop, days_of(DAY_OF, DAY_OF, ZONE_OF), AT, metadata, clock)))
 
 
-@contextmanager
-def daemon(home: Path, fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ()) -> Iterator[Stub]:
-    with Stub(home / "s", [made(fill, metadata, clock)]) as stub:
-        yield stub
-
-
-def report(home: Path, *arguments: str, fill: Fill = lambda _: None) -> Done:
+def report(*arguments: str, fill: Fill = lambda _: None, clock: Sequence[Stretch] = ()) -> Done:
     metadata = arguments[arguments.index("--metadata") + 1] if "--metadata" in arguments else None
-    with daemon(home, fill, metadata):
-        return posd("report", *arguments, socket=home / "s")
+    return asked([made(fill, metadata, clock)], "report", *arguments)
+
+
+def asks(done: Done, number: int = 0) -> dict[str, list[str]]:
+    """Return the query of a call."""
+    return parse_qs(urlsplit(done.calls[number].path).query)
 
 
 def put(*rows: dict[str, Any]) -> Fill:
@@ -57,11 +55,10 @@ def put(*rows: dict[str, Any]) -> Fill:
     return lambda shop: [shop.put(number, AT, **row) for number, row in enumerate(rows, 1)]
 
 
-def test_it_asks_for_the_day_of_the_merchant(tmp_path: Path) -> None:
-    with daemon(tmp_path, put()) as stub:
-        assert posd("report", *DAY, "--metadata", "table", socket=tmp_path / "s").returncode == 0
-    (call,) = stub.calls
-    assert parse_qs(urlsplit(call.path).query) == {
+def test_it_asks_for_the_day_of_the_merchant() -> None:
+    done = report(*DAY, "--metadata", "table")
+    assert (done.returncode, len(done.calls)) == (0, 1)
+    assert asks(done) == {
         "since": ["2026-11-20T05:00:00.000Z"],
         "until": ["2026-11-21T05:00:00.000Z"],
         "timezone": ["America/Guayaquil"],
@@ -69,46 +66,41 @@ def test_it_asks_for_the_day_of_the_merchant(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("config", ["", "[broken"], ids=["none", "one that cannot be read"])
-def test_the_daemon_says_in_which_time_zone_a_day_is(tmp_path: Path, config: str) -> None:
+IN_TOKYO = answer({"timezone": "Asia/Tokyo"})
+
+
+@every("config", ["", "[broken"])
+def test_the_daemon_says_in_which_time_zone_a_day_is(config: str) -> None:
     """Whatever configuration there is here: with another time zone it would be another day's totals."""
-    (tmp_path / "config.toml").write_text(config)
-    told = Answer(body=b'{"timezone": "Asia/Tokyo"}')
-    with Stub(tmp_path / "s", [told, made(put())]) as stub:
-        done = posd("report", "2026-11-20", socket=tmp_path / "s", config=tmp_path / "config.toml")
+    done = asked([IN_TOKYO, made(put())], "report", "2026-11-20", config=config)
     assert done.returncode == 0, done.stderr
-    query = parse_qs(urlsplit(stub.calls[1].path).query)
+    query = asks(done, 1)
     assert (query["since"], query["until"]) == (["2026-11-19T15:00:00.000Z"], ["2026-11-20T15:00:00.000Z"])
 
 
-@pytest.mark.parametrize(
-    "command", ["report 2026-11-20", "report", "list --since 2026-11-20", "list --until 2026-11-20"]
-)
-def test_without_the_daemons_word_no_time_zone_is_guessed(tmp_path: Path, command: str) -> None:
-    with Stub(tmp_path / "s", [Answer(body=b'{"version": "0.9"}')]) as stub:
-        done = posd(*command.split(), socket=tmp_path / "s")
-    assert done.returncode == 2
+@every("command", ["report 2026-11-20", "report", "list --since 2026-11-20", "list --until 2026-11-20"])
+def test_without_the_daemons_word_no_time_zone_is_guessed(command: str) -> None:
+    done = asked([answer({"version": "0.9"})], *command.split())
+    assert (done.returncode, done.sent) == (2, [("GET", "/version", None)])
     assert "time zone" in done.stderr
-    assert [call.path for call in stub.calls] == ["/v1/version"]
 
 
-@pytest.mark.parametrize(
-    ("given", "since", "asks"),
+@every(
+    ("given", "since", "zone"),
     [
         ("2026-11-20", "2026-11-19T15:00:00.000Z", True),
         ("2026-11-20 --utc", "2026-11-20T00:00:00.000Z", False),
         ("2026-11-20T00:00-05:00", "2026-11-20T05:00:00.000Z", False),
     ],
 )
-def test_a_day_of_a_list_is_the_merchants_too(tmp_path: Path, given: str, since: str, asks: bool) -> None:
-    page = Answer(body=b'{"transactions": [], "next_cursor": null}')
-    with Stub(tmp_path / "s", [*[Answer(body=b'{"timezone": "Asia/Tokyo"}')] * asks, page]) as stub:
-        assert posd("list", "--since", *given.split(), socket=tmp_path / "s").returncode == 0
-    assert parse_qs(urlsplit(stub.calls[-1].path).query)["since"] == [since]
+def test_a_day_of_a_list_is_the_merchants_too(given: str, since: str, zone: bool) -> None:
+    page = answer({"transactions": [], "next_cursor": None})
+    done = asked([*[IN_TOKYO] * zone, page], "list", "--since", *given.split())
+    assert (done.returncode, asks(done, -1)["since"]) == (0, [since])
 
 
-def test_the_table_in_a_pipe_has_every_payment_and_the_totals(tmp_path: Path) -> None:
-    done = report(tmp_path, *DAY, fill=put({"authorized": Decimal("11.20")}, {"result": "declined"}))
+def test_the_table_in_a_pipe_has_every_payment_and_the_totals() -> None:
+    done = report(*DAY, fill=put({"authorized": Decimal("11.20")}, {"result": "declined"}))
     assert done.returncode == 0
     assert f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(1 + 10**9)}\t000001\n" in done.stdout
     assert f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(2)}\tdeclined; 51: Insufficient funds\n" in done.stdout
@@ -117,14 +109,14 @@ def test_the_table_in_a_pipe_has_every_payment_and_the_totals(tmp_path: Path) ->
     assert "Total: 11.20 USD\n" in done.stdout
 
 
-def test_what_is_open_is_told_and_the_exit_code_is_0_all_the_same(tmp_path: Path) -> None:
-    done = report(tmp_path, *DAY, fill=put({"result": None}))
+def test_what_is_open_is_told_and_the_exit_code_is_0_all_the_same() -> None:
+    done = report(*DAY, fill=put({"result": None}))
     assert done.returncode == 0
     assert "Not in the totals: 1 payment that may have moved money (11.20)." in done.stdout
     assert "Total: 0.00\n" in done.stdout
 
 
-def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total(tmp_path: Path) -> None:
+def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total() -> None:
     def fill(shop: Book) -> None:
         shop.put(1, AT, authorized=Decimal("11.20"))
         fill_trouble(shop, MORNING)
@@ -136,52 +128,50 @@ def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total(tmp_path
         (("--csv",), [",yes,in_doubt", ",yes,certain"]),
         (("--json",), ['"standing":"in_doubt"', '"clock_unsure":[{"since"']),
     ):
-        with daemon(tmp_path, fill, clock=clock):
-            done = posd("report", *DAY, *way, socket=tmp_path / "s")
+        done = report(*DAY, *way, fill=fill, clock=clock)
         assert [mark for mark in marks if mark not in done.stdout] == []
         if way == ("--csv",):
             assert "machine from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
 
 
-def test_of_several_currencies_each_has_its_totals(tmp_path: Path) -> None:
+def test_of_several_currencies_each_has_its_totals() -> None:
     fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
-    done = report(tmp_path, *DAY, fill=fill)
+    done = report(*DAY, fill=fill)
     assert "SN-0001\tEUR\t1\t7.00\t-\t-\t7.00\n" in done.stdout
     assert "Total: 7.00 EUR\nTotal: 10.00 USD\n" in done.stdout
     assert "17.00" not in done.stdout
-    page = report(tmp_path, *DAY, "--html", "-", fill=fill).stdout
+    page = report(*DAY, "--html", "-", fill=fill).stdout
     assert ("<b>7.00</b><span>total EUR" in page, "<b>10.00</b><span>total USD" in page) == (True, True)
     assert "17.00" not in page
 
 
-@pytest.mark.parametrize(
+@every(
     ("expected", "code", "difference"),
     [("11.20", 0, "0.00"), ("11.2 USD", 0, "0.00"), ("11.00", 1, "-0.20"), ("5.00 EUR", 1, "5.00")],
 )
-def test_the_terminals_own_total_is_compared(tmp_path: Path, expected: str, code: int, difference: str) -> None:
-    done = report(tmp_path, *DAY, "--json", "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
+def test_the_terminals_own_total_is_compared(expected: str, code: int, difference: str) -> None:
+    done = report(*DAY, "--json", "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
     assert done.returncode == code
     assert json.loads(done.stdout, parse_float=Decimal)["comparison"]["difference"] == Decimal(difference)
     for way in ((), ("--csv",), ("--html", "-")):
-        told = report(tmp_path, *DAY, *way, "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
+        told = report(*DAY, *way, "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
         assert told.returncode == code
         assert "The terminal's total is" in " ".join((told.stdout + told.stderr).split())
 
 
-def test_a_total_without_its_currency_is_asked_for_where_there_are_several(tmp_path: Path) -> None:
+def test_a_total_without_its_currency_is_asked_for_where_there_are_several() -> None:
     fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
-    assert report(tmp_path, *DAY, "--expect", "17", fill=fill).returncode == 2
-    assert report(tmp_path, *DAY, "--expect", "7 EUR", fill=fill).returncode == 0
+    assert report(*DAY, "--expect", "17", fill=fill).returncode == 2
+    assert report(*DAY, "--expect", "7 EUR", fill=fill).returncode == 0
 
 
-def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
+def test_on_a_terminal_it_fits_80_columns() -> None:
     def fill(shop: Book) -> None:
         fill_day(shop, 40, MORNING)
         fill_trouble(shop, MORNING)
 
     rows = json.loads(made(fill).body)["payments"]
-    with daemon(tmp_path, fill):
-        seen = posd_on_terminal("report", *DAY, socket=tmp_path / "s")
+    seen = asked_on_terminal([made(fill)], "report", *DAY)
     assert seen.returncode == 0
     # A command is never broken, so that it can be copied.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
@@ -193,16 +183,16 @@ def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
     assert "posd acknowledge" in seen.screen
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\N{FULLWIDTH EQUALS SIGN}1"])
-def test_csv_holds_no_formula(tmp_path: Path, text: str) -> None:
+@every("text", ["=1+1", "+1", "-1", "@x", " =1", "\N{FULLWIDTH EQUALS SIGN}1"])
+def test_csv_holds_no_formula(text: str) -> None:
     fill = put({"sale": text, "metadata": encode({"table": text})})
-    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", fill=fill)
+    done = report(*DAY, "--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
     said = text.replace(text.lstrip(), f"'{text.lstrip()}")
     assert (row["sale"], row["metadata.table"]) == (said, said)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "cell"),
     [
         ("table 7;=1+1", "table 7;'=1+1"),  # a spreadsheet of a country with a decimal comma separates there
@@ -213,34 +203,34 @@ def test_csv_holds_no_formula(tmp_path: Path, text: str) -> None:
         ("a\x00\u2028\u202eb", r"a\u0000\u2028\u202eb"),
     ],
 )
-def test_a_text_in_the_csv_is_one_cell_in_one_line(tmp_path: Path, text: str, cell: str) -> None:
+def test_a_text_in_the_csv_is_one_cell_in_one_line(text: str, cell: str) -> None:
     fill = put({"sale": "s", "metadata": encode({"table": text})})
-    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", fill=fill)
+    done = report(*DAY, "--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
     assert row["metadata.table"] == cell
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_metadata_are_shown_only_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_metadata_are_shown_only_where_they_are_asked_for() -> None:
     fill = put({"metadata": encode({"email": "ana@example.org", "table": "seven"})})
     for way in ((), ("--csv",), ("--json",), ("--html", "-")):
-        assert "ana@example.org" not in report(tmp_path, *DAY, *way, fill=fill).stdout
-        shown = report(tmp_path, *DAY, *way, "--metadata", "table", fill=fill).stdout
+        assert "ana@example.org" not in report(*DAY, *way, fill=fill).stdout
+        shown = report(*DAY, *way, "--metadata", "table", fill=fill).stdout
         assert "seven" in shown
         assert "ana@example.org" not in shown
 
 
-def test_attention_of_other_days_is_counted(tmp_path: Path) -> None:
-    done = report(tmp_path, *DAY, fill=lambda shop: shop.put(1, AT - timedelta(days=9), attention=("gap",)))
+def test_attention_of_other_days_is_counted() -> None:
+    done = report(*DAY, fill=lambda shop: shop.put(1, AT - timedelta(days=9), attention=("gap",)))
     assert "Payments of other days that need attention too: 1 (posd list --attention)." in done.stdout
 
 
-def test_a_terminal_that_is_not_there_is_told(tmp_path: Path) -> None:
-    answers = [made(put()), Answer(body=b'{"terminals": [{"serial": "SN-0001"}]}')]
-    with Stub(tmp_path / "s", answers):
-        done = posd("report", *DAY, "--terminal", "SN-1", socket=tmp_path / "s")
-    assert done.returncode == 0
-    assert "Terminal SN-1 is not in the fleet" in done.stderr
+def test_a_terminal_that_is_not_there_is_told_and_so_is_an_older_daemon() -> None:
+    done = asked([made(put()), answer({"terminals": [{"serial": "SN-0001"}]})], "report", *DAY, "--terminal", "SN-1")
+    assert (done.returncode, "Terminal SN-1 is not in the fleet" in done.stderr) == (0, True)
+    older = problem(404, "not_found", "there is nothing at /v1/report; see the documentation")
+    done = asked([older], "report", *DAY)
+    assert (done.returncode, "older than this command" in done.stderr) == (2, True)
 
 
 # the file
@@ -252,69 +242,32 @@ def test_the_page_replaces_an_older_one_whole_and_is_for_its_owner_alone(tmp_pat
     page.chmod(0o644)
     mask = os.umask(0)
     try:
-        done = report(tmp_path, *DAY, "--html", str(page), fill=put({"result": None}))
+        done = report(*DAY, "--html", str(page), fill=put({"result": None}))
     finally:
         os.umask(mask)
     assert done.stdout == f"Written: {page}, 1 payment.\nIt begins with what needs attention.\n"
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["day.html", "s"]
+    assert list(tmp_path.iterdir()) == [page]
 
 
 def test_a_page_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
-    done = report(tmp_path, *DAY, "--html", str(tmp_path / "none" / "day.html"))
+    done = report(*DAY, "--html", str(tmp_path / "none" / "day.html"))
     assert done.returncode == 2
     assert "cannot write" in done.stderr
     assert "No such file or directory; name a file in a directory that you may write to" in done.stderr
 
 
-def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    assert report(tmp_path, *DAY, "--html", "/dev/null").returncode == 0
+def test_what_is_no_file_is_written_to_and_not_replaced() -> None:
+    assert report(*DAY, "--html", "/dev/null").returncode == 0
     assert Path("/dev/null").is_char_device()
 
 
-# usage
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--csv", "--json"), "choose one"),
-        (("--html", "x", "--csv"), "choose one"),
-        (("--html", ""), "--html needs the name of a file"),
-        (("2026-02-30",), "write one like 2026-11-20, or today, or yesterday"),
-        (("--from", "x"), "Invalid value for --from: 'x' is not a day"),
-        (("--to", "today"), "--to needs --from"),
-        (("today", "--from", "today"), "give one or the other"),
-        (("--from", "2026-11-20", "--to", "2026-11-19"), "the days end (2026-11-19) before they begin (2026-11-20)"),
-        (("--timezone", "Mars/Olympus"), "'Mars/Olympus' is not a time zone"),
-        (("--timezone", "../etc"), "is not a time zone"),
-    ],
-)
-def test_wrong_usage_is_told(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    zone = () if "--timezone" in arguments else ZONE
-    done = posd("report", *arguments, *zone, socket=tmp_path / "s")
-    assert done.returncode == 2
-    assert words in " ".join(done.stderr.split())
-
-
-def test_a_daemon_that_is_older_than_the_command_is_told(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [problem(404, "not_found", "there is nothing at /v1/report; see the documentation")]):
-        done = posd("report", *DAY, socket=tmp_path / "s")
-    assert (done.returncode, "older than this command" in done.stderr) == (2, True)
-
-
-def test_a_daemon_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
-    done = posd("report", *ZONE, socket=tmp_path / "s")
-    assert done.returncode == 3
-    assert "cannot reach posd" in done.stderr
-
-
-def test_today_is_today_in_the_merchants_time_zone(tmp_path: Path) -> None:
+def test_today_is_today_in_the_merchants_time_zone() -> None:
     zone = ZoneInfo("Pacific/Kiritimati")  # 14 hours before UTC: mostly another day than this machine's
     before = datetime.now(zone).date()
-    with Stub(tmp_path / "s", [Answer(body=b'{"timezone": "Pacific/Kiritimati"}'), made(put())]) as stub:
-        assert posd("report", "--json", socket=tmp_path / "s").returncode == 0
-    (since,) = parse_qs(urlsplit(stub.calls[1].path).query)["since"]
+    done = asked([answer({"timezone": "Pacific/Kiritimati"}), made(put())], "report", "--json")
+    assert done.returncode == 0
+    (since,) = asks(done, 1)["since"]
     begins = datetime.fromisoformat(since).astimezone(zone)
     assert (begins.hour, begins.date() in (before, datetime.now(zone).date())) == (0, True)

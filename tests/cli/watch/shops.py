@@ -6,8 +6,7 @@ from typing import Any
 
 from posd.cli.app.connection import decode
 from posd.cli.watch.state import Shop
-from tests.cli.documents import attention, outcome, transaction
-from tests.cli.print_documents import print_job
+from tests.cli.documents import attention, outcome, print_job, transaction
 
 NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
 HEALTH = {"status": "ok", "checks": {"storage": {"status": "ok", "detail": "the database can be read"}}}

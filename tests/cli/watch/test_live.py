@@ -21,7 +21,6 @@ import pytest
 from posd.cli.app.connection import Api
 from posd.cli.watch import state
 from posd.cli.watch.app import RowPage
-from tests.cli.processes import posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
 
@@ -371,9 +370,3 @@ def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options
     with on_terminal(tmp_path / "absent.sock", "watch", *options) as view:
         assert view.ends() == 3
         assert b"is posd running" in view.raw
-
-
-def test_without_a_terminal_it_says_what_to_use_instead(shop: Counter) -> None:
-    done = posd("watch", socket=shop.socket)
-    assert done.returncode == 2
-    assert "posd list --open" in done.stderr

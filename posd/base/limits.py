@@ -15,6 +15,9 @@ KIB = 1024
 MIB = 1024 * KIB
 #: Seconds in which an empty budget refills.
 DAY_SECONDS = 86_400.0
+#: Longest document to print, in bytes. A receipt is a few KiB, one with a logo some 100 KiB. With the other fields it
+#: has to fit a body of the local API, which is at most 256 KiB.
+MAX_DOCUMENT_BYTES = 240 * KIB
 
 
 class Limit(NamedTuple):

@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "posd.cli.doctor.command:doctor",
     "relay": "posd.cli.relay:relay",
     "collect": "posd.cli.collect:collect",
-    "openapi": "posd.cli.operate.status:openapi",
+    "openapi": "posd.cli.operate.config:openapi",
     "completion": "posd.cli.operate.status:completion",
 }
 

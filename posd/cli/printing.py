@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from posd.base.limits import MAX_DOCUMENT_BYTES
 from posd.cli.app.completion_words import files, serials
 from posd.cli.app.completion_words import print_jobs as print_job_ids
 from posd.cli.app.connection import Api, Reply, connect, decode, json_option
@@ -35,7 +36,6 @@ from posd.cli.payments import words
 from posd.cli.payments.words import known_advice
 from posd.client.documents import Verbatim, encode
 from posd.config import ConfigError, examine
-from posd.printing.request import MAX_DOCUMENT_BYTES
 
 
 def hint(job: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from posd.base.ids import ID_RULE, PrintJobId, is_print_job_id
 from posd.base.json_types import WireFormat, deeper_than, encode
+from posd.base.limits import MAX_DOCUMENT_BYTES
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.request import (
@@ -25,9 +26,6 @@ from posd.records.request import (
     differing,
 )
 
-#: Longest document, in bytes. A receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit
-#: a body of the local API, which is at most 256 KiB.
-MAX_DOCUMENT_BYTES = 240 * 1024
 #: Longest reference of the till, in characters. The terminal API names no limit.
 MAX_REFERENCE_CHARACTERS = 256
 

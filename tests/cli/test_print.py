@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from posd.printing.request import MAX_DOCUMENT_BYTES
+from posd.base.limits import MAX_DOCUMENT_BYTES
 from tests.cli.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
 from tests.cli.processes import PATIENCE, Done, asked, asked_on_terminal, command
 from tests.cli.stub import Answer, Stub, problem

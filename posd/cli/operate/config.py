@@ -1,4 +1,4 @@
-"""`posd config`: check the configuration, and show the one in force."""
+"""`posd config`: check the configuration, and show the one in force. `posd openapi`."""
 
 import json
 import os
@@ -255,3 +255,14 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
         "An assumption is used, but its answers prove nothing until it is confirmed: check it with your "
         "terminal, then set confirmed = true in its section, as in [profile.abort]."
     )
+
+
+@click.command()
+def openapi() -> None:
+    """Print the OpenAPI 3.1 description of the local API, for generating a client.
+
+    It asks no daemon, and does not depend on the configuration. A daemon gives it at GET /v1/openapi.json.
+    """
+    from posd.api.openapi import document
+
+    click.echo(document())

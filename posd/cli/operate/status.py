@@ -1,4 +1,4 @@
-"""`posd status`: is it all right? `posd metrics`, `openapi` and `completion`."""
+"""`posd status`: is it all right? `posd metrics` and `completion`."""
 
 import os
 import subprocess
@@ -444,17 +444,6 @@ def metrics(ctx: click.Context) -> None:
     """
     with connect(ctx) as api:
         click.echo(api.metrics().encode(), nl=False)
-
-
-@click.command()
-def openapi() -> None:
-    """Print the OpenAPI 3.1 description of the local API, for generating a client.
-
-    It asks no daemon, and does not depend on the configuration. A daemon gives it at GET /v1/openapi.json.
-    """
-    from posd.api.openapi import document
-
-    click.echo(document())
 
 
 @click.command()

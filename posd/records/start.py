@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
+from posd.base.fair_queue import end_turn
 from posd.base.limits import START_BYTES, Limit
 from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
 from posd.httpd.admission import SocketPeer
@@ -124,6 +125,7 @@ class Starts(Generic[R, Q, D]):
                 except Problem as problem:
                     if problem.code != "not_found" or not calls:
                         raise
+                end_turn()
                 change = asyncio.ensure_future(woken.wait())
                 try:
                     await asyncio.wait({*calls, change}, return_when=asyncio.FIRST_COMPLETED)

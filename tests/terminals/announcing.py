@@ -1,13 +1,13 @@
-"""What terminals announce by mDNS in these tests."""
+"""Announcements by mDNS in these tests."""
 
 from secrets import token_hex
 
 from zeroconf import ServiceInfo
 
-#: Of this test run alone: others announce on the same loopback interface.
+#: Unique to this test run, since other runs announce on the same loopback interface.
 MARK = token_hex(3)
 TYPE = f"_posd-{MARK}._tcp.local."
-#: The section `[discovery]` that finds them.
+#: The section `[discovery]` with which posd finds them.
 DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
 
 

@@ -1,4 +1,4 @@
-"""The network that terminals are discovered on."""
+"""The network on which terminals are discovered."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from zeroconf.asyncio import AsyncZeroconf
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A directory with a path short enough for Unix sockets."""
+    """Yield a directory whose path is short enough for Unix sockets."""
     with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 

@@ -1,6 +1,6 @@
 """Watch the interfaces of the current namespace, and print each change as a line of JSON.
 
-Lines on its input are commands of iproute2 to run there: the argument `polled` takes the kernel's reports away.
+Each input line is a command of iproute2 to run there. With the argument `polled`, the kernel's reports are not used.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from posd.terminals.interfaces import Interfaces
 
 
 async def refused() -> AsyncIterator[None]:
-    raise OSError("no such thing here")
+    raise OSError("not supported here")
     yield
 
 

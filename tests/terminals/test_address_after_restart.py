@@ -1,4 +1,4 @@
-"""A restart refuses no sale: the last proven address of a terminal is kept, or the start waits for mDNS."""
+"""After a restart no sale is refused: posd keeps the last proven address of a terminal, or the start waits for mDNS."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,14 +22,14 @@ SERIAL = f"SN-{MARK}-again"
 
 @dataclass
 class Counter:
-    """A daemon and its terminal, which listens on two ports and is announced at one of them."""
+    """A daemon and its terminal, which listens on two ports and is announced on one of them."""
 
     posd: Daemon
     terminal: ScriptedTerminal
     announcer: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def announce(self, port: int = 0) -> None:
-        """Announce the terminal at one of its ports, and no more at another."""
+        """Announce the terminal on one of its ports instead of another."""
         await self.announcer.aclose()
         network = AsyncZeroconf(interfaces=["127.0.0.1"])
         self.announcer.push_async_callback(network.async_close)
@@ -38,12 +38,12 @@ class Counter:
         await network.async_register_service(info, cooperating_responders=True)
 
     async def call(self) -> tuple[Any, Payment]:
-        """Start a payment; return the till's answer."""
+        """Start a payment. Return posd's response."""
         payment = Payment(Shop(self.posd, self.terminal, repeat(SERIAL), repeat(SERIAL)), str(uuid4()), SERIAL)
         return (await payment.put()).json, payment
 
     async def charge(self) -> Payment:
-        """Start a payment, which the terminal takes and ends."""
+        """Run a payment that the terminal accepts and ends."""
         document, payment = await self.call()
         assert document.get("phase") == "active", document
         await payment.end()
@@ -66,7 +66,7 @@ def bearing_the_serial(authority: trustme.CA) -> trustme.LeafCert:
 async def open_counter(
     home: Path, trusted: Callable[[ScriptedTerminal], str] = by_pin, *, charged: bool = True
 ) -> AsyncIterator[Counter]:
-    """Run a daemon that has found its terminal over mDNS, and has charged it; kill it."""
+    """Run a daemon that has found its terminal by mDNS and charged once, and kill it."""
     async with AsyncExitStack() as stack:
         terminal = await stack.enter_async_context(scripted_terminal(home, SERIAL, bearing_the_serial, ports=2))
         entry = f'[[terminals]]\nserial = "{SERIAL}"\n{trusted(terminal)}\n'
@@ -82,7 +82,7 @@ async def open_counter(
 
 
 @pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_the_first_sale_goes_to_the_address_that_was_proven_last(home: Path, trusted: Any) -> None:
+async def test_the_first_sale_goes_to_the_last_proven_address(home: Path, trusted: Any) -> None:
     async with open_counter(home, trusted) as counter:
         await counter.announcer.aclose()
         await counter.posd.start()
@@ -90,14 +90,14 @@ async def test_the_first_sale_goes_to_the_address_that_was_proven_last(home: Pat
 
 
 @pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_the_first_sale_of_all_waits_until_the_terminal_is_announced(home: Path, trusted: Any) -> None:
+async def test_the_very_first_sale_waits_until_the_terminal_is_announced(home: Path, trusted: Any) -> None:
     async with open_counter(home, trusted, charged=False) as counter:
         await counter.posd.start()
         await counter.charge()
 
 
 @pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_the_first_sale_waits_for_a_terminal_that_has_moved_meanwhile(home: Path, trusted: Any) -> None:
+async def test_the_first_sale_waits_for_a_terminal_that_moved_during_the_restart(home: Path, trusted: Any) -> None:
     async with open_counter(home, trusted) as counter:
         await counter.terminal.unplug()
         await counter.announce(1)
@@ -107,7 +107,7 @@ async def test_the_first_sale_waits_for_a_terminal_that_has_moved_meanwhile(home
 
 
 @pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_nothing_is_sent_to_another_device_at_that_address(home: Path, trusted: Any) -> None:
+async def test_another_device_at_that_address_is_sent_nothing(home: Path, trusted: Any) -> None:
     async with open_counter(home, trusted) as counter, scripted_terminal(home, "SN-OTHER") as other:
         await counter.announcer.aclose()
         await counter.terminal.unplug()

@@ -1,4 +1,4 @@
-"""Announced addresses that are candidates, and their form in a URL (design 8)."""
+"""Which announced addresses are candidates, and their form in a URL (design 8)."""
 
 from posd.terminals.announcements import MAX_CANDIDATES, candidates
 from tests.support.tables import every
@@ -38,5 +38,5 @@ def test_the_candidates_of_an_announcement(case: str) -> None:
     assert candidates(announced, chosen) == expected
 
 
-def test_of_addresses_without_end_few_are_kept() -> None:
+def test_only_a_few_of_many_announced_addresses_are_kept() -> None:
     assert len(candidates([f"192.0.2.{number}" for number in range(200)], ())) == MAX_CANDIDATES

@@ -1,4 +1,4 @@
-"""What is an announcement of a terminal, and what is not (design 8)."""
+"""Which mDNS records are an announcement of a terminal (design 8)."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def announcement(**changes: Any) -> Announcement:
     return read_announcement(**(said | changes), rules=RULES, seen_at=AT)
 
 
-def test_all_that_it_says() -> None:
+def test_an_announcement_has_all_its_fields() -> None:
     assert announcement() == Announcement(f"front desk.{TYPE}", "SN-1", ("192.0.2.7",), 6869, "B", "M", AT)
 
 
@@ -49,7 +49,7 @@ def test_the_serial_comes_from_a_key_or_else_from_the_name(properties: dict[str,
     assert announcement(properties=properties).serial == serial
 
 
-#: Fault -> the rest of the announcement.
+#: Fault -> the fields of a malformed announcement.
 MALFORMED: dict[str, dict[str, Any]] = {
     "no port": {"port": None},
     "port 0": {"port": 0},
@@ -67,13 +67,13 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", MALFORMED, ids=str)
-def test_what_is_malformed_is_none(case: str) -> None:
+def test_a_malformed_announcement_is_ignored(case: str) -> None:
     with pytest.raises(MalformedAnnouncement) as raised:
         announcement(**MALFORMED[case])
     assert str(raised.value).isprintable()
     assert "SN-1" not in str(raised.value)
 
 
-def test_brand_and_model_are_taken_where_they_are_plain() -> None:
+def test_brand_and_model_are_used_only_if_they_are_plain_text() -> None:
     found = announcement(properties={"serial": "SN-1", "brand": "x" * 1000, "model": "\x1b[31m"})
     assert (found.brand, found.model) == ("x" * MAX_TEXT, None)

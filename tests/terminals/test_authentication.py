@@ -1,4 +1,4 @@
-"""Authentication of calls: the bytes on the wire, and a scheme that fails (design 7)."""
+"""Authentication of calls: the bytes on the wire, and schemes that fail (design 7)."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ async def device(terminal: ScriptedTerminal, authentication: Authentication) -> 
     yield device
 
 
-async def test_none_adds_nothing(terminal: ScriptedTerminal) -> None:
+async def test_the_scheme_none_adds_nothing(terminal: ScriptedTerminal) -> None:
     async with device(terminal, none) as called:
         assert await called.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
         await called.call("GET", f"{terminal.base_url}/x")
@@ -81,14 +81,14 @@ async def test_headers_are_added_to_each_request_and_replace_in_any_case(termina
     assert len(heads) == 2
 
 
-def test_schemes_that_follow_each_other_replace_in_any_case_too() -> None:
+def test_a_later_scheme_replaces_headers_in_any_case_too() -> None:
     first = OutgoingRequest("GET", "https://t/x", {}).with_headers({"X-Key": "1", "X-Store": "14"})
     assert first.with_headers({"x-KEY": "2"}).headers == {"X-Store": "14", "x-KEY": "2"}
     assert first.headers == {"X-Key": "1", "X-Store": "14"}
 
 
 def signed(key: bytes) -> Authentication:
-    """A scheme as one could be: over method, path and body, in a header and in the query."""
+    """Return an example of a scheme, which signs method, path and body in a header and in the query."""
 
     def sign(request: OutgoingRequest) -> OutgoingRequest:
         what = f"{request.method} {urlsplit(request.url).path} ".encode() + (request.body or b"")
@@ -123,7 +123,7 @@ def goes_nowhere(request: OutgoingRequest) -> OutgoingRequest:
     return replace(request, url=f"gopher://{SECRET}")
 
 
-#: A scheme that fails -> a word of the reason. A base64 signature of Python's own ends with a line feed.
+#: A failing scheme -> a word of the reason. Python's own base64 signature ends with a line feed.
 FAILING: dict[str, tuple[Authentication, str]] = {
     "raises": (raises, "could not be authenticated (ValueError)"),
     "ends its value with a line feed": (adds(X_Key=f"{SECRET}\n"), "a header that cannot be sent"),
@@ -135,7 +135,7 @@ FAILING: dict[str, tuple[Authentication, str]] = {
 
 
 @pytest.mark.parametrize("case", FAILING)
-async def test_a_scheme_that_fails_has_sent_nothing_and_tells_no_secret(
+async def test_a_failing_scheme_sends_nothing_and_reveals_no_secret(
     terminal: ScriptedTerminal, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -150,8 +150,7 @@ async def test_a_scheme_that_fails_has_sent_nothing_and_tells_no_secret(
     assert (terminal.requests, written) == ([], [])
 
 
-async def test_the_next_request_is_authenticated_anew(terminal: ScriptedTerminal) -> None:
-    """A failure is of that request alone."""
+async def test_a_failed_authentication_does_not_affect_the_next_request(terminal: ScriptedTerminal) -> None:
     turns = iter((raises, headers({"X-Turn": "2"})))
     async with device(terminal, lambda request: next(turns)(request)) as called:
         assert isinstance(await called.call("GET", f"{terminal.base_url}/x"), NotSent)
@@ -159,7 +158,7 @@ async def test_the_next_request_is_authenticated_anew(terminal: ScriptedTerminal
     assert [request.headers["x-turn"] for request in terminal.requests] == ["2"]
 
 
-async def test_no_secret_shows_in_what_is_printed_of_a_call(tmp_path: Path) -> None:
+async def test_no_printed_form_of_a_call_shows_a_secret(tmp_path: Path) -> None:
     request = OutgoingRequest("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
     authentication = headers({"X-Key": SECRET})
     called = TerminalAccess(
@@ -177,7 +176,7 @@ def one(tmp_path: Path, entry: str) -> Config:
     return load(tmp_path / "config.toml")
 
 
-def test_the_configuration_chooses_and_secrets_are_read_once(tmp_path: Path) -> None:
+def test_the_configuration_chooses_the_scheme_and_secrets_are_read_once(tmp_path: Path) -> None:
     request = OutgoingRequest("GET", "https://t/x", {"accept": "application/json"})
     assert authentication_of(one(tmp_path, "").terminals[0], wall) is none
     (tmp_path / "token").write_text("old")

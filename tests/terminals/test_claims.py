@@ -1,4 +1,4 @@
-"""Which of several announcements of one serial is believed (design 8): every rule of `claims`, without a network."""
+"""Which of several announcements of a serial posd uses (design 8): every rule, without a network."""
 
 from collections.abc import Iterator
 from itertools import permutations, product
@@ -48,13 +48,13 @@ def believed(made: SerialAnnouncements) -> str | None:
     return made.best[1].base_url if made.best else None
 
 
-def test_none() -> None:
+def test_without_announcements_there_is_no_address() -> None:
     assert believed(claims()) is None
     assert claims().rivals is None
     assert claims().sweep() == []
 
 
-def test_the_newest_of_the_unchecked_addresses_is_believed() -> None:
+def test_the_newest_of_the_unchecked_addresses_is_used() -> None:
     made = claims(announced("a", A), announced("b", B))
     assert believed(made) == B
     made.announce(announced("a", C))
@@ -64,14 +64,14 @@ def test_the_newest_of_the_unchecked_addresses_is_believed() -> None:
     assert made.withdraw("a") is None
 
 
-def test_what_says_the_same_again_is_no_newer() -> None:
+def test_a_repeated_announcement_does_not_count_as_newer() -> None:
     made = claims(announced("a", A), announced("b", B))
     assert not made.announce(announced("a", A))
     assert believed(made) == B
 
 
 @every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_the_better_one_is_believed_and_among_equals_the_newer(
+def test_the_better_address_is_used_and_among_equals_the_newer(
     verdicts: tuple[CandidateVerdict, CandidateVerdict],
 ) -> None:
     made = claims(announced("a", A), announced("b", B))
@@ -90,7 +90,7 @@ def test_all_addresses_of_one_announcement_are_candidates_in_their_order() -> No
     assert believed(made) == A
 
 
-def test_a_name_that_moves_on_is_believed_where_it_is_now() -> None:
+def test_a_terminal_that_moves_is_used_at_its_new_address() -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS)
     assert made.announce(announced("a", B))
@@ -100,7 +100,7 @@ def test_a_name_that_moves_on_is_believed_where_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("verdict", [SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_where_it_answered_before_counts_for_as_long_as_it_does_and_the_new_one_does_not(
+def test_the_old_address_is_used_while_it_answers_and_the_new_one_does_not(
     verdict: CandidateVerdict,
 ) -> None:
     made = claims(announced("a", A))
@@ -116,7 +116,7 @@ def test_where_it_answered_before_counts_for_as_long_as_it_does_and_the_new_one_
 
 
 @pytest.mark.parametrize("verdict", [UNCHECKED, SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_where_it_never_answered_is_forgotten_when_it_moves_on(verdict: CandidateVerdict) -> None:
+def test_an_address_that_never_answered_is_forgotten_after_a_move(verdict: CandidateVerdict) -> None:
     made = claims(announced("a", A))
     judge(made, A, verdict)
     made.announce(announced("a", B))
@@ -124,7 +124,7 @@ def test_where_it_never_answered_is_forgotten_when_it_moves_on(verdict: Candidat
 
 
 @pytest.mark.parametrize(("old", "new", "left"), [("x", "x", 1), ("x", "y", 2), (None, None, 1)], ids=str)
-def test_the_same_device_at_two_addresses_is_no_rival_of_itself(old: str | None, new: str | None, left: int) -> None:
+def test_a_device_at_two_addresses_does_not_conflict_with_itself(old: str | None, new: str | None, left: int) -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS, certificate=old)
     made.announce(announced("a", B))
@@ -134,17 +134,17 @@ def test_the_same_device_at_two_addresses_is_no_rival_of_itself(old: str | None,
     assert (made.rivals is None) == (left == 1)
 
 
-def test_an_address_that_goes_is_forgotten_with_the_next_announcement() -> None:
+def test_an_address_that_is_no_longer_announced_is_forgotten() -> None:
     made = claims(announced("a", A, SIX))
     judge(made, A, SILENT)
     judge(made, SIX, ANSWERS)
     assert made.announce(announced("a", SIX, B))
     assert [candidate.base_url for candidate in made.candidates] == [SIX, B]
     assert made.best is not None
-    assert made.best[1].verdict is ANSWERS  # its known facts stay known
+    assert made.best[1].verdict is ANSWERS  # the result of its check is kept
 
 
-#: The verdicts of the claims a and b -> which is believed, and whether both are trusted.
+#: Verdicts of the addresses A and B -> the used address, the others, and whether both are verified.
 RIVALS = {
     (ANSWERS, ANSWERS): (B, (A,), True),
     (ANSWERS, REFUSED): (A, (B,), False),
@@ -153,7 +153,7 @@ RIVALS = {
 
 
 @every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_rivals_are_two_that_are_both_there_and_one_is_right(
+def test_two_present_devices_conflict_if_one_is_the_terminal(
     verdicts: tuple[CandidateVerdict, CandidateVerdict],
 ) -> None:
     made = claims(announced("a", A), announced("b", B))
@@ -165,7 +165,7 @@ def test_rivals_are_two_that_are_both_there_and_one_is_right(
 
 
 @pytest.mark.parametrize("verdict", [ANSWERS, SILENT], ids=lambda verdict: verdict.name)
-def test_an_address_that_was_trusted_once_is_kept_through_a_flood_of_announcements(verdict: CandidateVerdict) -> None:
+def test_a_flood_of_announcements_does_not_displace_a_trusted_address(verdict: CandidateVerdict) -> None:
     made = claims(announced("right", A))
     judge(made, A, verdict, certificate="x")
     for number in range(10):
@@ -174,7 +174,7 @@ def test_an_address_that_was_trusted_once_is_kept_through_a_flood_of_announcemen
     assert len(made) == MAX_CLAIMS
 
 
-def test_two_service_types_of_one_device_are_no_rivals() -> None:
+def test_two_service_types_of_one_device_do_not_conflict() -> None:
     names = ("a._card-terminal._tcp.local.", "a._https._tcp.local.")
     made = claims(announced(names[0], A, SIX), Announcement(names[1], "SN-1", ("192.0.2.1",), 443, None, None, ""))
     for candidate in made.candidates:
@@ -182,10 +182,10 @@ def test_two_service_types_of_one_device_are_no_rivals() -> None:
     assert made.rivals is None
     for candidate in made.find("https://192.0.2.1:443"):
         candidate.certificate = "y"
-    assert made.rivals is not None, "another one behind the same address"
+    assert made.rivals is not None, "another device behind the same address"
 
 
-def test_what_is_not_heard_any_more_is_forgotten_only_where_it_cannot_be_reached() -> None:
+def test_a_stale_announcement_is_forgotten_only_if_its_address_cannot_be_reached() -> None:
     made = claims(announced("a", A), announced("b", B), announced("c", C))
     made.mark_stale()
     made.announce(announced("b", B))
@@ -196,7 +196,7 @@ def test_what_is_not_heard_any_more_is_forgotten_only_where_it_cannot_be_reached
 
 
 @every("order", list(permutations(range(MAX_CLAIMS))), ids=str)
-def test_of_claims_without_end_few_are_kept_and_the_right_one_is(order: tuple[int, ...]) -> None:
+def test_only_a_few_of_many_announcements_are_kept_and_the_right_one_is_among_them(order: tuple[int, ...]) -> None:
     urls = [f"https://192.0.2.{number + 1}:6869" for number in range(MAX_CLAIMS)]
     made = claims(*(announced(f"n{number}", urls[number]) for number in order))
     judge(made, urls[0], ANSWERS)
@@ -205,17 +205,17 @@ def test_of_claims_without_end_few_are_kept_and_the_right_one_is(order: tuple[in
         made.announce(announced(f"n{number}", url))
         assert len(made) == MAX_CLAIMS
         assert believed(made) == urls[0]
-        assert made.find(url), "the newest is kept too: it may be the right one"
+        assert made.find(url), "the newest must be kept, since it may be the right one"
 
 
 def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[CandidateVerdict, float]]]:
-    """Yield every state of checks: each address answered, was silent, or was not checked recently."""
+    """Yield every combination of checks: each address answered, was silent, or was not checked recently."""
     states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
     for chosen in product(states, repeat=len(urls)):
         yield dict(zip(urls, chosen, strict=True))
 
 
-def test_it_is_decided_as_soon_as_nothing_newer_can_be_better() -> None:
+def test_the_address_is_decided_as_soon_as_no_newer_one_can_be_better() -> None:
     for state in every_look((A, B)):
         made = claims(announced("a", A), announced("b", B))
         for url, (verdict, tried) in state.items():
@@ -227,7 +227,7 @@ def test_it_is_decided_as_soon_as_nothing_newer_can_be_better() -> None:
         assert made.decided(0) == decided, state
 
 
-def test_one_address_that_answers_is_enough_of_an_announcement() -> None:
+def test_one_answering_address_of_an_announcement_is_enough() -> None:
     made = claims(announced("a", A, SIX))
     judge(made, SIX, ANSWERS, tried=1.0)
     assert made.decided(0)

@@ -1,6 +1,4 @@
-"""One call to a terminal: a connection of its own, nothing kept from the last one, and an exact report of what was
-sent.
-"""
+"""One call to a terminal: its own connection, no state from the previous call, and an exact report of what was sent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +13,7 @@ from posd.terminals.client import TerminalAccess
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
 
-#: More than the sockets' buffers hold, in bytes.
+#: More bytes than the buffers of the sockets hold.
 MUCH = 32 * 1024 * 1024
 
 
@@ -30,7 +28,7 @@ def device(terminal: ScriptedTerminal) -> TerminalAccess:
     return TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, none)
 
 
-async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
+async def test_a_call_keeps_nothing_for_the_next_one(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
     async def remember(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(200, b"{}").replace(b"content-type", b"set-cookie: last=payment\r\ncontent-type"))
 
@@ -41,7 +39,7 @@ async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTermi
     assert [request.headers["connection"] for request in terminal.requests] == ["close", "close"]
 
 
-async def test_a_proxy_of_the_environment_is_not_asked(
+async def test_a_proxy_in_the_environment_is_not_used(
     terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy"):
@@ -54,7 +52,7 @@ async def test_a_proxy_of_the_environment_is_not_asked(
     assert len(terminal.requests) == 1
 
 
-async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTerminal) -> None:
+async def test_a_partly_written_request_may_have_arrived(terminal: ScriptedTerminal) -> None:
     device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 0.3, none)
     enough = asyncio.Event()
 
@@ -73,7 +71,7 @@ async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTe
     [(b"", "it closed the connection without an answer"), (b"SECRET\r\n\r\n", "the reply is not HTTP")],
     ids=["nothing", "garbage"],
 )
-async def test_what_is_no_reply_is_told_in_words(
+async def test_an_invalid_reply_is_described_in_words(
     terminal: ScriptedTerminal, device: TerminalAccess, reply: bytes, reason: str
 ) -> None:
     async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
@@ -83,7 +81,7 @@ async def test_what_is_no_reply_is_told_in_words(
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == ReplyLost(reason)
 
 
-async def test_when_posd_stops_nothing_more_is_sent(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
+async def test_a_stopping_posd_sends_nothing_more(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
     device.cancel_calls()
     attempt = await device.call("POST", f"{terminal.base_url}/x", b"{}")
     assert isinstance(attempt, NotSent)

@@ -1,4 +1,4 @@
-"""Terminals in the cloud beside local ones: their addresses, their authentication, and their callbacks."""
+"""Terminals in the cloud together with local ones: addresses, authentication, and callbacks."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -34,7 +34,7 @@ headers = {Authorization = {file = "service.token"}}
 
 @pytest.fixture
 async def terminals(tmp_path: Path) -> AsyncIterator[dict[str, ScriptedTerminal]]:
-    """One on this network and the service of the cloud, each with a CA of its own."""
+    """Run one local terminal and the cloud service, each with its own CA."""
     async with AsyncExitStack() as stack:
         found = {}
         for serial in (LOCAL, CLOUD):
@@ -51,7 +51,7 @@ def fleet_of(home: Path, terminals: dict[str, ScriptedTerminal]) -> Fleet:
     return Fleet(load(home / "config.toml").terminals)
 
 
-async def test_the_keys_of_the_service_go_to_the_cloud_alone(
+async def test_the_keys_of_the_service_go_only_to_the_cloud(
     tmp_path: Path, terminals: dict[str, ScriptedTerminal]
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
@@ -67,7 +67,7 @@ async def test_the_keys_of_the_service_go_to_the_cloud_alone(
     assert [sent[CLOUD].get(name) for name in names] == ["14", None, "Bearer service"]
 
 
-async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_the_cloud(
+async def test_a_local_announcement_does_not_affect_a_terminal_in_the_cloud(
     tmp_path: Path, terminals: dict[str, ScriptedTerminal]
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
@@ -83,7 +83,7 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
         assert fleet.of(CLOUD).base_url == terminals[CLOUD].base_url
     assert list(fleet.documents({}, everything=True)) == before
     assert returned == []
-    # The service's own messages count as before.
+    # Events of the service still update its terminal.
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
     for reachable in (False, True):
         fleet.of(CLOUD).reached(reachable)
@@ -95,7 +95,7 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
     await fleet.close()
 
 
-async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_self(
+async def test_a_device_that_announces_a_cloud_serial_loses_its_old_announcement(
     tmp_path: Path, terminals: dict[str, ScriptedTerminal]
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
@@ -117,15 +117,15 @@ async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_
         "https://example.com/shop-14/till/",
     ],
 )
-async def test_the_service_calls_back_below_the_public_url(public_url: str) -> None:
+async def test_the_service_calls_back_at_the_public_url(public_url: str) -> None:
     urls = CallbackUrls((KEY,), "advertised.example", 8443, public_url)
-    # No route to that service is needed for it.
+    # This needs no route to the service.
     url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://nowhere.invalid", "cloud")
     assert url == f"{public_url.rstrip('/')}{PATH}"
     assert "//" not in url.removeprefix("https://")
 
 
-async def test_a_terminal_on_this_network_never_hears_the_public_url() -> None:
+async def test_a_local_terminal_never_gets_the_public_url() -> None:
     for advertised, host in (("", "127.0.0.1"), ("pos.shop.example", "pos.shop.example")):
         urls = CallbackUrls((KEY,), advertised, 8443, "https://pos.example")
         url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1", "local")

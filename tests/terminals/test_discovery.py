@@ -1,4 +1,4 @@
-"""Discovery: real mDNS on loopback, from the announcement to the payment and to the goodbye (design 8)."""
+"""Discovery by real mDNS on loopback, from the announcement through a payment to the goodbye (design 8)."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ BY_KEY, BY_OTHER_KEY, BY_NAME, STRANGER = (f"SN-{MARK}-{number}" for number in r
 
 
 async def charge(posd: Daemon, serial: str) -> tuple[int, str]:
-    """Start a payment: the HTTP status, and the phase or the problem's code."""
+    """Start a payment. Return the HTTP status, and the phase or the problem's code."""
     reply = await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": serial, "amount": AMOUNT})
     return reply.status, reply.json.get("phase") or reply.json["code"]
 
@@ -31,11 +31,11 @@ def fleet_of(terminal: ScriptedTerminal, *serials: str) -> str:
     return "".join(f'[[terminals]]\nserial = "{serial}"\nca_file = "{terminal.ca_file}"\n' for serial in serials)
 
 
-#: Announcements of unknown devices are logged at this level only.
+#: Announcements of unknown devices are logged only at this level.
 DEBUG = '[logging]\nlevel = "debug"\n'
 
 
-async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZeroconf) -> None:
+async def test_a_terminal_is_used_from_its_announcement_to_its_goodbye(home: Path, network: AsyncZeroconf) -> None:
     async with scripted_terminal(home, ports=4) as terminal:
         fleet = fleet_of(terminal, BY_OTHER_KEY, BY_NAME)
         fleet = f'[[terminals]]\nserial = "{BY_KEY}"\nfingerprint_sha256 = "{terminal.fingerprint}"\n{fleet}'
@@ -62,7 +62,7 @@ async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZe
             known = (await posd.call("GET", f"/terminals/{BY_KEY}")).json
             assert (known["brand"], known["model"]) == ("B", "M")
 
-            # The stranger is shown to who asks for all, and never used.
+            # The stranger is listed with `all`, and never used.
             assert await charge(posd, STRANGER) == (422, "unknown_terminal")
             fleet_only = (await posd.call("GET", "/terminals")).json["terminals"]
             assert [item["serial"] for item in fleet_only] == [BY_KEY, BY_OTHER_KEY, BY_NAME]
@@ -82,7 +82,7 @@ async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZe
 
 
 async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal) -> None:
-    """The terminal changes its address with a payment under way: the abort and the next start go to the new one."""
+    """Move the terminal while a payment is open. The abort and the next start must go to the new address."""
     current = (await posd.call("GET", "/terminals")).json["terminals"][0]
     elsewhere = terminal.base_urls[3]
     seen = len(posd.lines)
@@ -90,7 +90,7 @@ async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal
     await network.async_update_service(changed)
     await posd.log_line("discovery.found", after=seen, terminal=BY_KEY, port=port_of(elsewhere))
     assert (await posd.call("GET", f"/terminals/{BY_KEY}")).json["base_url"] == elsewhere
-    await terminal.unplug()  # at the old address nothing listens any more
+    await terminal.unplug()  # nothing listens at the old address
     reply = await posd.call("POST", f"/transactions/{current['transaction']}/abort")
     assert (reply.status, terminal.aborts) == (202, 1)
 
@@ -105,7 +105,7 @@ async def test_payments_run_although_discovery_has_no_usable_interface(home: Pat
             assert (health["status"], health["checks"]["discovery"]["status"]) == ("degraded", "degraded")
 
 
-async def test_a_configured_address_always_wins(home: Path, network: AsyncZeroconf) -> None:
+async def test_a_configured_address_is_used_instead_of_an_announced_one(home: Path, network: AsyncZeroconf) -> None:
     async with (
         scripted_terminal(home, f"SN-{MARK}-9") as terminal,
         running(home, terminal.toml, discovery=DISCOVERY) as posd,
@@ -118,7 +118,7 @@ async def test_a_configured_address_always_wins(home: Path, network: AsyncZeroco
         assert await charge(posd, terminal.serial) == (201, "active")
 
 
-async def test_a_terminal_that_comes_and_goes_without_end_fills_no_log(home: Path) -> None:
+async def test_a_terminal_that_comes_and_goes_does_not_flood_the_log(home: Path) -> None:
     (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-1"\n'))
     config = load(home / "config.toml")
     fleet = Fleet(config.terminals, config.profiles)
@@ -126,7 +126,7 @@ async def test_a_terminal_that_comes_and_goes_without_end_fills_no_log(home: Pat
     with capture_logs() as lines:
         for number in range(5 * MAX_LINES):
             for serial in ("SN-1", "SN-STRANGER"):
-                address = bytes((192, 0, 2, number + 1))  # elsewhere each time
+                address = bytes((192, 0, 2, number + 1))  # a new address each time
                 properties = {"serial": serial}
                 name = f"{serial}.{TYPE}"
                 info = AsyncServiceInfo(TYPE, name, addresses=[address], port=6869, properties=properties)
@@ -136,7 +136,7 @@ async def test_a_terminal_that_comes_and_goes_without_end_fills_no_log(home: Pat
     await fleet.close()
 
 
-async def test_announcements_without_end_do_not_pile_up(home: Path, network: AsyncZeroconf) -> None:
+async def test_endless_announcements_do_not_accumulate(home: Path, network: AsyncZeroconf) -> None:
     (home / "config.toml").write_text(toml(home, ""))
     config = load(home / "config.toml").discovery
     discovery = Discovery(config, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
@@ -151,19 +151,19 @@ async def test_announcements_without_end_do_not_pile_up(home: Path, network: Asy
     await asyncio.wait(resolving)
 
 
-async def test_nothing_is_left_when_the_daemon_stops_while_it_resolves(home: Path, network: AsyncZeroconf) -> None:
+async def test_a_stop_during_resolution_leaves_nothing_behind(home: Path, network: AsyncZeroconf) -> None:
     await network.async_register_service(service("Late", 9, {"serial": "SN-LATE"}), cooperating_responders=True)
     async with running(home, "", discovery=DISCOVERY) as posd:
         await posd.log_line("discovery.started")
         assert await posd.stop() == 0
 
 
-async def test_a_discovered_terminal_is_trusted_by_the_systems_cas_only_where_it_is_written(
+async def test_the_systems_cas_verify_a_discovered_terminal_only_if_the_configuration_says_so(
     home: Path, network: AsyncZeroconf
 ) -> None:
     """A certificate of a public CA is no proof, because anyone can get one.
 
-    An address that a person wrote stays valid.
+    A configured address is still verified by it.
     """
     plain, written, named = (f"SN-{MARK}-{name}" for name in ("plain", "written", "named"))
     async with scripted_terminal(home, ports=3) as terminal:

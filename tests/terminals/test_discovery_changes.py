@@ -1,4 +1,6 @@
-"""Terminals that appear, disappear, move, lie and flap, over real mDNS, with a real daemon and real TLS (design 8)."""
+"""Terminals that appear, disappear, move, send false announcements and flap, over real mDNS, daemon and TLS (design
+8).
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +35,7 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Two devices, each with a certificate with the first one's serial; the first listens on two ports."""
+    """Yield two devices whose certificates have the first one's serial. The first listens on two ports."""
     serial = f"SN-{token_hex(3)}"
 
     def bearing(authority: trustme.CA) -> trustme.LeafCert:
@@ -53,7 +55,7 @@ def service(instance: str, url: str, serial: str) -> ServiceInfo:
 
 
 def trusting(home: Path, serial: str, *terminals: ScriptedTerminal) -> str:
-    """Return the entry of a terminal that is discovered, and may show any of these certificates."""
+    """Return the entry of a discovered terminal whose certificate may be any of these."""
     (home / "fleet.pem").write_text("".join(terminal.ca_file.read_text() for terminal in terminals))
     return f'[[terminals]]\nserial = "{serial}"\nca_file = "{home}/fleet.pem"\nconnect_timeout_seconds = 60\n'
 
@@ -71,7 +73,7 @@ async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
             }
             if expected.items() <= known[serial].items():
                 return known[serial]
-            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test asks again
+            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test polls
 
 
 async def charge(posd: Daemon, serial: str) -> Any:
@@ -82,7 +84,7 @@ async def charge(posd: Daemon, serial: str) -> Any:
 
 
 @pytest.mark.slow
-async def test_two_devices_claim_one_serial(
+async def test_of_two_devices_with_one_serial_only_the_terminal_is_used(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
     right, other = devices
@@ -111,7 +113,7 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         await posd.log_line("discovery.found", terminal=serial)
         payment = await charge(posd, serial)
         await first.unplug()
-        # Another device takes its place, whose certificate is as good, and then the first one is elsewhere.
+        # Another device with an equally valid certificate takes its place; then the first one is at another address.
         for url, aborted in ((second.base_url, (503, 0)), (first.base_urls[1], (202, 1))):
             seen = len(posd.lines)
             await network.async_update_service(service("a", url, serial))
@@ -120,14 +122,14 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
             reply = await posd.call("POST", f"/transactions/{payment['client_transaction_id']}/abort")
             assert (reply.status, first.aborts) == aborted
             known = (await posd.call("GET", f"/terminals/{serial}")).json
-            assert (known["base_url"], known["reachable"]) == (url, True), "whichever it is, it can be reached"
+            assert (known["base_url"], known["reachable"]) == (url, True), "the device can be reached, whichever it is"
         assert second.requests == []
         line = await posd.log_line("payment.abort", judgement="unreachable")
         assert second.fingerprint in line["reason"]
 
 
 @pytest.mark.slow
-async def test_a_terminal_that_is_lost_without_a_word_is_found_out_and_asked_when_it_is_back(
+async def test_a_terminal_lost_without_a_goodbye_is_noticed_and_asked_when_it_returns(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
     terminal, _ = devices
@@ -143,12 +145,12 @@ async def test_a_terminal_that_is_lost_without_a_word_is_found_out_and_asked_whe
         assert terminal.searches == []
         await terminal.plug_in()
         await shown(posd, serial, reachable=True, reason=None)
-        async with asyncio.timeout(PATIENCE_SECONDS):  # nothing else would ask for it for minutes
+        async with asyncio.timeout(PATIENCE_SECONDS):  # posd would otherwise not ask for minutes
             await terminal.searched.wait()
 
 
 @pytest.mark.slow
-async def test_a_terminal_that_flaps_is_where_it_said_last_and_fills_no_log(
+async def test_a_flapping_terminal_is_used_at_its_last_address_and_does_not_flood_the_log(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
     terminal, _ = devices
@@ -168,7 +170,7 @@ async def test_a_terminal_that_flaps_is_where_it_said_last_and_fills_no_log(
 
 
 def malformed(*records: Any) -> list[bytes]:
-    """Return the packets of an answer with these records."""
+    """Return the packets of a malformed response with these records."""
     out = DNSOutgoing(_FLAGS_QR_RESPONSE)
     for record in records:
         out.add_answer_at_time(record, 0)
@@ -176,7 +178,7 @@ def malformed(*records: Any) -> list[bytes]:
 
 
 def records(instance: str, *, port: int, text: bytes, server: str) -> list[Any]:
-    """Return the records of an announcement that is wrong."""
+    """Return the records of a wrong announcement."""
     name = f"{instance}.{TYPE}"
     return [
         DNSPointer(TYPE, _TYPE_PTR, _CLASS_IN, 120, name),
@@ -194,7 +196,7 @@ def txt(*pairs: bytes) -> bytes:
     return b"".join(bytes([len(pair)]) + pair for pair in pairs)
 
 
-async def test_what_is_malformed_is_ignored_and_hurts_nothing(
+async def test_malformed_packets_are_ignored_and_have_no_effect(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
     terminal, _ = devices
@@ -238,7 +240,7 @@ def noise_of_one_name() -> Any:
 
 
 @pytest.mark.parametrize("noise", [noise_of_names, noise_of_one_name], ids=["names", "one-name"])
-async def test_who_announces_without_end_is_not_kept_in_memory(
+async def test_endless_announcements_do_not_fill_the_memory(
     home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch, noise: Callable[[], Any]
 ) -> None:
     monkeypatch.setattr(discovery_module, "MAX_RECORDS", 200)
@@ -260,7 +262,7 @@ async def test_who_announces_without_end_is_not_kept_in_memory(
     assert [line["event"] for line in lines if line["event"] == "discovery.unavailable"]
 
 
-async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
+async def test_a_terminal_is_found_while_many_incomplete_announcements_wait(
     home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery_module, "MAX_RESOLVING", 2)
@@ -284,7 +286,7 @@ async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
     await fleet.close()
 
 
-async def test_told_to_stop_at_any_point_of_its_start_it_closes_its_sockets(home: Path) -> None:
+async def test_a_stop_at_any_point_of_the_start_closes_the_sockets(home: Path) -> None:
     (home / "config.toml").write_text(toml(home, "", discovery=DISCOVERY))
     discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
     before = descriptors()
@@ -299,17 +301,18 @@ async def test_told_to_stop_at_any_point_of_its_start_it_closes_its_sockets(home
             await asyncio.sleep(0.01)
 
 
-async def test_what_is_announced_while_it_stops_is_no_fault(home: Path) -> None:
+async def test_an_announcement_during_the_stop_causes_no_fault(home: Path) -> None:
     (home / "config.toml").write_text(toml(home, "", discovery=DISCOVERY))
     discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
     network = AsyncZeroconf(interfaces=["127.0.0.1"])
     await network.async_close()
-    discovery._on_change(network.zeroconf, TYPE, f"late.{TYPE}", ServiceStateChange.Added)  # as its browser calls it
+    # as its browser would call it
+    discovery._on_change(network.zeroconf, TYPE, f"late.{TYPE}", ServiceStateChange.Added)
     (resolving,) = discovery._resolving.values()
     await asyncio.wait_for(resolving, PATIENCE_SECONDS)
     assert not discovery._resolving
 
 
 def descriptors() -> int:
-    """How many files and sockets are open."""
+    """Return the number of open files and sockets."""
     return len(list(Path("/proc/self/fd").iterdir()))

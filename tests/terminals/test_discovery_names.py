@@ -1,4 +1,6 @@
-"""Names of mDNS: compared without case; a name that the library refuses affects no other (RFC 6762, 16)."""
+"""Names in mDNS: posd compares them without case, and a name that the library refuses affects no other (RFC 6762,
+16).
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +52,7 @@ class Browsing:
         return [item for item in self.fleet.strangers.values() if item.serial == serial]
 
     async def until_known(self, serial: str, *records: Any, gone: bool = False) -> None:
-        """Send records until a serial is known, or gone: multicast packets can be lost."""
+        """Send records until a serial is known, or gone. Repeated, because multicast packets can be lost."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while bool(self.known(serial)) is gone:
                 self.send(*records)
@@ -59,7 +61,7 @@ class Browsing:
 
 @asynccontextmanager
 async def browsing(home: Path, network: AsyncZeroconf) -> AsyncIterator[Browsing]:
-    """Browse for the block."""
+    """Run a browser of announcements for the block."""
     (home / "config.toml").write_text(toml(home, "", discovery=DISCOVERY))
     fleet = Fleet(())
     discovery = Discovery(load(home / "config.toml").discovery, fleet, Interfaces(), lambda: datetime.now(UTC))
@@ -90,7 +92,7 @@ def records(serial: str, instance: str, type_of_pointer: str, type_of_name: str,
 
 @pytest.mark.parametrize("pointer", [TYPE, UPPER], ids=["pointer as asked", "pointer upper"])
 @pytest.mark.parametrize("name", [TYPE, UPPER], ids=["name as asked", "name upper"])
-async def test_a_terminal_is_found_whatever_the_case_of_its_service_type(
+async def test_a_terminal_is_found_in_any_case_of_its_service_type(
     home: Path, network: AsyncZeroconf, pointer: str, name: str
 ) -> None:
     async with browsing(home, network) as made:
@@ -120,7 +122,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("resolving", [32, 0], ids=["idle", "busy"])
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_name_that_the_library_refuses_takes_no_neighbour_along(
+async def test_a_name_that_the_library_refuses_does_not_hide_others(
     home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch, case: str, resolving: int
 ) -> None:
     monkeypatch.setattr(discovery_module, "MAX_RESOLVING", resolving)

@@ -1,4 +1,4 @@
-"""One request and its answer: whatever arrives, posd knows what was sent, and keeps little in memory."""
+"""One request and its response: for any bytes, posd knows what was sent, and stores little in memory."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ from tests.support.ports import reserve
 from tests.support.shop import answering as shop_answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: More than the sockets' buffers hold, in bytes.
+#: More bytes than the buffers of the sockets hold.
 MUCH = 32 * 1024 * 1024
 
 Raw = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -53,7 +53,7 @@ def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeou
 
 
 def answering(*pieces: bytes) -> Raw:
-    """Read a request, and answer in pieces, each in a packet of its own."""
+    """Return a server that reads a request and sends the response in pieces, each in its own packet."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n{}")
@@ -64,7 +64,7 @@ def answering(*pieces: bytes) -> Raw:
     return answer
 
 
-#: Possible answers, and the content of each.
+#: Valid responses, and the content of each.
 ANSWERS = {
     "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
     "until the connection ends": (OK + b"\r\n{}", HttpAnswer(200, None, b"{}")),
@@ -92,7 +92,7 @@ ANSWERS = {
 
 
 def read(*pieces: bytes) -> HttpAnswer:
-    """Return a reader's result for pieces and the end of the connection. Raise Broken."""
+    """Parse pieces, and the end of the connection. Return the response. Raise Broken."""
     reader = AnswerReader()
     try:
         for piece in pieces:
@@ -105,12 +105,12 @@ def read(*pieces: bytes) -> HttpAnswer:
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 @pytest.mark.parametrize("case", ANSWERS)
-def test_an_answer_says_the_same_in_whatever_pieces_it_comes(case: str, size: int) -> None:
+def test_a_response_means_the_same_in_any_pieces(case: str, size: int) -> None:
     raw, answer = ANSWERS[case]
     assert read(*(raw[at : at + size] for at in range(0, len(raw), size))) == answer
 
 
-#: Bytes that posd does not accept as an answer.
+#: Bytes that posd does not accept as a response.
 NONE = {
     "no HTTP": b"SECRET\r\n\r\n",
     "a request": b"POST / HTTP/1.1\r\n\r\n",
@@ -139,7 +139,7 @@ NONE = {
 
 @pytest.mark.parametrize("size", [1 << 12, 1 << 16])
 @pytest.mark.parametrize("case", NONE)
-def test_what_is_no_answer_is_refused_without_being_quoted(case: str, size: int) -> None:
+def test_an_invalid_response_is_refused_without_quoting_it(case: str, size: int) -> None:
     raw = NONE[case]
     with pytest.raises(CallFailed, match=f"^{NOT_HTTP}$"):
         read(*(raw[at : at + size] for at in range(0, len(raw), size)))
@@ -154,12 +154,12 @@ def test_what_is_no_answer_is_refused_without_being_quoted(case: str, size: int)
     ],
     ids=["length", "headers", "interim"],
 )
-def test_what_is_within_the_limits_is_read(raw: bytes) -> None:
+def test_a_response_within_the_limits_is_read(raw: bytes) -> None:
     assert read(*(raw[at : at + 4096] for at in range(0, len(raw), 4096))) == HttpAnswer(200, None, b"{}")
 
 
 @pytest.mark.parametrize("head", [b"content-length: %d\r\n\r\n" % MUCH, b"\r\n"], ids=["length", "no length"])
-def test_of_a_long_body_no_more_is_kept_than_the_limit(head: bytes) -> None:
+def test_at_most_the_limit_of_a_long_body_is_stored(head: bytes) -> None:
     reader = AnswerReader()
     assert reader.feed(OK + head + b"x" * MAX_REPLY_BYTES) is None
     assert reader.feed(b"x") == HttpAnswer(200, None, b"x" * MAX_REPLY_BYTES, complete=False)
@@ -167,7 +167,7 @@ def test_of_a_long_body_no_more_is_kept_than_the_limit(head: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", OK + b"content-length: 2\r\n"], ids=["nothing", "line", "head"])
-def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
+def test_an_incomplete_head_is_no_response(raw: bytes) -> None:
     with pytest.raises(CallFailed, match="it closed the connection without an answer"):
         read(*filter(None, [raw]))
 
@@ -175,12 +175,12 @@ def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw", [OK + b"content-length: 3\r\n\r\n{}", CHUNKED + b"2\r\n{}\r\n"], ids=["length", "chunks"]
 )
-def test_an_end_within_the_body_is_no_answer(raw: bytes) -> None:
+def test_an_incomplete_body_is_no_response(raw: bytes) -> None:
     with pytest.raises(CallFailed, match="it closed the connection in the middle of its answer"):
         read(raw)
 
 
-def test_a_reader_leaves_no_garbage() -> None:
+def test_a_response_parser_leaves_no_garbage() -> None:
     gc.collect()
     gc.disable()
     try:
@@ -203,7 +203,7 @@ def test_a_reader_leaves_no_garbage() -> None:
         ("GET", "/x", {"a": "é"}),
     ],
 )
-def test_what_would_be_another_request_is_refused(method: str, target: str, headers: dict[str, str]) -> None:
+def test_a_request_that_would_contain_another_one_is_refused(method: str, target: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"line break|visible ASCII|ordinal not in range"):
         request_bytes(method, target, headers, b"{}")
 
@@ -216,25 +216,25 @@ def test_what_would_be_another_request_is_refused(method: str, target: str, head
         ("GET", None, b"GET /x HTTP/1.1\r\na: b\r\n\r\n"),
     ],
 )
-def test_a_request_says_how_long_it_is(method: str, body: bytes | None, sent: bytes) -> None:
+def test_a_request_states_its_length(method: str, body: bytes | None, sent: bytes) -> None:
     assert request_bytes(method, "/x", {"a": "b"}, body) == sent
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-async def test_an_answer_comes_over_the_network_as_it_was_meant(terminal: ScriptedTerminal, case: str) -> None:
+async def test_a_response_over_the_network_is_read_correctly(terminal: ScriptedTerminal, case: str) -> None:
     raw, answer = ANSWERS[case]
     terminal.instead = answering(raw)
     found = await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}")
     assert found == Replied(answer.status, answer.body)
 
 
-async def test_an_answer_byte_by_byte_is_one(terminal: ScriptedTerminal) -> None:
+async def test_a_response_that_arrives_byte_by_byte_is_read(terminal: ScriptedTerminal) -> None:
     raw = ANSWERS["after interim ones"][0]
     terminal.instead = answering(*(raw[at : at + 1] for at in range(len(raw))))
     assert await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
 
 
-async def test_a_long_answer_is_cut_off_and_the_connection_with_it(terminal: ScriptedTerminal) -> None:
+async def test_a_long_response_is_cut_off_and_its_connection_closed(terminal: ScriptedTerminal) -> None:
     cut_off = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,7 +243,7 @@ async def test_a_long_answer_is_cut_off_and_the_connection_with_it(terminal: Scr
             while not writer.is_closing():
                 writer.write(b"x" * 65536)
                 await writer.drain()
-                await asyncio.sleep(0)  # to a TLS connection that is over all is written at once
+                await asyncio.sleep(0)  # on an ended TLS connection everything is written at once
         cut_off.set()
 
     terminal.instead = talk
@@ -252,7 +252,7 @@ async def test_a_long_answer_is_cut_off_and_the_connection_with_it(terminal: Scr
     await cut_off.wait()
 
 
-async def test_request_and_body_go_out_in_one_piece(tmp_path: Path) -> None:
+async def test_request_and_body_are_sent_in_one_piece(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", reserve())) as listening:
         listening.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -278,7 +278,7 @@ async def test_request_and_body_go_out_in_one_piece(tmp_path: Path) -> None:
     }
 
 
-async def test_what_was_answered_before_all_was_sent_counts(terminal: ScriptedTerminal) -> None:
+async def test_a_response_before_the_end_of_the_request_counts(terminal: ScriptedTerminal) -> None:
     called = device(terminal)
     done = asyncio.Event()
 
@@ -294,7 +294,7 @@ async def test_what_was_answered_before_all_was_sent_counts(terminal: ScriptedTe
     assert found == Replied(413, b"")
 
 
-async def test_a_request_that_nobody_takes_may_have_been_taken_in_part(terminal: ScriptedTerminal) -> None:
+async def test_a_request_that_the_terminal_does_not_read_may_have_arrived_in_part(terminal: ScriptedTerminal) -> None:
     called = device(terminal, reply_timeout=0.2)
     done = asyncio.Event()
 
@@ -305,11 +305,11 @@ async def test_a_request_that_nobody_takes_may_have_been_taken_in_part(terminal:
     terminal.instead = hold
     found = await called.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
     done.set()
-    secure = terminal.context is not None  # asyncio's TLS takes all at once
+    secure = terminal.context is not None  # asyncio's TLS buffers everything at once
     assert found == ReplyLost("no reply in time" if secure else "the request could not be written in time")
 
 
-async def test_a_terminal_that_stops_in_its_answer_is_waited_for_so_long(terminal: ScriptedTerminal) -> None:
+async def test_an_interrupted_response_times_out(terminal: ScriptedTerminal) -> None:
     called = device(terminal, reply_timeout=0.2)
     done = asyncio.Event()
 
@@ -323,7 +323,7 @@ async def test_a_terminal_that_stops_in_its_answer_is_waited_for_so_long(termina
     assert found == ReplyLost("no reply in time")
 
 
-async def test_a_connection_that_breaks_after_the_request_may_have_brought_it(terminal: ScriptedTerminal) -> None:
+async def test_a_request_before_a_broken_connection_may_have_arrived(terminal: ScriptedTerminal) -> None:
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await answering()(reader, writer)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -334,7 +334,7 @@ async def test_a_connection_that_breaks_after_the_request_may_have_brought_it(te
     assert found == ReplyLost("the connection broke (ConnectionResetError)")
 
 
-async def test_who_is_cut_off_has_closed_the_connection(terminal: ScriptedTerminal) -> None:
+async def test_a_cancelled_call_closes_its_connection(terminal: ScriptedTerminal) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()
 
     async def hold(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -354,7 +354,7 @@ async def test_who_is_cut_off_has_closed_the_connection(terminal: ScriptedTermin
     await gone.wait()
 
 
-async def test_who_is_kept_from_sending_at_the_last_moment_has_sent_nothing(terminal: ScriptedTerminal) -> None:
+async def test_a_call_withheld_at_the_last_moment_sends_nothing(terminal: ScriptedTerminal) -> None:
     came: list[bytes] = []
     gone = asyncio.Event()
 
@@ -372,12 +372,12 @@ async def test_who_is_kept_from_sending_at_the_last_moment_has_sent_nothing(term
     found = await called.call(
         "POST", f"{terminal.base_url}/x", b"{}", connected=too_late, written=lambda: written.append(True)
     )
-    if terminal.context is None:  # over TLS, the handshake has no end for the terminal
+    if terminal.context is None:  # over TLS, the terminal does not see the end of the handshake
         await gone.wait()
     assert (found, written, b"".join(came)) == (NotSent("too late"), [], b"")
 
 
-async def test_after_the_call_was_given_up_a_connection_that_comes_about_is_sent_nothing() -> None:
+async def test_a_connection_that_opens_after_the_call_was_given_up_is_sent_nothing() -> None:
     near, far = socket.socketpair()
     with near, far:
         marked: list[bool] = []
@@ -388,7 +388,7 @@ async def test_after_the_call_was_given_up_a_connection_that_comes_about_is_sent
         assert (far.recv(100), marked) == (b"", [])
 
 
-async def test_a_certificate_that_is_refused_is_sent_nothing(tmp_path: Path) -> None:
+async def test_a_terminal_with_a_refused_certificate_is_sent_nothing(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path) as terminal:
         called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
         found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
@@ -397,7 +397,7 @@ async def test_a_certificate_that_is_refused_is_sent_nothing(tmp_path: Path) -> 
         assert terminal.requests == []
 
 
-async def test_who_speaks_no_tls_is_sent_nothing(tmp_path: Path) -> None:
+async def test_a_terminal_without_tls_is_sent_nothing(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path, plain=True) as terminal:
 
         async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -409,7 +409,7 @@ async def test_who_speaks_no_tls_is_sent_nothing(tmp_path: Path) -> None:
         assert found.reason.startswith("cannot connect: ")
 
 
-async def test_the_time_for_connecting_has_the_handshake_in_it(tmp_path: Path) -> None:
+async def test_the_connect_time_out_includes_the_handshake(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path, plain=True) as terminal:
         gone = asyncio.Event()
 
@@ -424,7 +424,7 @@ async def test_the_time_for_connecting_has_the_handshake_in_it(tmp_path: Path) -
         await gone.wait()
 
 
-async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
+async def test_the_reason_says_that_nothing_listens_there(tmp_path: Path) -> None:
     called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
     found = await called.call("POST", f"http://127.0.0.1:{reserve()}/x", b"{}")
     assert isinstance(found, NotSent)
@@ -432,14 +432,14 @@ async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "x" * 64 + ".invalid"])
-async def test_a_name_that_nobody_knows_is_sent_nothing(name: str) -> None:
+async def test_an_unknown_host_name_is_sent_nothing(name: str) -> None:
     called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
     found = await called.call("POST", f"http://{name}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: ")
 
 
-async def test_of_several_addresses_of_a_name_one_that_answers_is_called_once(
+async def test_of_several_addresses_of_a_name_only_one_that_answers_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def issue(authority: trustme.CA) -> trustme.LeafCert:

@@ -1,4 +1,4 @@
-"""The fleet with real terminals over TLS: the address of a call, and the state of the others (design 8)."""
+"""The fleet with real terminals over TLS: the address of each call, and the state of the other addresses (design 8)."""
 
 import asyncio
 import random
@@ -27,12 +27,12 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 SERIAL = "SN-1"
 AT = "2026-11-20T10:00:00.000Z"
-#: What answers does so, however busy this machine is.
+#: For tests whose terminal answers, also on a busy machine.
 PATIENT = "connect_timeout_seconds = 60\n"
 
 
 def fleet_of(home: Path, ca: str, more: str = "") -> Fleet:
-    """Return a fleet of one terminal; `ca` is the CA that it trusts."""
+    """Return a fleet of one terminal, with this CA."""
     (home / "fleet.ca.pem").write_text(ca)
     entry = f'[[terminals]]\nserial = "{SERIAL}"\nca_file = "{home}/fleet.ca.pem"\n{PATIENT}{more}\n'
     (home / "config.toml").write_text(toml(home, entry))
@@ -54,12 +54,12 @@ def port_of(terminal: ScriptedTerminal, number: int = 0) -> int:
 
 @asynccontextmanager
 async def counting(terminal: ScriptedTerminal) -> AsyncIterator[list[None]]:
-    """Count the connections, which are closed when their other side closes; none may have sent anything."""
+    """Count the connections. They are closed when the peer closes, and no peer may have sent anything."""
     connections: list[None] = []
 
     async def instead(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         connections.append(None)
-        assert await reader.read() == b"", "a look sends nothing"
+        assert await reader.read() == b"", "a check sends nothing"
 
     terminal.instead = instead
     yield connections
@@ -68,7 +68,7 @@ async def counting(terminal: ScriptedTerminal) -> AsyncIterator[list[None]]:
 
 @pytest.fixture
 async def right(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
-    """The terminal, with two addresses and a certificate of its own CA."""
+    """Yield the terminal, with two addresses and a certificate of its own CA."""
     async with scripted_terminal(tmp_path, "right", ports=2) as right:
         right.start = right.abort = answering(200, b"{}")
         yield right
@@ -76,7 +76,7 @@ async def right(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @pytest.fixture
 async def other(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
-    """Another one, with a certificate of another CA."""
+    """Yield another terminal, with a certificate of another CA."""
     async with scripted_terminal(tmp_path, "other") as other:
         other.start = answering(200, b"{}")
         yield other
@@ -84,7 +84,7 @@ async def other(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @pytest.fixture
 async def fleet(tmp_path: Path, right: ScriptedTerminal) -> AsyncIterator[Fleet]:
-    """A fleet of one terminal that trusts the right one alone."""
+    """Yield a fleet of one terminal that trusts only the right CA."""
     fleet = fleet_of(tmp_path, trusting(right))
     yield fleet
     await fleet.close()
@@ -99,7 +99,7 @@ async def trusting_both(tmp_path: Path, right: ScriptedTerminal, other: Scripted
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """The port of a device that accepts connections and never sends anything."""
+    """Yield the port of a device that accepts connections and never sends anything."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -112,7 +112,7 @@ def shown(fleet: Fleet) -> dict[str, Any]:
     return document
 
 
-async def test_one_address_is_not_looked_at_before_a_call(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_a_single_address_is_not_checked_before_a_call(fleet: Fleet, right: ScriptedTerminal) -> None:
     assert await fleet.of(SERIAL).choose() is None
     assert fleet.announce(announced("a", right))
     async with counting(right) as connections:
@@ -133,12 +133,12 @@ async def test_of_several_addresses_a_call_goes_to_one_that_answers(fleet: Fleet
     (claim,) = document["claims"]
     assert (claim["state"], claim["same_device"]) == ("silent", True)
     assert "nothing listens there" in claim["reason"]
-    async with counting(right) as connections:  # it is known for a while which one answers
+    async with counting(right) as connections:  # for a while, posd knows which address answers
         assert await fleet.of(SERIAL).choose() == address
         assert connections == []
 
 
-async def test_one_that_did_not_answer_just_now_is_looked_at_again_where_no_other_does(
+async def test_an_address_that_just_failed_is_checked_again_if_no_other_answers(
     fleet: Fleet, right: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("posd.terminals.terminal.CHECK_SECONDS", 0.0)
@@ -149,18 +149,18 @@ async def test_one_that_did_not_answer_just_now_is_looked_at_again_where_no_othe
     assert await fleet.of(SERIAL).choose() == right.base_url
 
 
-async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path: Path, silent: int) -> None:
+async def test_a_stop_of_posd_ends_the_wait_for_an_address(tmp_path: Path, silent: int) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     choosing = asyncio.create_task(fleet.of(SERIAL).choose())
-    await asyncio.sleep(0)  # it looks now
+    await asyncio.sleep(0)  # it is checking
     fleet.cancel_calls()
-    async with asyncio.timeout(30):  # it would take the connect time-out
+    async with asyncio.timeout(30):  # otherwise it takes the connect time-out
         assert await choosing is not None
     await fleet.close()
 
 
-async def test_where_none_answers_the_reason_is_told(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_if_no_address_answers_the_reason_is_shown(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
     address = await fleet.of(SERIAL).choose()
     assert address is not None
@@ -168,17 +168,17 @@ async def test_where_none_answers_the_reason_is_told(fleet: Fleet, right: Script
     assert (shown(fleet)["reachable"], "nothing listens there" in shown(fleet)["reason"]) == (False, True)
 
 
-async def test_where_it_was_trusted_and_answers_no_call_is_kept_waiting_by_what_does_not(
+async def test_a_trusted_address_that_answers_is_called_without_waiting_for_others(
     fleet: Fleet, right: ScriptedTerminal, silent: int
 ) -> None:
     fleet.announce(announced("old", right, port=silent))
     fleet.announce(announced("new", right))
     fleet.of(SERIAL).trust(Trusted(right.base_url, Proof.NONE, AT))
     assert await fleet.of(SERIAL).choose() == right.base_url
-    assert list(fleet.of(SERIAL)._probes) == [f"https://127.0.0.1:{silent}"], "the other one is still waited for"
+    assert list(fleet.of(SERIAL)._probes) == [f"https://127.0.0.1:{silent}"], "the check of the other address continues"
 
 
-async def test_looks_at_one_address_are_joined(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_simultaneous_checks_of_one_address_are_one_check(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right))
     async with counting(right) as connections:
         await asyncio.gather(*(fleet.of(SERIAL).check() for _ in range(20)), fleet.check_stale(60))
@@ -187,7 +187,7 @@ async def test_looks_at_one_address_are_joined(fleet: Fleet, right: ScriptedTerm
 
 
 @pytest.mark.parametrize("right_is_newer", [True, False])
-async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
+async def test_of_two_devices_with_one_serial_the_verified_one_is_used(
     fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal, right_is_newer: bool
 ) -> None:
     for terminal in (other, right) if right_is_newer else (right, other):
@@ -212,10 +212,10 @@ async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
     fleet.announce(announced(other.serial, other))
     with capture_logs() as lines:
         await fleet.of(SERIAL).check()
-    assert [line["event"] for line in lines] == ["discovery.claim"], "it is there again: that is told again"
+    assert [line["event"] for line in lines] == ["discovery.claim"], "its return is logged again"
 
 
-async def test_where_both_are_trusted_and_none_bears_the_serial_none_is_called_and_a_person_is_told(
+async def test_if_both_devices_are_trusted_and_neither_certificate_has_the_serial_none_is_called(
     trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = trusting_both
@@ -248,17 +248,17 @@ async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet,
     assert (document["reachable"], document["claims"]) == (True, [])
 
 
-async def test_an_announcement_that_is_a_lie_takes_nothing_away(
+async def test_a_false_announcement_does_not_displace_the_terminal(
     fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet.announce(announced("a", right))
     await fleet.of(SERIAL).check()
-    fleet.announce(announced("a", other))  # the same name, and not the terminal
+    fleet.announce(announced("a", other))  # the same name, but another device
     assert await fleet.of(SERIAL).choose() == right.base_url
     assert [claim["state"] for claim in shown(fleet)["claims"]] == ["refused"]
 
 
-async def test_what_was_announced_before_the_network_changed_counts_for_as_long_as_it_answers(
+async def test_an_address_from_before_a_network_change_is_used_while_it_answers(
     fleet: Fleet, right: ScriptedTerminal
 ) -> None:
     fleet.announce(announced("a", right))
@@ -273,7 +273,7 @@ async def test_what_was_announced_before_the_network_changed_counts_for_as_long_
     assert "announced" in shown(fleet)["reason"]
 
 
-async def test_a_configured_address_is_the_one_that_is_looked_at(
+async def test_a_configured_address_is_the_one_that_is_checked(
     tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
@@ -291,7 +291,7 @@ async def test_a_configured_address_is_the_one_that_is_looked_at(
     await fleet.close()
 
 
-async def test_a_terminal_in_the_cloud_is_never_looked_at(tmp_path: Path, right: ScriptedTerminal) -> None:
+async def test_a_terminal_in_the_cloud_is_never_checked(tmp_path: Path, right: ScriptedTerminal) -> None:
     (tmp_path / "fleet.ca.pem").write_text(trusting(right))
     entry = f'[[terminals]]\nserial = "{SERIAL}"\naccess_mode = "cloud"\nca_file = "fleet.ca.pem"\n'
     entry += f'base_url = "{right.base_url}"\n'
@@ -306,7 +306,7 @@ async def test_a_terminal_in_the_cloud_is_never_looked_at(tmp_path: Path, right:
     await fleet.close()
 
 
-async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certificate(
+async def test_the_device_that_got_a_payment_is_recognized_by_its_certificate(
     trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = trusting_both
@@ -336,7 +336,7 @@ async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certific
 @pytest.mark.parametrize(
     ("more", "started", "expected"),
     [
-        ("", False, (True, False)),  # a start before posd was restarted: the same address has to do
+        ("", False, (True, False)),  # the start was before a restart of posd: only the same address counts
         ('scheme = "http"', True, (True, False)),
         (f'fingerprint_sha256 = "{"0" * 64}"', False, (True, True)),
     ],
@@ -368,7 +368,7 @@ def test_a_device_that_is_pinned_after_the_start_is_not_the_one_that_got_it(tmp_
     assert fleet.of(SERIAL).was_same_device(here, here, before)
 
 
-def test_a_name_that_belongs_to_another_serial_now_takes_its_claim_along(tmp_path: Path) -> None:
+def test_a_name_with_a_new_serial_loses_its_old_announcement(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
     fleet.announce(Announcement("a", "SN-2", ("192.0.2.1",), 6869, None, None, AT))
@@ -390,7 +390,7 @@ def test_the_newest_announcement_counts_in_the_configured_scheme(tmp_path: Path,
     assert fleet.of(SERIAL).base_url == f"{scheme}://192.0.2.2:6868"
 
 
-def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
+def test_of_many_strangers_the_oldest_are_forgotten_first() -> None:
     fleet = Fleet(())
     for number in range(MAX_STRANGERS + 10):
         fleet.announce(Announcement(f"n{number}", f"S{number}", ("192.0.2.1",), 6869, None, None, AT))
@@ -404,9 +404,7 @@ def configured(home: Path, entries: str) -> tuple[TerminalConfig, ...]:
     return load(home / "config.toml").terminals
 
 
-async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is_read_anew(
-    fleet: Fleet, tmp_path: Path, right: ScriptedTerminal
-) -> None:
+async def test_a_reload_keeps_the_state_of_a_terminal(fleet: Fleet, tmp_path: Path, right: ScriptedTerminal) -> None:
     fleet.announce(announced("one", right))
     await fleet.of(SERIAL).check()
     fleet.of(SERIAL).note_start(right.base_url, right.fingerprint)
@@ -425,7 +423,7 @@ async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is
     assert "has fingerprint" in shown(fleet)["reason"]
 
 
-async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_is_a_stranger(
+async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_stranger(
     fleet: Fleet, tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet.announce(announced("one", right))
@@ -439,7 +437,7 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     reached = asyncio.Event()
     fleet.listen(lambda _serial: reached.set(), AddressChange.REACHED)
     looking = asyncio.create_task(liveness.run())
-    await asyncio.wait_for(reached.wait(), 60)  # announced, so posd checks it by itself
+    await asyncio.wait_for(reached.wait(), 60)  # announced, so posd itself checks it
     assert shown(fleet)["reachable"] is True
     looking.cancel()
     await asyncio.wait({looking})

@@ -1,4 +1,4 @@
-"""An address is not an identity: devices that claim a serial, over real mDNS, with a real daemon (design 13.2)."""
+"""An address is not an identity: devices that announce a serial, with real mDNS and a real daemon (design 13.2)."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ def serial() -> str:
 
 @pytest.fixture
 async def devices(home: Path, serial: str) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Two devices that speak plain HTTP; the first is the terminal, and has a second port to move to."""
+    """Yield two devices with plain HTTP. The first is the terminal, with a second port to which it can move."""
     async with AsyncExitStack() as stack:
         right = await stack.enter_async_context(scripted_terminal(home, serial, ports=2, plain=True))
         other = await stack.enter_async_context(scripted_terminal(home, f"{serial}-other", plain=True))
@@ -43,7 +43,7 @@ async def devices(home: Path, serial: str) -> AsyncIterator[tuple[ScriptedTermin
 
 
 def plain(serial: str) -> str:
-    """Return the entry of a terminal that is discovered and spoken to over plain HTTP."""
+    """Return the entry of a discovered terminal with plain HTTP."""
     return f'[[terminals]]\nserial = "{serial}"\nscheme = "http"\nconnect_timeout_seconds = 2\n'
 
 
@@ -64,7 +64,7 @@ async def charge(posd: Daemon, serial: str) -> Reply:
 
 
 async def active(posd: Daemon, serial: str) -> str:
-    """Start a payment that the terminal takes; return its id."""
+    """Start a payment that the terminal accepts. Return its id."""
     reply = await charge(posd, serial)
     assert (reply.status, reply.json["phase"]) == (201, "active"), reply.body
     return str(reply.json["client_transaction_id"])
@@ -77,7 +77,7 @@ async def end(posd: Daemon, terminal: ScriptedTerminal, identity: str, serial: s
 
 
 async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
-    """Run a payment from its start to its end: the terminal is trusted at its present address."""
+    """Run a complete payment, so that the terminal is trusted at its present address."""
     await end(posd, terminal, await active(posd, serial), serial)
 
 
@@ -85,7 +85,7 @@ async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
 async def trusting(
     home: Path, network: AsyncZeroconf, terminal: ScriptedTerminal, serial: str
 ) -> AsyncIterator[tuple[Daemon, ServiceInfo]]:
-    """Run a daemon that has found this terminal and paid there once; return its announcement too."""
+    """Run a daemon that has found this terminal and paid there once. Yield it with the announcement."""
     async with running(home, plain(serial), discovery=DISCOVERY) as posd:
         info = await announce(network, posd, "right", terminal.base_url, serial)
         await paid(posd, terminal, serial)
@@ -97,7 +97,7 @@ async def shown(posd: Daemon, serial: str) -> Any:
 
 
 async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows this of the terminal's identity. The daemon checks it at each request."""
+    """Wait until the daemon shows this about the terminal's identity. The daemon checks it at each request."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             known = {
@@ -105,7 +105,7 @@ async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
             }
             if expected.items() <= (known[serial] | known[serial]["identity"]).items():
                 return known[serial]
-            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test asks again
+            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test polls
 
 
 async def announced(posd: Daemon, serial: str) -> None:
@@ -115,11 +115,11 @@ async def announced(posd: Daemon, serial: str) -> None:
             known = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
             if serial in {item["serial"] for item in known}:
                 return
-            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test asks again
+            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test polls
 
 
 def refused(reply: Reply) -> set[str]:
-    """Return the addresses of the claims with which a call was refused."""
+    """Return the addresses of the claims in the refusal of a call."""
     assert (reply.status, reply.json["code"]) == (503, "identity_conflict"), reply.body
     return {item["base_url"] for item in reply.json["claims"]}
 
@@ -132,7 +132,7 @@ async def decide(posd: Daemon, serial: str, base_url: str) -> Reply:
 Devices = tuple[ScriptedTerminal, ScriptedTerminal]
 
 
-async def test_a_second_device_that_answers_under_the_serial_is_sent_nothing_until_a_person_decides(
+async def test_a_second_device_with_the_serial_is_sent_nothing_until_a_person_decides(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -159,13 +159,13 @@ async def test_a_second_device_that_answers_under_the_serial_is_sent_nothing_unt
         assert (decided.status, decided.json["identity"]["conflict"]) == (200, False), decided.body
         await paid(posd, right, serial)
 
-        await posd.restart()  # a person's decision stays; the other device still answers
+        await posd.restart()  # a person's decision stays, although the other device still answers
         await until(posd, serial, base_url=right.base_url, reachable=True)
         await paid(posd, right, serial)
         assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
 
 
-async def test_what_is_announced_and_does_not_answer_stops_nothing(
+async def test_an_announced_device_that_does_not_answer_blocks_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -178,7 +178,7 @@ async def test_what_is_announced_and_does_not_answer_stops_nothing(
         assert {item["base_url"] for item in known["identity"]["claims"]} == {right.base_url, other.base_url}
 
 
-async def test_a_terminal_that_is_silent_for_a_moment_makes_no_room_for_another_device(
+async def test_another_device_does_not_replace_a_terminal_that_is_silent_for_a_moment(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -195,7 +195,7 @@ async def test_a_terminal_that_is_silent_for_a_moment_makes_no_room_for_another_
         assert other.requests == []
 
 
-async def test_a_terminal_that_moves_while_nothing_is_open_is_followed_by_itself(
+async def test_a_terminal_that_moves_without_an_open_payment_is_followed(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, _ = devices
@@ -209,7 +209,7 @@ async def test_a_terminal_that_moves_while_nothing_is_open_is_followed_by_itself
         assert (await posd.log_line("terminal.moved", terminal=serial))["host"] == right.base_urls[1]
 
 
-async def test_in_the_middle_of_a_payment_nothing_is_asked_at_a_new_address_that_proves_nothing(
+async def test_during_a_payment_a_new_address_without_proof_is_sent_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -225,7 +225,7 @@ async def test_in_the_middle_of_a_payment_nothing_is_asked_at_a_new_address_that
         assert refused(await posd.call("POST", f"/transactions/{identity}/abort")) == {right.base_url, other.base_url}
         assert (other.requests, other.searches) == ([], [])
 
-        await posd.restart()  # nor after a restart: the address of the start is known
+        await posd.restart()  # nor after a restart, since posd knows the address of the start
         await posd.log_line("terminal.identity_conflict", terminal=serial)
         await posd.call("POST", f"/transactions/{identity}/reconcile")
         assert (other.requests, other.searches) == ([], [])
@@ -238,7 +238,7 @@ async def test_in_the_middle_of_a_payment_nothing_is_asked_at_a_new_address_that
         assert other.searches == []
 
 
-async def test_after_a_restart_the_first_that_claims_the_serial_is_not_believed(
+async def test_after_a_restart_the_first_device_with_the_serial_is_not_trusted(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -251,7 +251,7 @@ async def test_after_a_restart_the_first_that_claims_the_serial_is_not_believed(
         assert other.requests == []
 
 
-async def test_a_forged_goodbye_does_not_make_room_for_another_device(
+async def test_a_forged_goodbye_does_not_let_another_device_replace_the_terminal(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -265,7 +265,7 @@ async def test_a_forged_goodbye_does_not_make_room_for_another_device(
 
 
 @pytest.mark.slow
-async def test_a_conflict_ends_by_itself_when_the_other_device_stays_away(
+async def test_a_conflict_ends_when_the_other_device_stays_away(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -280,7 +280,7 @@ async def test_a_conflict_ends_by_itself_when_the_other_device_stays_away(
         assert other.requests == []
 
 
-async def test_of_two_that_are_there_before_the_first_payment_none_is_chosen(
+async def test_of_two_devices_before_the_first_payment_neither_is_chosen(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -290,7 +290,7 @@ async def test_of_two_that_are_there_before_the_first_payment_none_is_chosen(
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
         assert (await decide(posd, serial, right.base_url)).status == 200
         await paid(posd, right, serial)
-        # Whoever was turned down is not followed when the right one is away.
+        # A rejected device is not followed, even if the right one is away.
         await right.unplug()
         await until(posd, serial, reachable=False)
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
@@ -309,7 +309,7 @@ def bearing(serial: str) -> Any:
 
 
 @pytest.mark.parametrize("proof", ["ca", "pinned"])
-async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_middle_of_a_payment(
+async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
     home: Path, network: AsyncZeroconf, serial: str, proof: str
 ) -> None:
     async with (
@@ -336,7 +336,7 @@ async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_
             await posd.call("POST", f"/transactions/{identity}/reconcile")
             assert len(right.searches) >= 1
             assert (other.requests, other.searches) == ([], [])
-            # Nothing is believed of a proven device that cannot prove itself now.
+            # A device that proved its identity before is not trusted without a new proof.
             await end(posd, right, identity, serial)
             await posd.restart()
             await right.unplug(1)
@@ -347,12 +347,12 @@ async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_
             reply = await charge(posd, serial)
             if proof == "ca":
                 assert refused(reply) >= {right.base_url, other.base_url}
-            else:  # the device there is connected to, and shows another certificate
+            else:  # posd connects to the device there, which shows another certificate
                 assert (reply.status, reply.json["phase"]) == (201, "final")
             assert (other.requests, other.searches) == ([], [])
 
 
-async def test_a_certificate_of_the_ca_that_does_not_bear_the_serial_proves_nothing(
+async def test_a_certificate_of_the_ca_without_the_serial_proves_nothing(
     home: Path, network: AsyncZeroconf, serial: str
 ) -> None:
     async with scripted_terminal(home, serial) as right, scripted_terminal(home, f"{serial}-other") as other:
@@ -368,7 +368,7 @@ async def test_a_certificate_of_the_ca_that_does_not_bear_the_serial_proves_noth
             assert other.requests == []
 
 
-async def test_an_address_in_the_configuration_that_is_another_terminal_is_not_used_again(
+async def test_a_configured_address_of_another_terminal_is_not_used_again(
     home: Path, devices: Devices, serial: str
 ) -> None:
     right, _ = devices
@@ -393,7 +393,7 @@ async def test_an_address_in_the_configuration_that_is_another_terminal_is_not_u
 async def test_another_terminal_that_is_announced_at_a_configured_address_is_sent_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """A terminal replaced another: this is known before the first payment goes there."""
+    """A terminal was replaced by another. posd knows this before the first payment."""
     right, _ = devices
     new = f"{serial}-new"
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"
@@ -432,10 +432,12 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         await paid(posd, right, serial)
 
 
-async def test_what_is_announced_elsewhere_or_proves_itself_stops_nothing(
+async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """One that goes away again, and the terminal's own announcement after it, end the conflict."""
+    """The conflict ends when the other announcement is withdrawn, and when the terminal itself is announced after
+    it.
+    """
     right, other = devices
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"
     async with running(home, configured, discovery=DISCOVERY) as posd:
@@ -453,7 +455,7 @@ async def test_what_is_announced_elsewhere_or_proves_itself_stops_nothing(
         await paid(posd, right, serial)
 
 
-async def test_the_checks_of_a_start_come_before_the_address(
+async def test_a_start_is_checked_before_its_address_is_needed(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, _ = devices
@@ -469,7 +471,7 @@ async def test_the_checks_of_a_start_come_before_the_address(
         assert (await charge(posd, serial)).json["code"] == "terminal_busy"
 
 
-async def test_the_command_shows_the_claims_and_takes_the_decision(
+async def test_the_command_shows_the_claims_and_records_the_decision(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -488,7 +490,7 @@ async def test_the_command_shows_the_claims_and_takes_the_decision(
 
 
 async def posd_says(*arguments: str) -> tuple[int | None, str]:
-    """Run a command; return its exit code and its whole output."""
+    """Run a command. Return its exit code and its whole output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "posd", *arguments),
         stdout=asyncio.subprocess.PIPE,

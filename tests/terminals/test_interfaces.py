@@ -1,4 +1,4 @@
-"""Addresses of this machine that come and go, as the kernel reports them, and the interfaces on which mDNS is used."""
+"""Addresses of this machine that come and go, as the kernel reports them, and the interfaces for mDNS."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def test_loopback_is_always_there() -> None:
     assert loopback.running
 
 
-#: The change of the interfaces, and the report after it: an address that is there, one that is not, what runs.
+#: A change of the interfaces, and the report after it: a present address, an absent one, the interfaces that run.
 STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
     ("link set lo up", "127.0.0.1", None, {"lo"}),
     ("address add 192.0.2.7/32 dev lo", "192.0.2.7", None, {"lo"}),
@@ -29,7 +29,7 @@ STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
     ("address add 198.51.100.7/24 dev near", "198.51.100.7", None, {"lo"}),
     ("link set near up", None, None, {"lo"}),
     ("link set far up", "fe80::ff:fe00:7%near", None, {"lo", "near", "far"}),
-    ("link set far down", "198.51.100.7", None, {"lo"}),  # a cable that is pulled takes no address away
+    ("link set far down", "198.51.100.7", None, {"lo"}),  # an unplugged cable removes no address
     ("link del near", None, "198.51.100.7", {"lo"}),
 ]
 
@@ -38,7 +38,7 @@ STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
 @pytest.mark.root
 @needs("ip", "unshare")
 @pytest.mark.parametrize("how", ["reported", "polled"])
-async def test_every_change_is_told(how: str) -> None:
+async def test_every_change_is_reported(how: str) -> None:
     child = await asyncio.create_subprocess_exec(
         *("unshare", "--net", sys.executable, "-m", "tests.terminals.interfaces_child", how),
         stdin=asyncio.subprocess.PIPE,
@@ -73,7 +73,7 @@ BARE = interface("eth1", 4)
 SIX = interface("eth2", 5, "fe80::1%eth2")
 DOWN = interface("eth3", 6, "203.0.113.1", running=False)
 
-#: The existing interfaces, those of the configuration, those in use, those that are missing.
+#: Existing interfaces, configured ones, used ones, missing ones.
 SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[str, str | int]], tuple[str, ...]]] = {
     "all but loopback": ((LO, WIRE, AIR), (), [("eth0", "192.0.2.1"), ("eth0", 2), ("wlan0", "198.51.100.1")], ()),
     "no network yet": ((LO, BARE), (), [], ()),
@@ -97,6 +97,6 @@ SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[s
 
 
 @pytest.mark.parametrize("case", SELECTIONS, ids=str)
-def test_on_what_mdns_is_spoken(case: str) -> None:
+def test_mdns_uses_the_configured_interfaces(case: str) -> None:
     there, chosen, spoken, missing = SELECTIONS[case]
     assert select(there, chosen) == InterfaceSelection(tuple(spoken), missing)

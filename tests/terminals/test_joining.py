@@ -1,4 +1,4 @@
-"""Two calls for one new id, in the one order of events that a test from outside cannot bring about."""
+"""Two calls for one new id, in the only order of events that a test from outside cannot cause."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ from tests.support.shop import AMOUNT, held
 from tests.support.terminal import scripted_terminal
 
 
-async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(tmp_path: Path) -> None:
-    """The second call found nothing running. Its look-up, delayed here, finds what the first has begun since."""
+async def test_a_call_that_looks_up_the_id_during_its_start_joins_it(tmp_path: Path) -> None:
+    """No start was running when the second call came. Its delayed look-up finds the start that has begun since."""
     home, identity = tmp_path, str(uuid4())
     hurdle = threading.Event()
     async with scripted_terminal(home) as terminal:

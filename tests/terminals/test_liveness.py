@@ -1,4 +1,4 @@
-"""posd checks terminals by itself: when there is a reason to, and rarely (design 8). Real connections over TLS."""
+"""posd's own checks of terminals: for a reason, else rarely (design 8). Real connections over TLS."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Visits:
-    """Counts the connections to a terminal; bytes sent over them are kept."""
+    """Counter of the connections to a terminal, with the bytes sent over them."""
 
     def __init__(self, terminal: ScriptedTerminal) -> None:
         self.count = self.open = self.most = 0
@@ -91,7 +91,7 @@ def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
 
 
 async def until_reachable(fleet: Fleet, reachable: bool) -> None:
-    """Wait until the fleet knows; every check reports its result."""
+    """Wait until the fleet knows this. Every check reports its result."""
     told = asyncio.Event()
     fleet.listen(lambda _serial: told.set(), *AddressChange)
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -100,7 +100,7 @@ async def until_reachable(fleet: Fleet, reachable: bool) -> None:
             await told.wait()
 
 
-async def test_what_is_announced_is_looked_at_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_an_announced_terminal_is_checked_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=False)
     async with looking(fleet):
@@ -110,81 +110,81 @@ async def test_what_is_announced_is_looked_at_and_sent_nothing(tmp_path: Path, t
     assert visits.sent == b""
 
 
-async def test_a_terminal_that_is_lost_is_looked_for_and_its_return_is_told(
+async def test_a_lost_terminal_is_checked_and_its_return_is_reported(
     tmp_path: Path, terminal: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     returned = asyncio.Event()
     fleet.listen(lambda _serial: returned.set(), AddressChange.RETURNED)
     async with looking(fleet):
-        fleet.of("SN-1").reached(False, reason="it was a call")
-        assert next(iter(fleet.documents({}, everything=False))).reason == "it was a call"
+        fleet.of("SN-1").reached(False, reason="a call failed")
+        assert next(iter(fleet.documents({}, everything=False))).reason == "a call failed"
         async with asyncio.timeout(PATIENCE_SECONDS):
             await returned.wait()
         await until_reachable(fleet, True)
 
 
-async def test_a_configured_address_is_looked_at_every_so_often(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_configured_address_is_checked_regularly(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     async with looking(fleet_of(tmp_path, terminal, configured=True), every=0.01):
         await visits.at_least(3)
 
 
-async def test_looks_of_a_fleet_that_have_no_reason_begin_together(
+async def test_routine_checks_of_a_fleet_begin_together(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "TOGETHER_SECONDS", 0.1)
     serials = [f"SN-{number}" for number in range(20)]
     visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=True, serials=serials)
     async with looking(fleet, every=1.5) as liveness:
-        await asyncio.sleep(0)  # it runs
+        await asyncio.sleep(0)  # the task runs
         times = {timer.when() for timer in liveness._timers.values()}
         assert len(liveness._timers) == len(serials)
         assert len(times) <= 5  # the pauses differ by 0.3 s
         await visits.at_least(len(serials))
 
 
-async def test_where_a_payment_is_open_it_is_looked_at(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_terminal_with_an_open_payment_is_checked(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     async with looking(fleet_of(tmp_path, terminal, configured=True), busy={"SN-1"}):
         await visits.at_least(2)
 
 
-async def test_without_a_reason_nothing_is_done_and_nothing_wakes(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_without_a_reason_there_is_no_check_and_no_timer(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     async with looking(fleet) as liveness:
-        await asyncio.sleep(0)  # it runs
+        await asyncio.sleep(0)  # the task runs
         fleet.heard_from("SN-1", AT)
         assert liveness._timers == {}
 
 
-async def test_a_payment_that_opens_makes_a_look_due(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_new_payment_causes_a_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits, busy = Visits(terminal), set[str]()
     async with looking(fleet_of(tmp_path, terminal, configured=True), busy=busy) as liveness:
-        await asyncio.sleep(0)  # it runs
+        await asyncio.sleep(0)  # the task runs
         assert liveness._timers == {}
         busy.add("SN-1")
         liveness.changed("SN-1")
         await visits.at_least(2)
 
 
-async def test_an_address_that_becomes_known_makes_a_look_due(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_new_address_causes_a_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=False)
     async with looking(fleet, busy={"SN-1"}) as liveness:
-        await asyncio.sleep(0)  # it runs
+        await asyncio.sleep(0)  # the task runs
         assert liveness._timers == {}
         fleet.of("SN-1").trust(Trusted(terminal.base_url, Proof.NONE, AT))
         await visits.at_least(2)
 
 
-async def test_what_is_heard_moves_no_timer_and_puts_the_look_off(
+async def test_an_event_moves_no_timer_and_delays_the_check(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "OPEN_SECONDS", 3600.0)
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=True)
     async with looking(fleet, busy={"SN-1"}) as liveness:
-        await asyncio.sleep(0)  # it runs
+        await asyncio.sleep(0)  # the task runs
         timer = liveness._timers["SN-1"]
         fleet.heard_from("SN-1", AT)
         assert liveness._timers["SN-1"] is timer
@@ -195,7 +195,7 @@ async def test_what_is_heard_moves_no_timer_and_puts_the_look_off(
     assert visits.count == 0
 
 
-async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_reader_causes_a_check_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     news: list[str] = []
     async with looking(fleet):
@@ -207,7 +207,7 @@ async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, term
     assert news == []
 
 
-async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_whole_fleet_is_checked_a_few_terminals_at_a_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     serials = [f"SN-{number}" for number in range(30)]
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=True, serials=serials)
@@ -217,7 +217,7 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
         nonlocal most
         most = max(
             most, sum(len(terminal._probes) for terminal in fleet) + 1
-        )  # and the one that reports its result has just ended
+        )  # the probe that reports its result has just ended
 
     async with looking(fleet):
         fleet.listen(count, AddressChange.REACHED, AddressChange.MISSED)
@@ -226,7 +226,7 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
     assert most == MAX_LOOKS
 
 
-async def test_an_announcer_that_flaps_causes_no_storm(
+async def test_a_flapping_announcement_causes_no_flood_of_checks(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "SPACING_SECONDS", 3600.0)

@@ -1,4 +1,4 @@
-"""Times at which posd checks a terminal by itself (design 8): rarely, unless there is a reason."""
+"""Times of posd's own checks of a terminal (design 8): rare, unless there is a reason."""
 
 import math
 
@@ -19,30 +19,30 @@ from posd.terminals.fleet import (
 QUIET = 600.0
 
 
-def test_without_a_reason_it_is_looked_at_rarely_or_never() -> None:
+def test_without_a_reason_a_terminal_is_checked_rarely_or_never() -> None:
     assert fleet.due(ProbeState(100.0), busy=False, every=QUIET) == 100.0 + QUIET
     assert fleet.due(ProbeState(100.0), busy=False, every=0) is None
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
-def test_looks_without_a_reason_are_together_and_never_after_their_pause(last: float) -> None:
+def test_routine_checks_happen_together_and_never_after_their_pause(last: float) -> None:
     at = fleet.due(ProbeState(last), busy=False, every=QUIET)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0
     assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
 
 
-def test_a_short_pause_is_kept_as_it_is() -> None:
+def test_a_short_pause_is_not_changed() -> None:
     assert fleet.due(ProbeState(101.0), busy=False, every=60.0) == 161.0
 
 
-def test_a_look_that_has_a_reason_waits_for_no_other() -> None:
+def test_a_check_with_a_reason_waits_for_no_other() -> None:
     assert fleet.due(ProbeState(101.0), busy=True, every=QUIET) == 101.0 + OPEN_SECONDS
     assert fleet.due(ProbeState(101.0), busy=False, contested=True, every=QUIET) == 101.0 + CONTESTED_SECONDS
     assert fleet.due(ProbeState(101.0, wanted=True), busy=False, every=QUIET) == 101.0 + SPACING_SECONDS
 
 
-def test_what_is_wanted_is_looked_at_now_but_not_without_a_pause() -> None:
+def test_a_wanted_check_is_due_at_once_but_not_without_a_pause() -> None:
     wanted = fleet.probe_now(ProbeState(100.0))
     assert fleet.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
     begun = fleet.begun(wanted, 200.0)
@@ -51,17 +51,17 @@ def test_what_is_wanted_is_looked_at_now_but_not_without_a_pause() -> None:
     assert fleet.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
 
 
-def test_what_is_wanted_while_it_is_called_stays_wanted() -> None:
+def test_a_check_that_is_wanted_during_a_call_stays_wanted() -> None:
     assert fleet.looked(fleet.probe_now(ProbeState(100.0)), 200.0, reached=True).wanted
 
 
-def test_while_a_payment_is_open_silence_is_looked_into() -> None:
+def test_silence_during_an_open_payment_causes_a_check() -> None:
     assert fleet.due(ProbeState(100.0), busy=True, every=QUIET) == 100.0 + OPEN_SECONDS
     assert fleet.due(fleet.heard(ProbeState(100.0), 120.0), busy=True, every=QUIET) == 120.0 + OPEN_SECONDS
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_lost_terminal_is_looked_for_more_and_more_rarely(busy: bool) -> None:
+def test_a_lost_terminal_is_checked_more_and_more_rarely(busy: bool) -> None:
     lost, pauses = ProbeState(0.0), []
     for _ in range(LOST_LOOKS + 3):
         lost = fleet.looked(lost, 0.0, reached=False)
@@ -72,11 +72,11 @@ def test_a_lost_terminal_is_looked_for_more_and_more_rarely(busy: bool) -> None:
     assert fleet.due(fleet.looked(lost, 0.0, reached=True), busy=False, every=0) is None
 
 
-def test_however_small_the_pause_is_configured_it_is_no_storm() -> None:
+def test_even_the_smallest_configured_pause_causes_no_flood() -> None:
     assert fleet.due(ProbeState(0.0), busy=False, every=0.001) == SPACING_SECONDS
 
 
-def test_a_terminal_that_was_lost_long_ago_overflows_nothing() -> None:
+def test_a_terminal_lost_long_ago_causes_no_overflow() -> None:
     due = fleet.due(ProbeState(0.0, failures=10**9), busy=True, every=0)
     assert due is not None
     assert math.isfinite(due)

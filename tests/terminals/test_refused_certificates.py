@@ -1,6 +1,6 @@
-"""A terminal's certificate that is refused: provably nothing was sent, and the reason is one to act on (design 8).
+"""A refused certificate of a terminal: provably nothing was sent, and the reason helps an operator (design 8).
 
-Each terminal is a TLS server that writes down every byte of every connection whose handshake it came through.
+Each terminal is a TLS server that records every byte of every connection after its handshake.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -53,9 +53,9 @@ def by_itself(directory: Path, _authority: trustme.CA) -> Leaf:
 
 @dataclass(frozen=True)
 class Case:
-    """The terminal's certificate, its section of the configuration beside serial and address, and the reason.
+    """The terminal's certificate, its further settings, and the reason.
 
-    In both texts {ca} is the file of the CA that issued it, {other} that of another one, {fingerprint} its fingerprint.
+    In both texts {ca} is the file of its CA, {other} that of another CA, and {fingerprint} its fingerprint.
     """
 
     make: Callable[[Path, trustme.CA], Leaf]
@@ -106,14 +106,14 @@ CASES = REFUSED | TRUSTED
 
 @dataclass
 class Shop:
-    """A daemon, and for each case the terminal and the texts filled in."""
+    """A daemon, with the terminal and the complete texts of each case."""
 
     posd: Daemon
     terminals: dict[str, Recorder]
     texts: dict[str, dict[str, str]]
 
     async def start(self, case: str) -> dict[str, object]:
-        """Start a payment there; return the transaction."""
+        """Start a payment there. Return the transaction."""
         body = {"terminal": serial(case), "amount": AMOUNT}
         reply = await self.posd.call("PUT", f"/transactions/{uuid4()}", body)
         assert reply.status == 201
@@ -152,7 +152,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-async def test_what_is_refused_got_no_byte_and_the_reason_says_what_to_do(shop: Shop, case: str) -> None:
+async def test_a_refused_terminal_gets_no_byte_and_the_reason_says_what_to_do(shop: Shop, case: str) -> None:
     document = await shop.start(case)
     outcome = document["outcome"]
     assert isinstance(outcome, dict)
@@ -174,9 +174,9 @@ async def test_the_list_of_terminals_says_the_same(shop: Shop, case: str) -> Non
 
 
 @pytest.mark.parametrize("case", TRUSTED, ids=str)
-async def test_what_is_trusted_got_the_request(shop: Shop, case: str) -> None:
-    """The server answers nothing, so the payment is in doubt: bytes of the other cases would be seen in
-    the same way.
+async def test_a_trusted_terminal_gets_the_request(shop: Shop, case: str) -> None:
+    """The server never replies, so the payment is in doubt. Bytes to the other terminals would be seen in the same
+    way.
     """
     document = await shop.start(case)
     assert document["phase"] == "in_doubt"

@@ -1,4 +1,4 @@
-"""Calls that are signed and encrypted: replies in clear, encrypted, under another key, and refused for the clock."""
+"""Signed and encrypted calls: replies in plain text, encrypted, with another key, and refusals because of the clock."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-TEST"
 CHOICES = HashEncryptConfig("___", "s", 300, "last", 0)
 SAYS = b'{"status":"TERMINAL_ACKNOWLEDGED"}'
 
-#: A terminal's answers to a request, by the key with which the request was encrypted.
+#: A terminal's reply to a request, made from the key that encrypted the request.
 Answer = Callable[[SigningMoment], bytes]
 
 
@@ -46,7 +46,7 @@ def answering(status: int, answer: Answer, date: Callable[[], str | None] = lamb
     return script
 
 
-async def test_what_is_sent_can_be_opened_and_what_comes_is_opened(tmp_path: Path) -> None:
+async def test_the_terminal_can_decrypt_a_call_and_posd_its_reply(tmp_path: Path) -> None:
     async with called(tmp_path) as (terminal, device):
         url = f"{terminal.base_url}/terminal/v1/async/charge"
         terminal.start = answering(200, lambda key: key.encrypted(SAYS, bytes(16)))
@@ -62,7 +62,7 @@ async def test_what_is_sent_can_be_opened_and_what_comes_is_opened(tmp_path: Pat
         assert len({request.body for request in terminal.requests[:2]}) == 2
 
 
-async def test_a_reply_under_another_key_stays_closed_and_says_so(tmp_path: Path) -> None:
+async def test_a_reply_with_another_key_cannot_be_read_and_says_so(tmp_path: Path) -> None:
     async with called(tmp_path) as (terminal, device):
         other = SigningMoment.of(CODE, SERIAL, 0, HashEncryptConfig("_", "s", 300, "last", 0))
         sealed = other.encrypted(SAYS, bytes(16))
@@ -85,7 +85,7 @@ async def test_a_reply_under_another_key_stays_closed_and_says_so(tmp_path: Path
     ],
     ids=str,
 )
-def test_a_refused_call_says_what_the_clocks_have_to_do_with_it(
+def test_a_refused_call_says_whether_the_clocks_differ(
     tmp_path: Path, status: int, minutes: int | None, words: str
 ) -> None:
     def date() -> str | None:

@@ -1,4 +1,4 @@
-"""Trust in terminals, and connections that do not come about: provably not sent (design 4 and 8)."""
+"""Trust in terminals, and connections that fail: provably not sent (design 4 and 8)."""
 
 import asyncio
 import socket
@@ -72,7 +72,7 @@ def by_another_key(terminal: ScriptedTerminal) -> str:
 Issue = Callable[[trustme.CA], trustme.LeafCert]
 Trust = Callable[[ScriptedTerminal], str]
 
-#: Name -> the terminal's certificate, the configuration's trust, a word of the reason (None: it is trusted).
+#: Name -> the terminal's certificate, the configured trust, a word of the reason (None: trusted).
 CASES: dict[str, tuple[Issue, Trust, str | None]] = {
     "CA": (usual, by_ca, None),
     "wrong CA": (usual, by_another_ca, "certificate"),
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Issue, Trust, str | None]] = {
 
 @asynccontextmanager
 async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
-    """A daemon with one terminal for each case, one without a listener, and one that is silent."""
+    """Run a daemon with one terminal for each case, one without a listener, and one that is silent."""
     async with AsyncExitStack() as stack:
         terminals, entries = {}, []
         for number, (name, (issue, trust, _)) in enumerate(CASES.items()):
@@ -104,7 +104,7 @@ async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, S
             reserved = stack.enter_context(socket.socket())
             reserved.bind(("127.0.0.1", 0))
             if listens:
-                reserved.listen()  # the kernel accepts, and no program speaks
+                reserved.listen()  # the kernel accepts the connection, and no program reads
             address = f"https://127.0.0.1:{reserved.getsockname()[1]}"
             entries.append(
                 f'[[terminals]]\nserial = "{serial}"\nbase_url = "{address}"\nconnect_timeout_seconds = 0.3\n'
@@ -120,7 +120,7 @@ async def shop() -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
 
 
 async def assert_unsent(posd: Daemon, serial: str, word: str) -> None:
-    """A start there is final: never sent, and why; the terminal is free for the next one."""
+    """Check that a start there is final as not sent, with the reason, and that the terminal is free."""
     for _ in range(2):
         identity = str(uuid4())
         reply = await posd.call("PUT", f"/transactions/{identity}", {"terminal": serial, "amount": AMOUNT})
@@ -139,7 +139,9 @@ async def assert_unsent(posd: Daemon, serial: str, word: str) -> None:
 
 @pytest.mark.quick(6)
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_a_certificate(shop: tuple[Daemon, dict[str, ScriptedTerminal]], case: str) -> None:
+async def test_a_certificate_is_trusted_or_refused_by_the_configuration(
+    shop: tuple[Daemon, dict[str, ScriptedTerminal]], case: str
+) -> None:
     posd, terminals = shop
     terminal, word = terminals[case], CASES[case][2]
     if word is not None:
@@ -153,15 +155,17 @@ async def test_a_certificate(shop: tuple[Daemon, dict[str, ScriptedTerminal]], c
 
 
 @pytest.mark.parametrize("pin", [None, Pin("certificate", "0" * 64)], ids=["CA", "pinned"])
-async def test_no_tls_below_1_2_is_spoken(pin: Pin | None) -> None:
+async def test_tls_below_1_2_is_refused(pin: Pin | None) -> None:
     assert trust.context(None, pin).minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-async def test_nothing_listens(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:
+async def test_a_terminal_without_a_listener_was_sent_nothing(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:
     await assert_unsent(shop[0], "SN-CLOSED", "connect")
 
 
-async def test_the_handshake_is_never_answered(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:
+async def test_a_terminal_that_ignores_the_handshake_was_sent_nothing(
+    shop: tuple[Daemon, dict[str, ScriptedTerminal]],
+) -> None:
     began = asyncio.get_running_loop().time()
     await assert_unsent(shop[0], "SN-SILENT", "in time")
     assert asyncio.get_running_loop().time() - began < 15

@@ -1,4 +1,4 @@
-"""The clients of the terminals are made when the daemon is ready, or when the first call needs one."""
+"""The clients of the terminals are created when the daemon is ready, or when the first call needs one."""
 
 import subprocess
 import sys
@@ -50,9 +50,7 @@ async def test_a_call_finds_its_client_with_and_without_warming_up(fleet: Fleet,
     await fleet.close()
 
 
-async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
-    fleet: Fleet, terminal: ScriptedTerminal
-) -> None:
+async def test_a_client_created_after_the_stop_began_sends_nothing(fleet: Fleet, terminal: ScriptedTerminal) -> None:
     fleet.cancel_calls()
     attempt = await fleet.of(SERIAL).device.call("GET", terminal.base_url)
     assert attempt == NotSent("posd was stopped before the terminal answered")
@@ -60,7 +58,7 @@ async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
     await fleet.close()
 
 
-async def test_a_ca_file_that_cannot_be_used_is_told_of_at_the_start(tmp_path: Path) -> None:
+async def test_an_unusable_ca_file_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     terminals = load(configuration(tmp_path, f'ca_file = "{tmp_path}/ca.pem"')).terminals
     with pytest.raises(OSError, match="contains no readable certificate"):
@@ -69,7 +67,7 @@ async def test_a_ca_file_that_cannot_be_used_is_told_of_at_the_start(tmp_path: P
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("warm", [False, True])
-def test_what_calls_need_is_loaded_by_warming_up(tmp_path: Path, warm: bool) -> None:
+def test_warming_up_loads_what_calls_need(tmp_path: Path, warm: bool) -> None:
     config = configuration(tmp_path, "")
     script = (
         "import asyncio, pathlib, sys\n"
@@ -82,11 +80,11 @@ def test_what_calls_need_is_loaded_by_warming_up(tmp_path: Path, warm: bool) -> 
     assert done.stdout == f"{warm}\n"
 
 
-def test_loop_and_thread_that_ask_at_once_have_one_client(tmp_path: Path) -> None:
+def test_the_loop_and_a_thread_that_ask_at_once_get_the_same_client(tmp_path: Path) -> None:
     both = threading.Barrier(2)
 
     def make() -> Any:
-        with suppress(threading.BrokenBarrierError):  # Python 3.11 lets in one at a time
+        with suppress(threading.BrokenBarrierError):  # Python 3.11 lets one thread in at a time
             both.wait(0.2)
         return object()
 

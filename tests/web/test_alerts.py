@@ -1,4 +1,4 @@
-"""Clients that refuse this machine's certificate: counted per address, logged now and then, never without bound."""
+"""Clients that refuse this machine's certificate: counted per address, logged rarely, with bounded memory."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ def error_of(reason: str) -> ssl.SSLError:
         ("WRONG_VERSION_NUMBER", None),
     ],
 )
-def test_only_what_speaks_of_the_certificate_counts(reason: str, alert: str | None) -> None:
+def test_only_alerts_about_the_certificate_count(reason: str, alert: str | None) -> None:
     assert refusal(error_of(reason)) == alert
 
 
@@ -56,7 +56,7 @@ def test_other_errors_are_no_refusal() -> None:
     assert [refusal(error) for error in (None, OSError("x"), ssl.SSLError(1, "no reason"))] == [None] * 3
 
 
-def test_one_line_an_hour_for_an_address_and_every_refusal_counts(clock: Clock) -> None:
+def test_one_log_line_an_hour_for_each_address_and_every_refusal_is_counted(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now)
     with capture_logs() as lines:
         for _ in range(50):
@@ -86,7 +86,7 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
     assert words.endswith(f"; and {certificate_refusals.MAX_ADDRESSES - certificate_refusals.MAX_NAMED} more")
 
 
-def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
+def test_refusals_are_shown_for_a_day_after_the_newest(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now)
     assert (distrust.words({}, complete=False), distrust.recent()) == (None, {})
     distrust.note("10.0.0.7", "unknown_ca")
@@ -96,7 +96,7 @@ def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
     assert (distrust.words({}, complete=False), distrust.recent()) == (None, {})
 
 
-def test_a_terminal_is_named_and_a_stranger_is_not_taken_for_one(clock: Clock) -> None:
+def test_a_terminal_is_named_and_a_stranger_is_not(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now)
     distrust.note("10.0.0.9", "unknown_ca")
     assert distrust.words({"10.0.0.7": "SN-1"}, complete=True) is None
@@ -107,7 +107,7 @@ def test_a_terminal_is_named_and_a_stranger_is_not_taken_for_one(clock: Clock) -
     assert "10.0.0.9" not in words
 
 
-def test_a_look_from_this_machine_itself_is_no_refusal(clock: Clock) -> None:
+def test_a_check_by_this_machine_itself_is_no_refusal(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now, {"10.0.0.1"}.__contains__)
     assert distrust.told("::ffff:10.0.0.1", error_of("TLSV1_ALERT_UNKNOWN_CA"))
     assert distrust.recent() == {}
@@ -117,5 +117,5 @@ def test_a_look_from_this_machine_itself_is_no_refusal(clock: Clock) -> None:
     ("peer", "address"),
     [("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"), ("fe80::1%eth0", "fe80::1"), ("fd00::2", "fd00::2")],
 )
-def test_an_address_is_written_as_people_know_it(peer: str, address: str) -> None:
+def test_an_address_is_shown_in_its_usual_form(peer: str, address: str) -> None:
     assert admission.plain(peer) == address

@@ -1,4 +1,4 @@
-"""Written answers: h11 as the client must read what was meant."""
+"""Encoded responses: h11 as the client must read what the app meant."""
 
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -22,19 +22,19 @@ def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = Tru
 
 
 def answer(asked: RequestHead | None = None) -> ResponseEncoder:
-    """Return an answer that has not begun."""
+    """Return a response that has not begun."""
     return ResponseEncoder(ResponseHeads(wall), asked or request())
 
 
 def lines(head: bytes) -> list[bytes]:
-    """Return status line and headers without the date, which must be there."""
+    """Return status line and headers, without the date, which must be present."""
     found = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     dates = [line for line in found if line.startswith(b"date: ") and line.endswith(b" GMT")]
     assert len(dates) == 1
     return [line for line in found if line not in dates]
 
 
-def test_an_answer_with_a_length_is_one_piece() -> None:
+def test_a_response_with_a_length_is_sent_in_one_piece() -> None:
     made = answer()
     assert made.start(200, [(LENGTH, b"2")]) == b""
     head, _, body = made.piece(b"ok", more=False).partition(b"\r\n\r\n")
@@ -42,7 +42,7 @@ def test_an_answer_with_a_length_is_one_piece() -> None:
     assert (body, made.over, made.closes) == (b"ok", True, False)
 
 
-def test_a_stream_begins_at_once_and_comes_in_chunks() -> None:
+def test_a_stream_begins_at_once_and_is_sent_in_chunks() -> None:
     made = answer()
     assert lines(made.start(200, [])) == [b"HTTP/1.1 200 OK", b"transfer-encoding: chunked"]
     pieces = [made.piece(b"x" * 17, more=True), made.piece(b"", more=True), made.piece(b"end", more=False)]
@@ -68,7 +68,7 @@ def test_some_statuses_have_no_body(status: int, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("headers", [[], [(LENGTH, b"4")]], ids=["stream", "length"])
-def test_an_answer_to_head_has_no_body(headers: list[tuple[bytes, bytes]]) -> None:
+def test_a_response_to_head_has_no_body(headers: list[tuple[bytes, bytes]]) -> None:
     made = answer(request("HEAD"))
     sent = made.start(200, headers) + made.piece(b"text", more=False)
     assert sent.endswith(b"\r\n\r\n")
@@ -76,7 +76,7 @@ def test_an_answer_to_head_has_no_body(headers: list[tuple[bytes, bytes]]) -> No
     assert not made.closes
 
 
-def test_who_asked_to_close_is_told_that_it_closes() -> None:
+def test_a_client_that_asks_to_close_gets_connection_close() -> None:
     made = answer(request(keep_alive=False))
     sent = made.start(200, [(LENGTH, b"0")]) + made.piece(b"", more=False)
     assert lines(sent) == [b"HTTP/1.1 200 OK", b"content-length: 0", b"connection: close"]
@@ -105,7 +105,7 @@ def test_a_body_that_is_too_long_is_not_sent() -> None:
         made.piece(b"cd", more=False)
 
 
-#: Status and headers that are none.
+#: Invalid statuses and headers.
 FAULTS: dict[str, tuple[int, list[tuple[bytes, bytes]]]] = {
     "two headers in a value": (200, [(b"x", b"y\r\nset-cookie: z")]),
     "a line feed": (200, [(b"x", b"y\nz: a")]),
@@ -116,7 +116,7 @@ FAULTS: dict[str, tuple[int, list[tuple[bytes, bytes]]]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_in_the_head_leaves_room_for_another_answer(name: str) -> None:
+def test_after_a_fault_in_the_head_another_response_is_possible(name: str) -> None:
     made = answer()
     with pytest.raises(ValueError, match=r".+"):
         made.start(*FAULTS[name])
@@ -125,7 +125,7 @@ def test_a_fault_in_the_head_leaves_room_for_another_answer(name: str) -> None:
     assert lines(sent) == [b"HTTP/1.1 500 Internal Server Error", b"content-length: 0"]
 
 
-def test_heads_are_made_once_a_second_and_few_are_kept() -> None:
+def test_a_head_is_made_once_a_second_and_the_cache_is_small() -> None:
     now = 1.0
     heads = ResponseHeads(lambda: datetime.fromtimestamp(now, UTC))
     first = heads.make(200, ())
@@ -184,7 +184,7 @@ def test_h11_reads_what_was_meant(
 
 
 def _read(method: str, sent: bytes, *, closed: bool) -> tuple[h11.Response, bytes, bool]:
-    """Return what h11 reads: the answer, its body, and whether the connection can be used again."""
+    """Return the result of h11: the response, its body, and whether the connection can be used again."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method=method, target="/", headers=[("host", "posd")]))
     client.send(h11.EndOfMessage())

@@ -1,4 +1,4 @@
-"""Reading bodies: the same bytes for any pieces, and never more than the limit."""
+"""Reading of bodies: the same bytes for any pieces, and never more than the limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ SECONDS = 5.0
 
 
 def pieces_then(pieces: list[bytes], end: dict[str, Any] | None) -> Callable[[], Awaitable[Any]]:
-    """Return the `receive` of a client that sends pieces and then an end; None: nothing more comes."""
+    """Return the `receive` of a client that sends pieces and then an end. None: it sends nothing more."""
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
 
     async def receive() -> Any:
@@ -31,7 +31,7 @@ def pieces_then(pieces: list[bytes], end: dict[str, Any] | None) -> Callable[[],
 
 
 def of(headers: dict[bytes, bytes], whole: bytes | None = None) -> Any:
-    """Return the scope of a request; `whole`: its body, if all of it has come."""
+    """Return the scope of a request. `whole`: its complete body, if it has arrived."""
     return {"headers": list(headers.items()), "state": {} if whole is None else {bodies.WHOLE: whole}}
 
 
@@ -42,7 +42,7 @@ HUNG_UP = {"type": "http.disconnect"}
 @given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())
 @example([b"x" * 60, b"x" * 40], True)
 @example([b"x" * 60, b"x" * 40], False)
-async def test_a_body_is_its_pieces_up_to_the_limit(pieces: list[bytes], announced: bool) -> None:
+async def test_a_body_within_the_limit_is_read_from_its_pieces(pieces: list[bytes], announced: bool) -> None:
     whole = b"".join(pieces)
     headers = {b"content-length": str(len(whole)).encode()} if announced else {}
     reading = bodies.read(pieces_then(pieces, END), of(headers), LIMIT, SECONDS)
@@ -58,7 +58,7 @@ async def test_an_announced_length_over_the_limit_is_refused_before_anything_is_
         await bodies.read(pieces_then([], None), of({b"content-length": b"101"}), LIMIT, SECONDS)
 
 
-async def test_a_body_that_has_come_whole_is_not_asked_for() -> None:
+async def test_a_complete_body_is_not_requested_again() -> None:
     taken: list[int] = []
     assert await bodies.read(pieces_then([], None), of({}, b"x" * 100), LIMIT, SECONDS, taken.append) == b"x" * 100
     assert taken == [100]
@@ -66,7 +66,7 @@ async def test_a_body_that_has_come_whole_is_not_asked_for() -> None:
         await bodies.read(pieces_then([], None), of({}, b"x" * 101), LIMIT, SECONDS)
 
 
-async def test_a_lying_length_does_not_help() -> None:
+async def test_a_false_content_length_does_not_raise_the_limit() -> None:
     with pytest.raises(bodies.BodyTooLarge):
         await bodies.read(pieces_then([b"x" * 101], None), of({b"content-length": b"1"}), LIMIT, SECONDS)
 
@@ -76,15 +76,17 @@ async def test_a_lying_length_does_not_help() -> None:
     [(HUNG_UP, SECONDS, bodies.BodyAborted), (None, 0.01, bodies.BodyTooSlow)],
     ids=["gone", "slow"],
 )
-async def test_half_a_body_is_no_body(end: dict[str, Any] | None, seconds: float, error: type[Exception]) -> None:
+async def test_an_incomplete_body_is_refused(
+    end: dict[str, Any] | None, seconds: float, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         await bodies.read(pieces_then([b"half"], end), of({}), LIMIT, seconds)
 
 
 @pytest.mark.parametrize("end", [END, HUNG_UP], ids=["end", "hung up"])
-async def test_an_early_answer_is_whole_before_the_rest_of_the_body_is_thrown_away(end: dict[str, Any]) -> None:
+async def test_an_early_response_is_sent_before_the_rest_of_the_body_is_discarded(end: dict[str, Any]) -> None:
     sent: list[Any] = []
-    taken: list[int] = []  # how many messages had been sent when each piece was taken
+    taken: list[int] = []  # number of sent messages when each piece was read
     pieces = pieces_then([b"x"] * 50, end)
 
     async def receive() -> Any:
@@ -103,7 +105,7 @@ async def test_an_early_answer_is_whole_before_the_rest_of_the_body_is_thrown_aw
     assert (b"content-length", b"2") in sent[0]["headers"]
 
 
-async def test_an_early_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_early_response_waits_for_the_body_only_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", 0.01)
     sent: list[Any] = []
 
@@ -135,7 +137,7 @@ def test_room_is_limited_in_total_and_for_each_subject() -> None:
         c(60)
 
 
-def test_a_small_body_has_room_where_there_is_none_and_a_large_one_gives_its_own_back() -> None:
+def test_a_small_body_always_has_room_and_a_large_one_returns_its_room() -> None:
     room = webhooks.BodyBudget(100, 100)
     with room.reserve("large") as large:
         large(webhooks.SMALL_BYTES + 100)
@@ -148,7 +150,7 @@ def test_a_small_body_has_room_where_there_is_none_and_a_large_one_gives_its_own
         another(webhooks.SMALL_BYTES + 100)
 
 
-def test_more_bodies_of_one_subject_than_have_a_share_need_room_for_all_of_them() -> None:
+def test_bodies_beyond_the_free_ones_of_a_subject_need_room_for_all_their_bytes() -> None:
     room = webhooks.BodyBudget(100, 50)
     with ExitStack() as stack:
         for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):

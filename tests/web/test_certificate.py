@@ -1,4 +1,4 @@
-"""The served certificate and the one on disk, without a daemon around them."""
+"""The served certificate and the one on disk, without a daemon."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ def pair(made: tls.TlsFiles, renewable: Path | None = None) -> CertificatePair:
 
 
 class Changes:
-    """What a listener was called with; `until` waits for a number of calls."""
+    """Calls that a listener received. `until` waits for a number of calls."""
 
     def __init__(self) -> None:
         self.served: list[tls.ServingContext] = []
@@ -65,7 +65,7 @@ async def looking(served: ServedCertificate) -> AsyncIterator[Changes]:
             await task
 
 
-async def test_new_files_are_taken_up_without_a_signal(tmp_path: Path) -> None:
+async def test_new_files_are_served_without_a_signal(tmp_path: Path) -> None:
     made = own(tmp_path)
     served = await ServedCertificate.open(pair(made), now, OFTEN)
     first = served.served
@@ -78,8 +78,8 @@ async def test_new_files_are_taken_up_without_a_signal(tmp_path: Path) -> None:
         assert served.served is new
 
 
-async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: Path) -> None:
-    """The shop's own tool replaces one file after the other, however long that takes."""
+async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path) -> None:
+    """The shop's own tool replaces one file after the other, at any pace."""
     made, other = own(tmp_path), own(tmp_path / "other")
     served = await ServedCertificate.open(pair(made), now, OFTEN)
     with capture_logs() as lines:
@@ -98,11 +98,11 @@ async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: P
             assert (await changes.until(1)).info == tls.describe(made.certificate)
     assert served.check()[0] == "ok"
     refused = [line for line in lines if line["event"] == "certificate.refused"]
-    assert len(refused) == 1  # however often it was checked meanwhile
+    assert len(refused) == 1  # one line, however often it was checked
     assert "does not belong to the certificate" in refused[0]["error"]
 
 
-async def test_trouble_that_is_undone_is_over(tmp_path: Path) -> None:
+async def test_a_corrected_fault_is_no_longer_reported(tmp_path: Path) -> None:
     made = own(tmp_path)
     served = await ServedCertificate.open(pair(made), now, OFTEN)
     async with looking(served):
@@ -127,7 +127,9 @@ async def test_trouble_that_is_undone_is_over(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("renewable", [True, False], ids=["own", "the shop's"])
-async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, words: str, renewable: bool) -> None:
+async def test_the_health_check_shows_when_the_certificate_ends(
+    tmp_path: Path, days: float, state: str, words: str, renewable: bool
+) -> None:
     made = own(tmp_path)
     config = tmp_path / "config.toml" if renewable else None
     served = await ServedCertificate.open(pair(made, config), now)
@@ -139,7 +141,7 @@ async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, wo
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
 
 
-async def test_a_pair_that_cannot_be_served_is_told_beside_the_end_of_the_one_that_is(tmp_path: Path) -> None:
+async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_one(tmp_path: Path) -> None:
     made, other = own(tmp_path), own(tmp_path / "other")
     served = await ServedCertificate.open(pair(made), lambda: now() + timedelta(days=380), OFTEN)
     other.certificate.replace(made.certificate)
@@ -152,7 +154,7 @@ async def test_a_pair_that_cannot_be_served_is_told_beside_the_end_of_the_one_th
     assert (state, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
 
 
-async def test_its_end_is_told_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_end_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [0.0]
     monkeypatch.setattr(certificate, "monotonic", lambda: passed[0])
     made = own(tmp_path)
@@ -182,9 +184,7 @@ async def test_its_end_is_told_once_a_day(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-async def test_a_renewal_that_fails_is_told_and_tried_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_renewal_is_logged_and_repeated_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [0.0]
     monkeypatch.setattr(certificate, "monotonic", lambda: passed[0])
     config = tmp_path / "config.toml"

@@ -1,4 +1,4 @@
-"""One connection on a real socket: the client's answer, the app's messages, and the remains of both."""
+"""One connection on a real socket: the response, the app's messages, and leftovers of both."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
 from tests.support.webhooks import Answer, parse
 
-#: Longest that anything here may take, in seconds.
+#: Most seconds of any wait.
 PATIENCE = 30.0
 #: An idle connection's time, if a test waits for it, in seconds.
 SHORT = 0.1
@@ -31,7 +31,7 @@ OK = (b"content-length", b"2")
 
 
 class House:
-    """A listener without TLS, its app, and the messages of the app and the loop."""
+    """A listener without TLS, its app, and the recorded messages."""
 
     def __init__(self, *, in_turn: bool, keep_alive_seconds: float = PATIENCE) -> None:
         self.noise = RejectedTraffic()
@@ -70,7 +70,7 @@ class House:
         await APPS.get(path, answer_ok)(send)
 
     async def hears(self, *expected: tuple[str, bytes | None]) -> None:
-        """Wait until the app has received this message, and no other."""
+        """Wait until the app has received exactly these requests."""
         async with asyncio.timeout(PATIENCE):
             while len(self.heard) < len(expected):
                 self.told.clear()
@@ -88,7 +88,7 @@ class House:
         return Client(*await asyncio.open_connection("127.0.0.1", self.listener.port))
 
     async def talk(self, data: bytes) -> list[Answer]:
-        """Send bytes and return the answers that come until the listener closes."""
+        """Send bytes. Return the responses until the listener closes."""
         client = await self.connect()
         client.send(data)
         received = await client.rest()
@@ -108,7 +108,7 @@ class Client:
         self.writer.write(data)
 
     async def answer(self) -> Answer:
-        """Return the next answer, which must have a length."""
+        """Return the next response, which must have a length."""
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
@@ -116,7 +116,7 @@ class Client:
         return found
 
     async def rest(self) -> bytes:
-        """Return all that comes until the listener closes."""
+        """Return all bytes until the listener closes."""
         received = bytearray()
         async with asyncio.timeout(PATIENCE):
             with suppress(ConnectionError):
@@ -144,7 +144,7 @@ async def answer_ok(send: Any) -> None:
 
 
 async def answer_nothing(_send: Any) -> None:
-    """Return without an answer."""
+    """Return without a response."""
 
 
 async def fail(_send: Any) -> None:
@@ -204,7 +204,7 @@ async def return_early(_receive: Any, _send: Any) -> None:
     """Return before the request is complete."""
 
 
-#: The app's action at a path when the request is there; and without waiting for it.
+#: Path -> action of the app when the request has arrived; and its action before the body.
 APPS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "/nothing": answer_nothing,
     "/fail": fail,
@@ -230,7 +230,7 @@ def head(path: str, *fields: str, method: str = "POST", version: str = "1.1") ->
 
 
 def request(path: str, body: bytes = b"", *fields: str) -> bytes:
-    """Return a whole request."""
+    """Return a complete request."""
     return head(path, f"content-length: {len(body)}", *fields) + body
 
 
@@ -239,7 +239,7 @@ def statuses(answers: list[Answer]) -> list[int]:
 
 
 async def run(house: House) -> AsyncIterator[House]:
-    """Run a house; nothing of it may remain, and the loop and the log may get only what a test expects."""
+    """Run a house. It must leave nothing behind, and the loop and the log may get only what a test expects."""
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: house.faults.append(context))
     house.listener.start()
     yield house
@@ -255,19 +255,19 @@ async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
 
 @pytest.fixture(params=[True, False], ids=["in turn", "beside"])
 async def hasty(request: pytest.FixtureRequest) -> AsyncIterator[House]:
-    """A house that ends idle connections soon."""
+    """Yield a house that soon ends idle connections."""
     async for house in run(House(in_turn=request.param, keep_alive_seconds=SHORT)):
         yield house
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listen to a refused sender for a shorter time."""
+    """Shorten the time in which a refused sender may still send."""
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
 
 
 async def served(house: House) -> HttpConnection:
-    """Wait until a connection is being read from; return it."""
+    """Wait until the server reads from a connection, and return it."""
     idle = house.listener.context.idle
     async with asyncio.timeout(PATIENCE):
         while not idle:  # noqa: ASYNC110 - nobody is told
@@ -277,10 +277,10 @@ async def served(house: House) -> HttpConnection:
     return end.__self__
 
 
-# One request, and its pieces
+# One request, and its pieces.
 
 
-async def test_requests_one_after_the_other(house: House) -> None:
+async def test_requests_that_follow_each_other_are_answered(house: House) -> None:
     client = await house.connect()
     for number in range(3):
         client.send(request(f"/{number}", b"x" * number))
@@ -292,7 +292,7 @@ async def test_requests_one_after_the_other(house: House) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("framing", ["content-length: 3", CHUNKED])
-async def test_a_request_in_two_pieces(house: House, framing: str) -> None:
+async def test_a_request_in_two_pieces_is_answered(house: House, framing: str) -> None:
     data = head("/", framing, method="PUT") + (b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n" if framing == CHUNKED else b"abc")
     for place in range(1, len(data)):
         client = await house.connect()
@@ -309,8 +309,8 @@ async def test_a_request_in_two_pieces(house: House, framing: str) -> None:
         await house.empty()
 
 
-async def test_a_client_that_ends_in_the_middle_is_heard_of_from_the_head_on(house: House) -> None:
-    """A reader of the head knows whose request it is, so its begin must be recorded."""
+async def test_an_interrupted_request_reaches_the_app_once_its_head_is_complete(house: House) -> None:
+    """The head says whose request it is, so its start must be recorded."""
     data = request("/", b"abc")
     whole = len(data) - 3
     for place in range(len(data)):
@@ -325,7 +325,7 @@ async def test_a_client_that_ends_in_the_middle_is_heard_of_from_the_head_on(hou
 
 
 @pytest.mark.parametrize("field", ["expect: 100-continue", "x: y"])
-async def test_an_app_hears_of_a_request_whose_client_has_gone_already(house: House, field: str) -> None:
+async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House, field: str) -> None:
     client = await house.connect()
     await served(house)
     client.send(head("/", field, "content-length: 10"))
@@ -335,7 +335,7 @@ async def test_an_app_hears_of_a_request_whose_client_has_gone_already(house: Ho
 
 @pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["no chunk", "too long a chunk"])
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
-async def test_a_body_that_breaks_off_is_refused_and_heard_of(house: House, broken: bytes, apart: bool) -> None:
+async def test_a_broken_body_is_refused_and_the_app_is_told(house: House, broken: bytes, apart: bool) -> None:
     client = await house.connect()
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:
@@ -348,7 +348,7 @@ async def test_a_body_that_breaks_off_is_refused_and_heard_of(house: House, brok
     client.writer.close()
 
 
-async def test_headers_behind_a_body_have_an_end(house: House) -> None:
+async def test_headers_after_a_body_are_limited(house: House) -> None:
     client = await house.connect()
     client.send(head("/", CHUNKED) + b"1\r\na\r\n0\r\nx: ")
     with suppress(ConnectionError):
@@ -361,7 +361,7 @@ async def test_headers_behind_a_body_have_an_end(house: House) -> None:
     client.writer.close()
 
 
-async def test_a_question_for_another_protocol_changes_nothing(house: House) -> None:
+async def test_a_request_to_upgrade_changes_nothing(house: House) -> None:
     client = await house.connect()
     for upgrade in (("connection: upgrade", "upgrade: h2c"), ("connection: Upgrade", "Upgrade: websocket"), ()):
         client.send(request("/", b"abc", *upgrade))
@@ -376,7 +376,7 @@ async def test_connect_is_refused(house: House) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-async def test_a_client_that_waits_is_told_to_go_on(house: House, version: str) -> None:
+async def test_a_client_that_waits_gets_100_continue(house: House, version: str) -> None:
     client = await house.connect()
     client.send(head("/", "content-length: 3", "expect: 100-continue", version=version))
     if version == "1.1":
@@ -387,14 +387,14 @@ async def test_a_client_that_waits_is_told_to_go_on(house: House, version: str) 
     client.writer.close()
 
 
-async def test_a_client_that_does_not_wait_is_not_told_to_go_on(house: House) -> None:
+async def test_a_client_that_does_not_wait_gets_no_100_continue(house: House) -> None:
     client = await house.connect()
     client.send(request("/", b"abc", "expect: 100-continue", "connection: close"))
     assert b" 100 " not in await client.rest()
     client.writer.close()
 
 
-async def test_a_client_that_waits_behind_another_request_is_told_in_its_turn(house: House) -> None:
+async def test_a_client_that_waits_behind_another_request_gets_100_continue_in_its_turn(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait") + head("/", "content-length: 3", "expect: 100-continue"))
     await house.hears(("/wait", b""))
@@ -407,10 +407,10 @@ async def test_a_client_that_waits_behind_another_request_is_told_in_its_turn(ho
     client.writer.close()
 
 
-# Requests that come at once
+# Several requests at once.
 
 
-async def test_requests_at_once_are_answered_in_order(house: House) -> None:
+async def test_simultaneous_requests_are_answered_in_order(house: House) -> None:
     paths = ["/wait", "/a", "/nothing", "/b"]
     client = await house.connect()
     client.send(b"".join(request(path) for path in paths))
@@ -423,7 +423,7 @@ async def test_requests_at_once_are_answered_in_order(house: House) -> None:
     assert house.heard[:3] == [("/wait", b""), ("/a", b""), ("/nothing", b"")]
 
 
-async def test_too_many_requests_at_once(house: House) -> None:
+async def test_too_many_simultaneous_requests_are_refused(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
@@ -437,7 +437,7 @@ async def test_too_many_requests_at_once(house: House) -> None:
     assert house.heard[-2:] == [("/", b"x"), ("/", None)]
 
 
-async def test_what_is_no_request_is_refused_after_the_answer_to_the_one_before(house: House) -> None:
+async def test_an_invalid_request_is_refused_after_the_response_to_the_previous_one(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait") + b"nonsense\r\n\r\n" + request("/a"))
     await house.hears(("/wait", b""))
@@ -449,7 +449,7 @@ async def test_what_is_no_request_is_refused_after_the_answer_to_the_one_before(
     await house.hears(("/wait", b""))
 
 
-async def test_nothing_is_answered_behind_the_last_answer(house: House) -> None:
+async def test_nothing_follows_the_last_response(house: House) -> None:
     for fields in (("connection: close",), ()):
         path = "/wait" if fields else "/refuse"
         house.go.set()
@@ -459,7 +459,7 @@ async def test_nothing_is_answered_behind_the_last_answer(house: House) -> None:
 
 
 @pytest.mark.parametrize("sent", [request("/b", b"abc"), request("/b", b"abc")[:-1]], ids=["whole", "half"])
-async def test_a_request_whose_client_went_before_its_turn_is_heard_of(house: House, sent: bytes) -> None:
+async def test_an_app_gets_a_request_whose_client_left_before_its_turn(house: House, sent: bytes) -> None:
     client = await house.connect()
     client.send(request("/wait") + sent)
     await house.hears(("/wait", b""))
@@ -473,10 +473,10 @@ async def test_a_request_whose_client_went_before_its_turn_is_heard_of(house: Ho
     await house.empty()
 
 
-# Answers
+# Responses.
 
 
-async def test_a_stream_comes_in_chunks_and_the_connection_stays(house: House) -> None:
+async def test_a_stream_is_sent_in_chunks_and_the_connection_stays_open(house: House) -> None:
     client = await house.connect()
     for _ in range(2):
         client.send(request("/stream"))
@@ -487,7 +487,7 @@ async def test_a_stream_comes_in_chunks_and_the_connection_stays(house: House) -
 
 
 @pytest.mark.parametrize("field", ["x: y", "connection: keep-alive"])
-async def test_http_1_0_ends_with_the_answer(house: House, field: str) -> None:
+async def test_an_http_1_0_connection_ends_with_the_response(house: House, field: str) -> None:
     for path, body in (("/stream", b"abc"), ("/", b"ok")):
         client = await house.connect()
         client.send(head(path, field, method="GET", version="1.0"))
@@ -497,7 +497,7 @@ async def test_http_1_0_ends_with_the_answer(house: House, field: str) -> None:
         client.writer.close()
 
 
-async def test_head_has_no_body_and_the_connection_stays(house: House) -> None:
+async def test_a_response_to_head_has_no_body_and_the_connection_stays_open(house: House) -> None:
     client = await house.connect()
     for path in ("/stream", "/", "/stream"):
         client.send(head(path, method="HEAD"))
@@ -508,7 +508,7 @@ async def test_head_has_no_body_and_the_connection_stays(house: House) -> None:
     client.writer.close()
 
 
-#: Faults of an app: its path, the client's answer, and whether it is logged.
+#: Faulty app -> its path, the client's response, and whether it is logged.
 WRONG: dict[str, tuple[str, bytes, bool]] = {
     "no answer": ("/nothing", b"HTTP/1.1 500 Internal Server Error\r\n", False),
     "an exception": ("/fail", b"HTTP/1.1 500 Internal Server Error\r\n", True),
@@ -521,7 +521,7 @@ WRONG: dict[str, tuple[str, bytes, bool]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_the_connection_ends_with_what_an_app_does_wrong(house: House, name: str) -> None:
+async def test_a_fault_of_an_app_ends_the_connection(house: House, name: str) -> None:
     path, expected, logged = WRONG[name]
     client = await house.connect()
     with capture_logs() as lines:
@@ -529,13 +529,13 @@ async def test_the_connection_ends_with_what_an_app_does_wrong(house: House, nam
         received = await client.rest()
     assert expected in received
     assert received.count(b"HTTP/1.1 ") == 1
-    assert not received.endswith(b"0\r\n\r\n")  # the end of a stream
+    assert not received.endswith(b"0\r\n\r\n")  # the end marker of a stream
     assert [line["event"] for line in lines] == ["posd.internal_error"] * logged
     client.writer.close()
     await house.empty()
 
 
-async def test_what_an_app_sends_after_its_answer_is_nothing(house: House) -> None:
+async def test_messages_of_an_app_after_its_response_are_ignored(house: House) -> None:
     client = await house.connect()
     for _ in range(2):
         client.send(request("/twice"))
@@ -545,14 +545,14 @@ async def test_what_an_app_sends_after_its_answer_is_nothing(house: House) -> No
     client.writer.close()
 
 
-#: What is answered before the body is there, and with what.
+#: Path -> status of a response before the body has arrived.
 BEFORE = {"/refuse": 403, "/early": 413, "/keep": 200, "/return": 500}
 
 
 @pytest.mark.parametrize("path", BEFORE)
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("framing", ["content-length: 100000", CHUNKED])
-async def test_an_answer_before_the_body_ends_the_connection(house: House, path: str, framing: str) -> None:
+async def test_a_response_before_the_body_ends_the_connection(house: House, path: str, framing: str) -> None:
     client = await house.connect()
     client.send(head(path, framing))
     status = (await client.answer()).status
@@ -567,8 +567,8 @@ async def test_an_answer_before_the_body_ends_the_connection(house: House, path:
 
 
 @pytest.mark.parametrize("path", BEFORE)
-async def test_an_answer_before_the_body_that_has_come(house: House, path: str) -> None:
-    """The whole request is there when the app starts.
+async def test_a_response_without_reading_an_arrived_body(house: House, path: str) -> None:
+    """The whole request has arrived when the app starts.
 
     Whether the app reads it makes no difference to the connection.
     """
@@ -576,7 +576,7 @@ async def test_an_answer_before_the_body_that_has_come(house: House, path: str) 
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
 
 
-async def test_a_client_that_goes_while_it_is_answered_is_no_noise(house: House) -> None:
+async def test_a_client_that_leaves_during_its_response_is_not_counted_as_noise(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
@@ -587,7 +587,7 @@ async def test_a_client_that_goes_while_it_is_answered_is_no_noise(house: House)
     assert not house.noise.counts
 
 
-async def test_an_app_beside_hears_that_its_client_goes() -> None:
+async def test_an_app_that_runs_in_parallel_is_told_when_its_client_leaves() -> None:
     async for house in run(House(in_turn=False)):
         client = await house.connect()
         client.send(request("/wait"))
@@ -601,10 +601,10 @@ async def test_an_app_beside_hears_that_its_client_goes() -> None:
         house.go.set()
 
 
-# Ends of connections
+# Ends of connections.
 
 
-async def test_a_request_that_is_cut_at_the_end_is_no_noise(house: House) -> None:
+async def test_a_request_that_is_cut_off_by_the_stop_is_not_counted_as_noise(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
@@ -614,7 +614,7 @@ async def test_a_request_that_is_cut_at_the_end_is_no_noise(house: House) -> Non
     client.writer.close()
 
 
-async def test_a_request_under_way_is_answered_although_posd_stops(house: House) -> None:
+async def test_a_stopping_posd_answers_a_request_in_progress(house: House) -> None:
     client = await house.connect()
     idle = await house.connect()
     client.send(request("/wait") + request("/a"))
@@ -630,13 +630,13 @@ async def test_a_request_under_way_is_answered_although_posd_stops(house: House)
     idle.writer.close()
 
 
-async def test_a_connection_that_ends_by_itself_as_it_is_to_be_ended_is_no_fault(house: House) -> None:
+async def test_a_connection_that_is_lost_while_it_is_ended_as_idle_causes_no_fault(house: House) -> None:
     client = await house.connect()
     idle = await served(house)
     (transport,) = house.listener._connections.values()
     assert transport is not None
     transport.abort()
-    await asyncio.sleep(0)  # the loss of the connection is known, but its reader is not told yet
+    await asyncio.sleep(0)  # the connection is lost, but its reader does not know yet
     idle.end_idle()
     ending = idle._ending
     await house.empty()
@@ -645,12 +645,12 @@ async def test_a_connection_that_ends_by_itself_as_it_is_to_be_ended_is_no_fault
     client.writer.close()
 
 
-async def test_a_request_that_comes_as_its_connection_is_to_be_ended_is_answered(house: House) -> None:
+async def test_a_request_that_arrives_while_its_connection_is_ended_as_idle_is_answered(house: House) -> None:
     client = await house.connect()
     idle = await served(house)
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
-    idle.end_idle()  # as the timer does, which has just run out
+    idle.end_idle()  # like the timer when it expires
     ending = idle._ending
     assert ending is not None
     await ending
@@ -663,7 +663,7 @@ async def test_a_request_that_comes_as_its_connection_is_to_be_ended_is_answered
     client.writer.close()
 
 
-async def test_an_idle_connection_is_ended_in_time_and_no_timer_is_left(hasty: House) -> None:
+async def test_an_idle_connection_is_ended_in_time_and_leaves_no_timer(hasty: House) -> None:
     client = await hasty.connect()
     client.send(request("/") * 3)
     for _ in range(3):
@@ -675,7 +675,7 @@ async def test_an_idle_connection_is_ended_in_time_and_no_timer_is_left(hasty: H
     client.writer.close()
 
 
-async def test_a_request_under_way_is_no_idle_connection(hasty: House) -> None:
+async def test_a_connection_with_a_request_in_progress_is_not_idle(hasty: House) -> None:
     client = await hasty.connect()
     await served(hasty)
     client.send(request("/wait"))
@@ -689,7 +689,7 @@ async def test_a_request_under_way_is_no_idle_connection(hasty: House) -> None:
     client.writer.close()
 
 
-#: What a client sends before it ends the connection.
+#: What a client sends before it closes the connection.
 ENDS: dict[str, bytes] = {
     "nothing": b"",
     "half a head": head("/")[:-5],
@@ -704,7 +704,7 @@ ENDS: dict[str, bytes] = {
 
 
 def kept() -> int:
-    """Return the number of connection objects among those made after `gc.freeze`."""
+    """Return the number of connection objects created since `gc.freeze`."""
     return sum(isinstance(item, (HttpConnection, HttpExchange, RequestParser)) for item in gc.get_objects())
 
 
@@ -720,7 +720,7 @@ def no_garbage() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("name", ENDS)
-async def test_nothing_of_a_connection_waits_for_the_search_for_garbage(house: House, name: str) -> None:
+async def test_a_closed_connection_leaves_no_garbage(house: House, name: str) -> None:
     client = await house.connect()
     await served(house)
     client.send(ENDS[name])
@@ -733,7 +733,7 @@ async def test_nothing_of_a_connection_waits_for_the_search_for_garbage(house: H
 
 @pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("sent", [b"", request("/wait")], ids=["nothing", "a request"])
-async def test_nothing_of_a_connection_that_is_cut_waits_for_the_search_for_garbage(house: House, sent: bytes) -> None:
+async def test_a_connection_that_is_cut_leaves_no_garbage(house: House, sent: bytes) -> None:
     client = await house.connect()
     await served(house)
     if sent:
@@ -750,11 +750,11 @@ async def test_nothing_of_a_connection_that_is_cut_waits_for_the_search_for_garb
     assert kept() == 0
 
 
-# Whether a client was handed its answer
+# Whether the client got its response.
 
 
-async def test_what_was_sent_to_a_client_that_has_closed_is_not_delivered(tmp_path: Path) -> None:
-    """The daemon does not know of the end when it answers: a Unix socket reports it at the write."""
+async def test_a_response_to_a_closed_client_does_not_count_as_delivered(tmp_path: Path) -> None:
+    """The daemon does not know of the close when it responds: a Unix socket reports it at the write."""
     delivered: asyncio.Queue[bool] = asyncio.Queue()
     clients: list[socket.socket] = []
 

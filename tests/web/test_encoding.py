@@ -1,4 +1,4 @@
-"""Amounts in answers: as numbers, or as texts if the call asks for it."""
+"""Amounts in responses: numbers, or texts if the call asks for them."""
 
 from collections.abc import Callable
 from contextvars import copy_context
@@ -12,7 +12,7 @@ from posd.calls.streams import message
 
 
 def written(write: Callable[[], bytes], *, texts: bool) -> bytes:
-    """Return the answer of a call with this choice."""
+    """Return the response of a call with this choice."""
 
     def call() -> bytes:
         choose_encoding(texts=texts)
@@ -21,7 +21,7 @@ def written(write: Callable[[], bytes], *, texts: bool) -> bytes:
     return copy_context().run(call)
 
 
-def test_sums_of_a_problem_are_written_as_the_call_wants_them() -> None:
+def test_amounts_in_a_problem_have_the_form_that_the_call_wants() -> None:
     problem = Problem(
         "invalid_request", "more than the original allows", asked=Decimal("12.50"), allowed=Decimal("11.20")
     )
@@ -30,9 +30,9 @@ def test_sums_of_a_problem_are_written_as_the_call_wants_them() -> None:
     assert b'"asked":"12.50","allowed":"11.20"' in texts
 
 
-def test_what_is_verbatim_stays_so_and_each_way_of_answering_does_the_same() -> None:
+def test_verbatim_parts_stay_unchanged_in_every_kind_of_response() -> None:
     document = {"amount": Decimal("0.10"), "metadata": msgspec.Raw(b'{"n": 0.10}')}
     for write in (lambda: bytes(json_response(document).body), lambda: message("outcome", document)):
         assert b'{"amount":0.10,"metadata":{"n": 0.10}}' in written(write, texts=False)
         assert b'{"amount":"0.10","metadata":{"n": 0.10}}' in written(write, texts=True)
-    assert b'"amount":0.10' in json_response(document).body  # no call has chosen here
+    assert b'"amount":0.10' in json_response(document).body  # outside a call there is no choice

@@ -1,4 +1,4 @@
-"""Written metrics, read strictly; and the reader itself, which refuses what it should."""
+"""Written metrics, read strictly; and the strict reader, which refuses invalid text."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from posd.relay import relay
 from tests.support.exposition import read
 
 
-def test_histograms_are_cumulative_and_end_with_all() -> None:
+def test_histograms_are_cumulative_and_end_with_the_count() -> None:
     meter = Histogram((0.1, 1, 10))
     for value in (0.05, 0.1, 0.5, 10.0, 11):
         meter.observe(value)
@@ -24,7 +24,7 @@ def test_histograms_are_cumulative_and_end_with_all() -> None:
     assert samples["posd_storage_commit_seconds_sum", ()] == pytest.approx(21.65)
 
 
-def test_labels_are_escaped_numbers_exact_and_what_has_no_value_is_left_out() -> None:
+def test_labels_are_escaped_numbers_exact_and_missing_values_left_out() -> None:
     samples = {'a"b\\c\nd': 1.5, "plain": 1_700_000_000_123}
     without = [("posd_connections", {}), ("posd_disk_free_bytes", None)]
     text = render(FAMILIES, iter([("posd_terminal_reachable", samples), *without]))
@@ -67,7 +67,7 @@ BUCKETS = '# HELP h x\n# TYPE h histogram\nh_bucket{le="1"} 1\nh_bucket{le="+Inf
     ],
     ids=str,
 )
-def test_the_reader_takes_nothing_that_is_not_right(text: str) -> None:
+def test_the_reader_refuses_invalid_text(text: str) -> None:
     read(GOOD)
     read(BUCKETS)
     with pytest.raises(AssertionError):

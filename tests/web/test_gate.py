@@ -1,4 +1,4 @@
-"""Who may connect to the webhook listener: places and budgets, on a clock of the test's own."""
+"""Connections admitted to the webhook listener: places and budgets, with a clock that the test sets."""
 
 import pytest
 
@@ -11,7 +11,7 @@ TERMINAL, STRANGE, OTHER, THIRD = "192.0.2.1", "192.0.2.66", "192.0.2.67", "192.
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -31,23 +31,23 @@ def gate(clock: Clock) -> AdmissionGate:
 
 
 def admitted(gate: AdmissionGate, address: str, count: int = 100) -> list[ConnectionSlot]:
-    """Ask this many times; return the given places."""
+    """Ask for this many places. Return those that were given."""
     return [place for _ in range(count) if (place := gate.admit(address)) is not None]
 
 
-def test_no_address_gets_every_place_and_the_strangers_together_do_not_either(gate: AdmissionGate) -> None:
+def test_neither_one_address_nor_all_strangers_together_get_every_place(gate: AdmissionGate) -> None:
     assert len(admitted(gate, STRANGE)) == STRANGER
     assert len(admitted(gate, OTHER)) == STRANGERS - STRANGER
     assert admitted(gate, THIRD) == []
     assert len(admitted(gate, TERMINAL)) == KNOWN
 
 
-def test_an_address_is_the_same_however_the_socket_writes_it(gate: AdmissionGate) -> None:
+def test_an_address_is_the_same_in_every_notation(gate: AdmissionGate) -> None:
     assert len(admitted(gate, f"::ffff:{TERMINAL}")) == KNOWN
     assert admitted(gate, TERMINAL) == []
 
 
-def test_a_callback_of_what_is_open_makes_an_address_known_for_a_day(gate: AdmissionGate, clock: Clock) -> None:
+def test_a_callback_of_an_open_payment_makes_an_address_known_for_a_day(gate: AdmissionGate, clock: Clock) -> None:
     place = gate.admit(STRANGE)
     assert place is not None
     place.prove()
@@ -62,14 +62,14 @@ def test_a_callback_of_what_is_open_makes_an_address_known_for_a_day(gate: Admis
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 
-def test_who_has_proved_something_is_no_stranger_to_the_others(gate: AdmissionGate) -> None:
+def test_connections_with_proof_do_not_count_as_strangers(gate: AdmissionGate) -> None:
     for address in (STRANGE, OTHER):
         for place in admitted(gate, address):
             place.prove()
     assert len(admitted(gate, THIRD)) == STRANGER
 
 
-def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: AdmissionGate, clock: Clock) -> None:
+def test_the_oldest_connection_without_proof_is_cut_after_its_grace(gate: AdmissionGate, clock: Clock) -> None:
     first, second, third = admitted(gate, STRANGE)
     cut: list[ConnectionSlot] = []
     for place in (first, second, third):
@@ -81,30 +81,30 @@ def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: Adm
     assert third_of_other
     assert cut == []
     clock.now += GRACE_SECONDS * 0.1
-    assert len(admitted(gate, STRANGE, 1)) == 1  # known now: nobody has to leave
+    assert len(admitted(gate, STRANGE, 1)) == 1  # known: no connection is cut
     assert cut == []
     admitted(gate, STRANGE)
     assert cut == [second, third]
 
 
-def test_who_has_shown_a_token_is_not_cut_but_known_only_by_a_whole_callback(gate: AdmissionGate, clock: Clock) -> None:
+def test_a_connection_with_a_token_is_not_cut_but_only_a_whole_callback_makes_its_address_known(
+    gate: AdmissionGate, clock: Clock
+) -> None:
     for place in admitted(gate, STRANGE):
-        place.on_cut = lambda: pytest.fail("it has shown a token")
+        place.on_cut = lambda: pytest.fail("it has a token")
         place.keep()
     clock.now += 100 * GRACE_SECONDS
     assert admitted(gate, STRANGE) == []
 
 
-def test_nobody_is_cut_where_there_is_room(gate: AdmissionGate, clock: Clock) -> None:
+def test_no_connection_is_cut_while_there_is_room(gate: AdmissionGate, clock: Clock) -> None:
     (place,) = admitted(gate, STRANGE, 1)
     place.on_cut = lambda: pytest.fail("there was room")
     clock.now += 100 * GRACE_SECONDS
     assert len(admitted(gate, STRANGE, STRANGER - 1)) == STRANGER - 1
 
 
-def test_connections_that_prove_nothing_are_few_in_a_time_however_short_they_are(
-    gate: AdmissionGate, clock: Clock
-) -> None:
+def test_even_short_connections_without_proof_are_limited_in_number(gate: AdmissionGate, clock: Clock) -> None:
     def come_and_go(address: str) -> int:
         count = 0
         while (place := gate.admit(address)) is not None:
@@ -119,19 +119,19 @@ def test_connections_that_prove_nothing_are_few_in_a_time_however_short_they_are
     assert come_and_go(STRANGE) == STRANGER
 
 
-def test_a_valid_token_uses_nothing_up_though_it_makes_no_address_known(gate: AdmissionGate) -> None:
+def test_a_valid_token_uses_no_budget_though_it_makes_no_address_known(gate: AdmissionGate) -> None:
     for _ in range(1000):
         place = gate.admit(STRANGE)
         assert place is not None
         place.prove()
         place.leave()
-        place.leave()  # ended twice: once for the gate, once for the server
+        place.leave()  # called twice: for the gate and for the server
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 
-def test_a_hundred_terminals_behind_one_unknown_address_get_in_within_their_backoff(clock: Clock) -> None:
+def test_a_hundred_terminals_behind_one_unknown_address_are_admitted_within_their_backoff(clock: Clock) -> None:
     gate, waiting = AdmissionGate(clock=clock), 100
-    for backoff in (0, 1, 2, 4):  # spec 6.2: a refused event comes again
+    for backoff in (0, 1, 2, 4):  # spec 6.2: a refused event is sent again
         clock.now += backoff
         places = admitted(gate, STRANGE, waiting)
         for place in places:
@@ -144,7 +144,7 @@ def test_a_hundred_terminals_behind_one_unknown_address_get_in_within_their_back
     assert (waiting, backoff) == (0, 2)
 
 
-def test_what_is_remembered_of_addresses_is_bounded(
+def test_the_memory_for_addresses_is_bounded(
     gate: AdmissionGate, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "MAX_ADDRESSES", 10)

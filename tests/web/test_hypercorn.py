@@ -1,6 +1,6 @@
-"""What `posd.httpd.connection` relies on of Hypercorn: a red test here means that Hypercorn has changed a seam.
+"""Assumptions of `posd.httpd.connection` about Hypercorn. A failed test here means that Hypercorn has changed.
 
-That Hypercorn's server has a connection read, and closes it: tests/web/test_connection.py, on real sockets.
+tests/web/test_connection.py tests on real sockets that Hypercorn's server reads and closes a connection.
 """
 
 from pathlib import Path
@@ -16,17 +16,17 @@ from posd.httpd.connection import HttpConnection, ListenerContext
 POSD = Path(__file__).parents[2] / "posd"
 
 
-def test_hypercorns_server_has_no_other_places() -> None:
+def test_hypercorns_connection_has_no_other_methods() -> None:
     own = {name for name, value in vars(TCPServer).items() if callable(value)}
     reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}
     assert own == {"__init__", "__await__", "run", "protocol_send"} | reading
-    assert (own - {"__init__"}) & set(vars(HttpConnection)) == {"_read_data"}  # posd overrides no other
+    assert (own - {"__init__"}) & set(vars(HttpConnection)) == {"_read_data"}  # posd overrides only this method
     # Its protocol, and the task that ends an idle connection.
     assert {"initiate", "handle", "restart", "stop"} <= set(vars(HttpConnection))
 
 
 async def nothing(*_: object) -> None:
-    """Answer no request."""
+    """Send no response."""
 
 
 def made() -> ListenerContext:
@@ -34,7 +34,7 @@ def made() -> ListenerContext:
     return ListenerContext(nothing, policy, RejectedTraffic(), wall)
 
 
-async def test_an_end_begins_with_the_context() -> None:
+async def test_a_stop_begins_with_the_context() -> None:
     context = made()
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()
@@ -42,11 +42,11 @@ async def test_an_end_begins_with_the_context() -> None:
     assert context.terminated.is_set()
 
 
-def test_the_settings_are_hypercorns_own() -> None:
+def test_the_settings_exist_in_hypercorn() -> None:
     given, plain = made().config, Config()
     changed = {name for name in vars(given) if getattr(given, name) != getattr(plain, name)}
     assert changed == {"errorlog", "include_server_header", "keep_alive_timeout"}
-    assert given.read_timeout is None  # the idle time is the limit
+    assert given.read_timeout is None  # posd sets only the idle time
 
 
 def test_one_module_of_the_server_knows_hypercorn_and_others_only_its_types() -> None:

@@ -1,4 +1,4 @@
-"""The end of an idle connection, at the very moment for which its timer was set."""
+"""The end of an idle connection, at the exact moment of its timer."""
 
 import asyncio
 
@@ -12,15 +12,15 @@ SECONDS = 15.0
 
 
 def rounded_down(seconds: float) -> float:
-    """Return a moment from which the difference after this many seconds is slightly less than that."""
+    """Return a moment after which the difference is rounded to slightly less than this many seconds."""
     return next(since for since in (1000 + number / 7 for number in range(10_000)) if since + seconds - since < seconds)
 
 
 async def nothing(*_: object) -> None:
-    """Answer no request."""
+    """Send no response."""
 
 
-def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
+def test_an_idle_connection_ends_at_the_moment_of_its_timer() -> None:
     loop = VirtualLoop(Network(1))
     ended: list[float] = []
     policy = ListenerPolicy(name="test", keep_alive_seconds=SECONDS, max_connections=1)

@@ -21,7 +21,7 @@ MONITORING = ROOT / "monitoring"
 
 
 class Watched(NamedTuple):
-    """What is watched together: its metrics, and the files that ask for them."""
+    """A set of metrics, and the files that use them."""
 
     families: Mapping[str, Family]
     rules: str
@@ -38,7 +38,7 @@ DAEMON = watched(daemon.FAMILIES, "prometheus-rules", "grafana-dashboard")
 FLEET = watched({**relay.FAMILIES, **collector.FAMILIES}, "fleet-rules", "grafana-fleet")
 BOTH = pytest.mark.parametrize("what", [DAEMON, FLEET], ids=["daemon", "fleet"])
 
-#: alert -> its part of the file, and its tests.
+#: alert -> its rule, and its tests.
 ALERTS = {
     block.split("\n")[0]: (block, what.tests)
     for what in (DAEMON, FLEET)
@@ -47,7 +47,7 @@ ALERTS = {
 
 
 def table(families: Mapping[str, Family]) -> str:
-    """Return a table of the page, as the code has it."""
+    """Return a table of the page, as the code generates it."""
     rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for family in families.values():
         labels = ", ".join(f"`{name}`" for name in family.labels)
@@ -56,7 +56,7 @@ def table(families: Mapping[str, Family]) -> str:
 
 
 def expressions(dashboard: dict[str, Any]) -> str:
-    """Return all that a dashboard asks of Prometheus."""
+    """Return all queries of a dashboard."""
     targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
     return "\n".join(target["expr"] for target in targets if "expr" in target)
 
@@ -68,12 +68,12 @@ def used(what: Watched, text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("families", [daemon.FAMILIES, relay.FAMILIES, collector.FAMILIES])
-def test_the_page_has_every_metric_as_it_is(families: Mapping[str, Family]) -> None:
+def test_the_page_shows_every_metric_correctly(families: Mapping[str, Family]) -> None:
     assert f"\n\n{table(families)}\n\n<!-- /metrics -->" in PAGE, table(families)
 
 
 @BOTH
-def test_the_rules_and_the_dashboard_ask_for_nothing_that_is_not_there(what: Watched) -> None:
+def test_the_rules_and_the_dashboard_use_only_existing_metrics(what: Watched) -> None:
     for text in (what.rules, what.tests, expressions(what.dashboard)):
         names = used(what, text)
         assert names
@@ -102,7 +102,7 @@ def test_attention_codes_in_the_rules_exist() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_each_alert_says_what_is_wrong_and_what_to_type(alert: str) -> None:
+def test_each_alert_names_the_fault_and_a_command(alert: str) -> None:
     block, _ = ALERTS[alert]
     for line in ("expr", "severity", "summary", "description", "runbook"):
         assert re.search(rf"^ +{line}: \S", block, re.MULTILINE), line
@@ -113,7 +113,7 @@ def test_each_alert_says_what_is_wrong_and_what_to_type(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert: str) -> None:
+def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not(alert: str) -> None:
     _, tests = ALERTS[alert]
     cases = re.findall(rf"alertname: {alert}\n +exp_alerts:(.*)", tests)
     assert " []" in cases

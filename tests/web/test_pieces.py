@@ -1,4 +1,4 @@
-"""What an app takes of one request: its pieces in order, one at a time, and that the client has gone."""
+"""The messages that an app reads of one request: its pieces in order, one at a time, and the end of the client."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ async def begun(work: Any) -> "asyncio.Task[Any]":
     return task
 
 
-async def test_a_piece_waits_until_the_one_before_is_taken(pieces: BodyChannel) -> None:
+async def test_a_piece_waits_until_the_app_has_read_the_previous_one(pieces: BodyChannel) -> None:
     second = await begun(pieces.bring(SECOND))
     assert not second.done()
     assert await pieces.take() == FIRST
@@ -32,7 +32,7 @@ async def test_a_piece_waits_until_the_one_before_is_taken(pieces: BodyChannel) 
     assert await pieces.take() == SECOND
 
 
-async def test_who_takes_waits_for_a_piece(pieces: BodyChannel) -> None:
+async def test_a_reader_waits_for_a_piece(pieces: BodyChannel) -> None:
     assert await pieces.take() == FIRST
     taking = await begun(pieces.take())
     assert not taking.done()
@@ -40,21 +40,21 @@ async def test_who_takes_waits_for_a_piece(pieces: BodyChannel) -> None:
     assert await taking == SECOND
 
 
-async def test_that_the_client_has_gone_is_heard_after_what_it_sent_and_however_often_one_asks(
+async def test_the_end_of_the_client_comes_after_its_pieces_and_can_be_read_repeatedly(
     pieces: BodyChannel,
 ) -> None:
     pieces.end()
     assert [await pieces.take() for _ in range(3)] == [FIRST, GONE, GONE]
 
 
-async def test_who_takes_hears_that_the_client_goes(pieces: BodyChannel) -> None:
+async def test_a_waiting_reader_is_told_that_the_client_leaves(pieces: BodyChannel) -> None:
     await pieces.take()
     taking = await begun(pieces.take())
     pieces.end()
     assert await taking == GONE
 
 
-async def test_nobody_waits_to_bring_something_of_a_client_that_has_gone(pieces: BodyChannel) -> None:
+async def test_no_sender_of_pieces_waits_after_the_client_has_left(pieces: BodyChannel) -> None:
     stuck = await begun(pieces.bring(SECOND))
     pieces.end()
     async with asyncio.timeout(30):
@@ -63,7 +63,7 @@ async def test_nobody_waits_to_bring_something_of_a_client_that_has_gone(pieces:
     assert [await pieces.take() for _ in range(2)] == [FIRST, GONE]
 
 
-async def test_who_stopped_waiting_has_taken_nothing(pieces: BodyChannel) -> None:
+async def test_a_cancelled_read_takes_no_piece(pieces: BodyChannel) -> None:
     await pieces.take()
     taking = await begun(pieces.take())
     taking.cancel()
@@ -72,7 +72,7 @@ async def test_who_stopped_waiting_has_taken_nothing(pieces: BodyChannel) -> Non
     assert await pieces.take() == SECOND
 
 
-async def test_that_the_client_goes_is_told_at_once(pieces: BodyChannel) -> None:
+async def test_the_callback_for_the_end_of_the_client_is_called_at_once(pieces: BodyChannel) -> None:
     told = []
     pieces.on_gone = lambda: told.append(pieces.gone)
     await pieces.take()

@@ -1,6 +1,6 @@
-"""Requests from bytes in any pieces, and nothing after bytes that are no request.
+"""Requests parsed from bytes in any pieces, and nothing after invalid bytes.
 
-h11 is the comparison: bytes that both accept as a request must mean the same.
+h11 is the reference: bytes that both accept as a request must mean the same.
 """
 
 from itertools import pairwise
@@ -29,13 +29,13 @@ UPGRADE = ("connection: upgrade", "upgrade: h2c")
 
 
 def head(*fields: str, line: str = "POST / HTTP/1.1") -> bytes:
-    """Return a request line and headers, with a host unless there is one."""
+    """Return a request line and headers, with a host header unless one is given."""
     host = [] if any(field.startswith("host") for field in fields) or line.endswith("1.0") else ["host: posd"]
     return "\r\n".join([line, *host, *fields, "", ""]).encode("latin-1")
 
 
 def read(*pieces: bytes) -> list[Event]:
-    """Return the parsed events of bytes in pieces, with pieces of bodies joined."""
+    """Return the events of bytes in pieces, with the pieces of bodies joined."""
     requests = RequestParser()
     joined: list[Event] = []
     for piece in pieces:
@@ -48,7 +48,7 @@ def read(*pieces: bytes) -> list[Event]:
 
 
 def outline(events: list[Event]) -> list[object]:
-    """Return the parsed events of bytes, with the target in place of a head and the status in place of a refusal."""
+    """Return the events of bytes, with the target in place of a head and the status in place of a refusal."""
     made: list[object] = []
     for event in events:
         if isinstance(event, RequestHead):
@@ -63,7 +63,7 @@ def outline(events: list[Event]) -> list[object]:
 GET = head(line="GET / HTTP/1.1")
 LONGEST = "y" * (MAX_HEADER_BYTES - len("/" + "host" + "posd" + "x"))
 
-#: Bytes and their events.
+#: Name -> bytes and their events.
 TABLE: dict[str, tuple[bytes, list[object]]] = {
     "no body": (GET, ["/", "end"]),
     "a body": (head("content-length: 3") + b"abc", ["/", b"abc", "end"]),
@@ -144,13 +144,13 @@ TABLE: dict[str, tuple[bytes, list[object]]] = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_requests(name: str) -> None:
+def test_bytes_give_the_expected_events(name: str) -> None:
     data, expected = TABLE[name]
     assert outline(read(data)) == expected
     assert outline(read(*(data[place : place + 1] for place in range(len(data))))) == expected
 
 
-#: Heads, and whether the connection stays and the client waits for 100 Continue.
+#: Name -> head, whether the connection stays, and whether the client waits for 100 Continue.
 INTENTS: dict[str, tuple[bytes, bool, bool]] = {
     "HTTP/1.1": (head(), True, False),
     "it closes": (head("connection: close"), False, False),
@@ -165,26 +165,26 @@ INTENTS: dict[str, tuple[bytes, bool, bool]] = {
 
 
 @pytest.mark.parametrize("name", INTENTS)
-def test_what_the_client_means_to_do(name: str) -> None:
+def test_the_intent_of_the_client_is_read_from_the_head(name: str) -> None:
     data, keep_alive, expects = INTENTS[name]
     first = read(data)[0]
     assert isinstance(first, RequestHead)
     assert (first.keep_alive, first.expects) == (keep_alive, expects)
 
 
-def test_a_head() -> None:
+def test_a_head_has_method_target_and_headers() -> None:
     (found, _) = read(head("X-Y:  a b\t", "empty:", "host: posd", line="GET /a?b HTTP/1.1"))
     headers = [(b"x-y", b"a b"), (b"empty", b""), (b"host", b"posd")]
     assert found == RequestHead("GET", b"/a?b", "/a", "1.1", headers, keep_alive=True, expects=False)
 
 
-def test_a_question_for_another_protocol_is_not_there() -> None:
+def test_a_request_to_upgrade_is_ignored() -> None:
     (found, _) = read(head(*UPGRADE, "x: y"))
     assert isinstance(found, RequestHead)
     assert found.headers == [(b"host", b"posd"), (b"connection", b"upgrade"), (b"x", b"y")]
 
 
-def test_headers_behind_a_body_are_none_of_the_next_request() -> None:
+def test_headers_after_a_body_do_not_belong_to_the_next_request() -> None:
     *_, found, _ = read(head(CHUNKED) + b"0\r\nhost: evil\r\nx: y\r\n\r\n" + GET)
     assert isinstance(found, RequestHead)
     assert found.headers == [(b"host", b"posd")]
@@ -202,7 +202,7 @@ def test_headers_behind_a_body_are_none_of_the_next_request() -> None:
     ],
     ids=["a header", "a name", "a target", "a header behind", "an extension", "nothing"],
 )
-def test_what_does_not_end_is_not_kept(first: bytes) -> None:
+def test_an_endless_head_or_trailer_is_refused(first: bytes) -> None:
     requests = RequestParser()
     requests.feed(first)
     drop = b"\r\n" * 500 if not first else b"a" * 1000
@@ -210,13 +210,13 @@ def test_what_does_not_end_is_not_kept(first: bytes) -> None:
     assert outline(events) == [431]
 
 
-def test_a_body_in_tiny_chunks_is_one_piece() -> None:
+def test_a_body_in_tiny_chunks_becomes_one_piece() -> None:
     events = RequestParser().feed(head(CHUNKED) + b"1\r\nx\r\n" * 5000)
     assert outline(events) == ["/", b"x" * 5000]
 
 
 @pytest.mark.parametrize("one", [GET, head("content-length: 1") + b"x", head(*UPGRADE)], ids=["GET", "body", "upgrade"])
-def test_requests_at_once(one: bytes) -> None:
+def test_requests_that_arrive_together_are_parsed_up_to_the_limit(one: bytes) -> None:
     assert sum(event is END for event in read(one * MAX_AT_ONCE)) == MAX_AT_ONCE
     assert outline(read(*[one] * (2 * MAX_AT_ONCE)))[-1] == "end"
     more = read(one * (2 * MAX_AT_ONCE))
@@ -226,7 +226,7 @@ def test_requests_at_once(one: bytes) -> None:
     assert outline(more)[-2:] == ["/", 503]
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_no_event_follows_the_end() -> None:
     requests = RequestParser()
     requests.feed(GET)
     requests.end()
@@ -257,7 +257,7 @@ BODIES = [
 
 @st.composite
 def plausible(draw: st.DrawFn) -> bytes:
-    """A request that is one, mostly."""
+    """Generate a request, which is mostly valid."""
     line = draw(st.sampled_from(LINES[:4]) | st.sampled_from(LINES))
     framing = draw(
         st.sampled_from([("", b""), ("content-length: 3", b"abc"), (CHUNKED, BODIES[4]), (CHUNKED, BODIES[5])])
@@ -273,7 +273,7 @@ def plausible(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def streams(draw: st.DrawFn) -> bytes:
-    """Some requests, one after the other, with a few bytes changed in half of them."""
+    """Generate several requests, half of the time with a few bytes changed."""
     data = bytearray(b"".join(draw(st.lists(plausible(), min_size=1, max_size=4))))
     if draw(st.booleans()):
         for _ in range(draw(st.integers(1, 3))):
@@ -291,7 +291,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def plainly(events: list[Event]) -> list[object]:
-    """Return events without the texts of refusals: the pieces decide which of two faults is seen first."""
+    """Return events without the texts of refusals: the pieces decide which of two faults is found first."""
     return [RefusedRequest if isinstance(event, RefusedRequest) else event for event in events]
 
 
@@ -303,7 +303,7 @@ def test_pieces_make_no_difference(data: bytes, places: list[int]) -> None:
 
 @settings(max_examples=examples(30, 300))
 @given(streams() | st.binary(max_size=200), streams())
-def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> None:
+def test_no_event_follows_a_refusal(data: bytes, behind: bytes) -> None:
     requests = RequestParser()
     events = requests.feed(data)
     assert not any(isinstance(event, RefusedRequest) for event in events[:-1])
@@ -314,7 +314,7 @@ def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> Non
 
 @settings(max_examples=examples(30, 300))
 @given(streams() | st.binary(max_size=200))
-def test_a_request_comes_in_order(data: bytes) -> None:
+def test_the_events_of_a_request_come_in_order(data: bytes) -> None:
     before: object = type(END)
     for event in read(data):
         kind = type(event)
@@ -341,7 +341,7 @@ def meanings(events: list[Event]) -> list[Meaning]:
 
 
 def _fields(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Return headers in h11's spelling, without the absent one."""
+    """Return headers in h11's spelling, without the missing one."""
     return [
         (name, value.lower() if name == b"transfer-encoding" else value)
         for name, value in headers
@@ -350,7 +350,7 @@ def _fields(headers: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _origin_form(target: bytes) -> bytes:
-    """Return a target in posd's form: without the scheme and the authority of a whole address."""
+    """Return a target in posd's form: an absolute URL without scheme and authority."""
     if not target.lower().startswith((b"http://", b"https://")):
         return target
     rest = target.split(b"//", 1)[1]
@@ -377,28 +377,28 @@ def h11_meanings(data: bytes) -> list[Meaning]:
                 connection.send(h11.Response(status_code=204, headers=[]))
                 connection.send(h11.EndOfMessage())
                 connection.start_next_cycle()
-    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # it is no request; the connection must end
+    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # it is not a request, so the connection must end
         pass
     return made
 
 
 @settings(max_examples=examples(70, 700))
 @given(streams())
-def test_h11_means_the_same(data: bytes) -> None:
+def test_h11_reads_the_same(data: bytes) -> None:
     ours, theirs = meanings(read(data)), h11_meanings(data)
     both = min(len(ours), len(theirs))
     assert ours[:both] == theirs[:both]
 
 
-def test_h11_takes_much_of_what_is_taken_here() -> None:
-    """Else the property would hold of nothing."""
+def test_h11_accepts_many_requests_that_posd_accepts() -> None:
+    """Otherwise the property would hold for nothing."""
     taken = [data for data, outcome in TABLE.values() if outcome[-1:] == ["end"]]
     agreed = [data for data in taken if meanings(read(data)) == h11_meanings(data)]
     assert len(agreed) >= 15
 
 
 @pytest.mark.parametrize("fields", [("content-length: 3", CHUNKED), (CHUNKED, "content-length: 3")])
-def test_where_chunks_and_a_length_come_the_connection_ends(fields: tuple[str, str]) -> None:
+def test_a_request_with_chunks_and_a_length_ends_the_connection(fields: tuple[str, str]) -> None:
     (first, *_) = read(head(*fields) + b"0\r\n\r\n")
     assert isinstance(first, RequestHead)
     assert not first.keep_alive

@@ -1,4 +1,4 @@
-"""Connections of a Unix socket by process and by user, with a listener and processes of its own."""
+"""Connections of a Unix socket by process and by user, with a real listener and real processes."""
 
 import asyncio
 import json
@@ -25,14 +25,14 @@ OF_PROCESS, OF_USER, OF_SOCKET = 3, 5, 6
 
 @dataclass
 class Here:
-    """A listener with small limits, and its refusals."""
+    """A listener with small limits, and its recorded refusals."""
 
     path: Path
     listener: HttpListener
     refused: list[tuple[str, SocketPeer]] = field(default_factory=list)
 
     async def statuses(self, connections: Sequence[socket.socket]) -> list[int]:
-        """Ask on each connection; return the statuses."""
+        """Send a request on each connection. Return the statuses."""
         found = []
         for item in connections:
             asked = await ask_on(item, "/x")
@@ -41,7 +41,7 @@ class Here:
         return found
 
     async def down_to(self, count: int) -> None:
-        """Wait until there are no more connections."""
+        """Wait until at most this many connections are left."""
         async with asyncio.timeout(PATIENCE):
             while self.listener.connections > count:  # noqa: ASYNC110 - the listener has no event for it
                 await asyncio.sleep(0.005)
@@ -78,7 +78,7 @@ async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
             await listener.close(PATIENCE)
 
 
-def test_another_file_in_place_of_a_socket_stays_and_is_named(tmp_path: Path) -> None:
+def test_another_file_at_the_path_of_a_socket_is_kept_and_named_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "till.sock"
     path.write_text("of somebody")
     with pytest.raises(sockets.SocketError, match=r"till\.sock \(another file is there\); move it away, or remove it$"):
@@ -86,7 +86,7 @@ def test_another_file_in_place_of_a_socket_stays_and_is_named(tmp_path: Path) ->
     assert path.read_text() == "of somebody"
 
 
-async def test_a_process_has_its_limit_and_another_gets_in() -> None:
+async def test_a_process_has_a_limit_that_does_not_affect_others() -> None:
     async with listening() as here:
         with process(here.path, OF_PROCESS + 1) as greedy, process(here.path, 1) as other:
             assert await here.statuses(greedy) == [200] * OF_PROCESS + [429]
@@ -104,7 +104,7 @@ async def test_a_user_has_a_larger_limit_over_all_its_processes() -> None:
             assert [which for which, _ in here.refused] == ["user"]
 
 
-async def test_a_socket_has_its_limit() -> None:
+async def test_a_socket_has_a_limit() -> None:
     async with listening(of_user=100) as here, asyncio.timeout(PATIENCE):
         with (
             process(here.path, OF_PROCESS) as first,
@@ -115,7 +115,7 @@ async def test_a_socket_has_its_limit() -> None:
             assert [which for which, _ in here.refused] == ["socket"]
 
 
-async def test_a_process_that_the_kernel_does_not_name_is_counted_by_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_without_a_known_pid_is_counted_by_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nameless:
         size = server._PEER_CREDENTIALS.size
 
@@ -129,7 +129,7 @@ async def test_a_process_that_the_kernel_does_not_name_is_counted_by_its_user(mo
             assert here.refused == [("user", SocketPeer(0, 1000))]
 
 
-async def test_those_that_are_turned_away_are_few_and_gone_in_a_second_though_they_say_nothing() -> None:
+async def test_refused_connections_are_few_and_closed_in_a_second_even_if_they_send_nothing() -> None:
     async with listening() as here:
         many = MAX_TURNED_AWAY * 3
         with process(here.path, OF_PROCESS) as held, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Streams on real sockets and a real database: bounded, resumable, and never ended without a reason."""
+"""Streams on real sockets and a real database: bounded, resumable, and always ended with a reason."""
 
 import asyncio
 import json
@@ -36,13 +36,13 @@ from posd.storage.store import Store
 from posd.upkeep import retention_rows as retention
 from tests.support.streams import Connection, Message, ask, messages
 
-#: Longest that anything here may take, in seconds.
+#: Most seconds of any wait.
 PATIENCE = 30.0
-#: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` if a test waits for them, in seconds.
+#: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` for tests that wait for them, in seconds.
 SHORT = 0.2
-#: More changes than the kernel and posd hold for a reader that does not read.
+#: More changes than kernel and posd buffer for a client that does not read.
 MANY = 4000
-#: Bytes that asyncio may need in addition: it grows its buffer by an eighth.
+#: Factor for asyncio's buffer, which grows by an eighth.
 SPARE = 1.125
 
 
@@ -88,7 +88,7 @@ class House:
                 await asyncio.sleep(0.001)
 
     def held(self) -> int:
-        """How many bytes asyncio holds that no client has taken."""
+        """Return how many bytes asyncio buffers."""
         return sum(item.get_write_buffer_size() for item in self.listener._connections.values() if item is not None)
 
 
@@ -152,12 +152,12 @@ async def ending(context: CallContext, request: Request) -> Any:
     return context.streams.answer(request, "events", "nobody", read)
 
 
-#: Size of an answer that exceeds every buffer of a socket, in bytes.
+#: Bytes of a response that is larger than every buffer of a socket.
 LARGE = 8_000_000
 
 
 async def large(_request: Request) -> Any:
-    """Answer with fifty megabytes, as a long list may be."""
+    """Send a very large response, as a long list can be."""
     return json_response({"large": "x" * LARGE})
 
 
@@ -177,11 +177,11 @@ async def ended(house: House, reason: str, count: int = 1) -> None:
             await asyncio.sleep(0.001)
 
 
-# Slow readers
+# Slow readers.
 
 
 @pytest.mark.slow
-async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
+async def test_a_slow_reader_is_cut_off_with_a_message_and_can_resume_at_its_place(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
@@ -208,7 +208,7 @@ async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
     assert house.context.streams.ended["feed", "cut_off"] == 1
 
 
-async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_never_reads_again_is_disconnected(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     monkeypatch.setattr(connection, "LINGER_SECONDS", SHORT)
     await house.record(MANY)
@@ -217,7 +217,7 @@ async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytes
         await house.empty()
         assert house.held() == 0
         found: list[Message] = []
-        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the kernel's bytes end in the middle
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the kernel's bytes end within a message
             async for item in messages(slow.reader):
                 found.append(item)  # noqa: PERF401 - what came before the end counts
     assert numbers(found) == list(range(1, len(found) + 1))
@@ -225,7 +225,7 @@ async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("reads", [True, False])
-async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
+async def test_an_idle_stream_is_cut_off_if_the_client_does_not_read_its_heartbeats(
     house: House, monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", SHORT / 10)
@@ -235,7 +235,7 @@ async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
         if reads:
             received = b""
             async with asyncio.timeout(PATIENCE):
-                while received.count(b":\n\n") < 25:  # more than fit into the time
+                while received.count(b":\n\n") < 25:  # more than fit into the time limit
                     received += await reader.reader.read(4096)
             assert house.context.streams.ended["feed", "cut_off"] == 0
             assert house.context.streams.open["feed"] == 1
@@ -247,12 +247,12 @@ async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
     assert [message.event for message in found] == ["transaction"] * 3 + ["cut_off"]
 
 
-def test_for_how_long_nothing_is_taken() -> None:
+def test_the_detector_measures_how_long_a_client_reads_nothing() -> None:
     lying, now = 0, 100.0
     client = streams.SlowReaderDetector(lambda: lying, lambda: now)
     client.wrote()
     now += 50
-    assert client.look() == 0, "there is nothing to take"
+    assert client.look() == 0, "nothing is unread"
     lying = 10
     client.wrote()
     now += 20
@@ -260,16 +260,18 @@ def test_for_how_long_nothing_is_taken() -> None:
     lying = 20
     client.wrote()
     now += 5
-    assert client.look() == 25, "more lies there, and still nothing was taken"
+    assert client.look() == 25, "more is unread, and still nothing was read"
     lying = 19
-    assert client.look() == 0, "something was taken"
+    assert client.look() == 0, "something was read"
     now += 3
     assert client.look() == 3
     lying = 0
     assert client.look() == 0
 
 
-async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_the_client_does_not_read_ends_its_connection(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
@@ -283,8 +285,10 @@ async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, mon
     till.hang_up()
 
 
-async def test_who_takes_a_large_answer_slowly_gets_all_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slowly: here each look finds that the time has passed, and that something was taken."""
+async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be very slow: here each check finds that the time has passed and something was read."""
     looks = iter(range(10**9, 0, -1))
     monkeypatch.setattr(connection, "TAKE_SECONDS", 0.0)
     monkeypatch.setattr(connection, "untaken", lambda _transport: next(looks))
@@ -296,10 +300,10 @@ async def test_who_takes_a_large_answer_slowly_gets_all_of_it(house: House, monk
     till.hang_up()
 
 
-async def test_who_reads_again_too_slowly_gets_the_rest_all_the_same(
+async def test_a_client_that_resumes_too_slowly_still_gets_the_rest(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader was cut off; its remaining bytes wait for as long as it reads some of them."""
+    """The reader was cut off. Its remaining bytes wait as long as it reads some of them."""
     enough, looks = asyncio.Event(), 0
 
     def less_each_time(_transport: object) -> int:
@@ -321,7 +325,9 @@ async def test_who_reads_again_too_slowly_gets_the_rest_all_the_same(
     assert found[-1].event == "cut_off"
 
 
-async def test_a_last_batch_that_is_not_taken_is_no_outcome(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unread_last_batch_does_not_count_as_a_delivered_outcome(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     async with asyncio.timeout(PATIENCE):
@@ -332,7 +338,7 @@ async def test_a_last_batch_that_is_not_taken_is_no_outcome(house: House, monkey
     slow.hang_up()
 
 
-async def test_many_requests_whose_answers_are_not_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_responses_of_many_requests_stay_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     await house.record(500)
     till = await ask(house.socket, "/feed?limit=500")
@@ -346,10 +352,10 @@ async def test_many_requests_whose_answers_are_not_read(house: House, monkeypatc
     till.hang_up()
 
 
-# How a stream ends
+# Ends of a stream.
 
 
-async def test_the_end_of_posd_is_told_and_a_new_stream_is_refused(house: House) -> None:
+async def test_a_stop_of_posd_ends_streams_with_a_reason_and_refuses_new_ones(house: House) -> None:
     await house.record(2)
     async with house.follow() as one, house.follow("?after=2") as other:
         source = messages(one.reader)
@@ -374,22 +380,22 @@ async def test_a_database_that_cannot_be_read_ends_a_stream_with_a_problem(house
         await anext(source)
         house.store._closed = True
         await house.store.writer.write(partial(_record, count=1, reason="event"))
-        *_, last = [message async for message in source]  # a read that was under way may have brought the change
+        *_, last = [message async for message in source]  # a read in progress may have returned the change
         house.store._closed = False
     assert (last.event, last.json["code"]) == ("problem", "storage_unavailable")
 
 
-# Where a stream begins
+# Starts of a stream.
 
 
 @pytest.mark.parametrize("value", ["", " ", "x", "-1", "1-", "1-5F3A9C01", "1.0", "99999999999999999999", "\u0663"])
-async def test_a_place_that_no_stream_gave_is_refused(house: House, value: str) -> None:
+async def test_an_invalid_place_is_refused(house: House, value: str) -> None:
     headers = f"accept: text/event-stream\r\nlast-event-id: {value.encode().decode('latin-1')}\r\n"
     refused = await house.get("", headers)
     assert (refused["status"], [item["path"] for item in refused["errors"]]) == (422, ["Last-Event-ID"])
 
 
-async def test_the_id_of_the_last_event_wins_over_the_query(house: House) -> None:
+async def test_the_last_event_id_is_used_instead_of_the_query(house: House) -> None:
     await house.record(5)
     async with house.follow("?after=1", "3") as reader:
         assert (await anext(messages(reader.reader))).id == 4
@@ -397,7 +403,7 @@ async def test_the_id_of_the_last_event_wins_over_the_query(house: House) -> Non
         assert (await anext(messages(reader.reader))).id == 2
 
 
-async def test_a_head_request_gets_the_head_and_the_connection_goes_on(house: House) -> None:
+async def test_a_head_request_gets_only_the_head_and_the_connection_stays_open(house: House) -> None:
     reader, writer = await asyncio.open_unix_connection(str(house.socket))
     head = b"HEAD /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n"
     async with asyncio.timeout(PATIENCE):
@@ -429,7 +435,9 @@ async def test_a_head_request_gets_the_head_and_the_connection_goes_on(house: Ho
         (["text/event-stream;q=x"], True),
     ],
 )
-def test_a_stream_is_for_who_names_it_and_prefers_no_document(accept: list[str], wanted: bool) -> None:
+def test_a_stream_is_sent_only_if_the_client_accepts_it_and_does_not_prefer_a_document(
+    accept: list[str], wanted: bool
+) -> None:
     headers = [(b"accept", value.encode()) for value in accept]
     assert wants_stream(Request({"type": "http", "headers": headers})) is wanted
 
@@ -443,25 +451,29 @@ def test_a_stream_is_for_who_names_it_and_prefers_no_document(accept: list[str],
         *((f" {word}\r", f"unknown:{word}") for word in sorted(streams.OWN_NAMES)),
     ],
 )
-def test_no_status_poses_as_an_event_of_posd(status: str, event: str) -> None:
+def test_no_status_can_imitate_an_event_of_posd(status: str, event: str) -> None:
     assert name(status) == event
 
 
-# Payments come first
+# Payments come first.
 
 
-async def test_who_is_far_behind_waits_while_something_happens(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_far_behind_waits_while_changes_are_recorded(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service, "GIVE_WAY_SECONDS", 3.0)
     await house.record(service.FAR_BEHIND + 10)
     far = asyncio.create_task(house.get("?after=1"))
-    assert len((await house.get(f"?after={service.FAR_BEHIND}"))["changes"]) == 10, "who is near is read at once"
+    assert len((await house.get(f"?after={service.FAR_BEHIND}"))["changes"]) == 10, (
+        "a reader near the end gets its page at once"
+    )
     monkeypatch.setattr(service, "BUSY_SECONDS", 0.0)
-    assert (await house.get("?after=1"))["changes"], "nothing happens any more"
+    assert (await house.get("?after=1"))["changes"], "no change was recorded recently"
     assert not far.done()
     assert (await far)["changes"][0]["seq"] == 2
 
 
-async def test_slow_pages_of_a_process_wait_for_each_other_and_none_is_refused(
+async def test_delayed_pages_of_a_process_queue_and_none_is_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "GIVE_WAY_SECONDS", 3 * app.TURN_SECONDS)
@@ -470,7 +482,7 @@ async def test_slow_pages_of_a_process_wait_for_each_other_and_none_is_refused(
     assert [page.get("code", page["changes"][0]["seq"]) for page in pages] == [2, 3, 4, 5, 6, 7]
 
 
-async def test_who_catches_up_is_read_to_the_end_while_something_happens(house: House) -> None:
+async def test_a_stream_catches_up_to_the_end_while_changes_are_recorded(house: House) -> None:
     await house.record(service.FAR_BEHIND + 210)
     async with house.follow("?limit=100", "1") as reader:
         source = messages(reader.reader)
@@ -478,16 +490,16 @@ async def test_who_catches_up_is_read_to_the_end_while_something_happens(house: 
     assert [item.json["seq"] for item in found] == list(range(2, service.FAR_BEHIND + 211))
 
 
-# Retention, and other databases
+# Retention, and other databases.
 
 
-async def test_a_reader_behind_what_retention_removed_is_told(house: House) -> None:
+async def test_a_reader_behind_removed_changes_gets_a_notice(house: House) -> None:
     await house.record(6)
     await house.store.write(partial(retention.remove_lines, numbers=[2, 3]))
     page = await house.get("?after=1")
     assert [item["seq"] for item in page["changes"]] == [4, 5, 6]
     assert [(item["code"], item["seq"]) for item in page["notices"]] == [("changes_removed", 3)]
-    assert page["first_seq"] == 4, "what retention removed leaves a gap before it"
+    assert page["first_seq"] == 4, "the removed changes leave a gap before it"
     for after in (2, 3, 4):
         expected = ["changes_removed"] if after < 3 else []
         assert [item["code"] for item in (await house.get(f"?after={after}"))["notices"]] == expected
@@ -498,17 +510,17 @@ async def test_a_reader_behind_what_retention_removed_is_told(house: House) -> N
     assert numbers(changed) == [4, 5, 6]
 
 
-async def test_a_live_stream_is_told_once_of_what_is_removed_before_it_came_there(house: House) -> None:
+async def test_a_live_stream_gets_one_notice_about_changes_removed_before_its_place(house: House) -> None:
     await house.record(4)
     async with house.follow("?limit=1") as reader:
         source = messages(reader.reader)
         assert numbers([await anext(source) for _ in range(4)]) == [1, 2, 3, 4]
         await house.store.write(partial(retention.remove_lines, numbers=[1, 2]))
         await house.record(1)
-        assert numbers([await anext(source)]) == [5], "it has had what was removed"
+        assert numbers([await anext(source)]) == [5], "it had received the removed changes"
 
 
-async def test_a_place_that_the_feed_has_not_reached_begins_anew(house: House) -> None:
+async def test_a_place_beyond_the_feed_restarts_at_the_beginning(house: House) -> None:
     await house.record(3)
     page = await house.get("?after=10000")
     assert (page["changes"], page["next_after"], page["place"]) == ([], 0, "start")
@@ -520,7 +532,7 @@ async def test_a_place_that_the_feed_has_not_reached_begins_anew(house: House) -
     assert numbers(changed) == [1, 2, 3]
 
 
-async def test_a_place_with_a_check_is_known_in_its_own_database_only(house: House) -> None:
+async def test_a_place_with_a_check_code_is_valid_only_in_its_own_database(house: House) -> None:
     await house.record(3)
     page = await house.get("?after=start&limit=2")
     assert await house.get(f"?after={page['place']}") == await house.get("?after=2")
@@ -530,7 +542,7 @@ async def test_a_place_with_a_check_is_known_in_its_own_database_only(house: Hou
     assert texts[1] == page["place"]
     for text in texts:
         assert (await house.get(f"?after={text}"))["notices"] == []
-    # Another database, in which the same numbers are other changes.
+    # Another database, with other changes under the same numbers.
     await house.store.write(lambda unit: unit.db.execute("UPDATE changes SET at = '2020-01-01T00:00:00.000Z'"))
     for headers in ("", "accept: text/event-stream\r\n"):
         if not headers:
@@ -544,7 +556,7 @@ async def test_a_place_with_a_check_is_known_in_its_own_database_only(house: Hou
             assert numbers([await anext(source) for _ in range(3)]) == [1, 2, 3]
 
 
-async def test_a_place_between_the_numbers_of_two_databases_goes_on_after_it(house: House) -> None:
+async def test_a_place_between_the_numbers_of_two_databases_continues_after_the_gap(house: House) -> None:
     await house.record(3)
     await house.store.write(lambda unit: unit.db.execute("UPDATE sqlite_sequence SET seq = 1000"))
     await house.record(2)
@@ -553,7 +565,7 @@ async def test_a_place_between_the_numbers_of_two_databases_goes_on_after_it(hou
     assert [item["seq"] for item in page["changes"]] == [1001, 1002]
 
 
-async def test_the_place_of_a_change_that_was_removed_is_good(house: House) -> None:
+async def test_the_place_of_a_removed_change_stays_valid(house: House) -> None:
     await house.record(3)
     await house.store.write(partial(retention.remove_lines, numbers=[2]))
     page = await house.get("?after=2&limit=1")
@@ -569,7 +581,7 @@ def test_a_place_is_written_as_it_is_read(text: str) -> None:
     assert str(FeedPosition.parse(text)) == text
 
 
-# Many
+# Many readers.
 
 
 async def test_readers_at_the_same_place_share_one_read(house: House) -> None:
@@ -591,7 +603,7 @@ async def test_readers_at_the_same_place_share_one_read(house: House) -> None:
         reader.hang_up()
 
 
-async def test_a_payload_is_what_the_page_says(house: House) -> None:
+async def test_a_stream_has_the_same_data_as_a_page(house: House) -> None:
     await house.record(3)
     async with house.follow() as reader:
         source = messages(reader.reader)

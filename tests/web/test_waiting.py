@@ -1,4 +1,4 @@
-"""Waiting without polling: a change is never missed, not even one that comes while the state is being read."""
+"""Waits without polling: no change is missed, not even one during the read of the state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,14 +22,14 @@ CHANGE = RecordedChange(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "ev
 WHOLE: ASGIReceiveEvent = {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def test_a_wait_sees_a_change_that_comes_while_it_looks() -> None:
+async def test_a_wait_sees_a_change_during_its_read() -> None:
     hub, looks = Hub(), 0
 
     async def look() -> str | None:
         nonlocal looks
         looks += 1
         if looks == 1:
-            hub.publish([CHANGE])  # after the state was read, before the look is back
+            hub.publish([CHANGE])  # after the state was read, before the read returns
             return None
         return "found"
 
@@ -37,7 +37,7 @@ async def test_a_wait_sees_a_change_that_comes_while_it_looks() -> None:
         assert await wait_until(BodyChannel(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
 
 
-async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> None:
+async def test_a_wait_for_one_kind_of_change_ignores_others() -> None:
     hub, pieces, looks = Hub(), BodyChannel(WHOLE), 0
 
     async def look() -> str | None:
@@ -54,11 +54,11 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
     pieces.end()
     with pytest.raises(ClientGone):
         await waiting
-    assert looks == 3  # at once, at the one with a result, and because of the hang-up
+    assert looks == 3  # at once, for the change with a result, and because of the hang-up
     assert hub.waiters == {}
 
 
-async def test_those_who_wait_are_woken_in_the_order_in_which_they_came() -> None:
+async def test_waiters_are_woken_in_order_of_arrival() -> None:
     hub, woken = Hub(), list[int]()
 
     async def wait(number: int) -> None:
@@ -79,7 +79,7 @@ BEAT = b":\n\n"
 async def followed(
     hub: Hub, read: Callable[[], Awaitable[MessageBatch]], beaten: Callable[[], None] = lambda: None
 ) -> tuple[bytes, Streams]:
-    """Follow a stream to its end; return its text. `beaten` is called after each heartbeat."""
+    """Follow a stream to its end and return its text. `beaten` is called after each heartbeat."""
     written = b""
 
     async def send(message: Any) -> None:
@@ -100,7 +100,7 @@ async def followed(
     return written, served
 
 
-async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:
+async def test_a_stream_sees_a_change_during_its_read() -> None:
     hub, reads = Hub(), 0
 
     async def read() -> MessageBatch:
@@ -117,7 +117,7 @@ async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:
 
 
 @pytest.mark.parametrize("again", [0.001, 3600.0, None])
-async def test_a_stream_is_read_again_when_its_time_has_come_and_otherwise_at_changes_alone(
+async def test_a_stream_is_read_again_only_at_its_time_or_after_a_change(
     monkeypatch: pytest.MonkeyPatch, again: float | None
 ) -> None:
     """At the latest with the heartbeat, which wakes it in any case."""

@@ -4,8 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple, assert_never
+from typing import Annotated, Any, NamedTuple, assert_never
 
 import msgspec
 from msgspec import Meta, Raw
@@ -174,36 +173,6 @@ def position(message: AnyMessage) -> Position:
 PLACE_UNKNOWN = "place_unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class SendBegin:
-    """Report that a database begins."""
-
-    database: Range
-    previous: Previous | None
-
-
-@dataclass(frozen=True, slots=True)
-class SendChanges:
-    """Send changes. `whole`: they are the whole page, so its place is theirs."""
-
-    database_id: str
-    first_seq: int
-    changes: list[Raw]
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SendLost:
-    """Report changes that the feed has lost."""
-
-    database_id: str
-    from_seq: int
-    to_seq: int
-
-
-Step = SendBegin | SendChanges | SendLost
-
-
 class RelayStopped(Exception):
     """Failure that an operator must resolve. `todo`: the next step."""
 
@@ -222,21 +191,21 @@ _GONE_BACK = (
 )
 
 
-def following(position: Position | None, page: Page, *, begin: bool) -> Step | None:
-    """Return the next message after `position` (None: no message exists), from the page after it. Return None if all
-    was sent.
+def following(position: Position | None, page: Page, *, begin: bool, **head: Any) -> Begin | Changes | Lost | None:
+    """Return the next message after `position` (None: no message exists), from the page after it.
 
-    `begin`: the operator has decided that the lane begins again after the loss of its database.
+    Return None if all was sent. `head`: merchant, lane and time of the message. `begin`: the operator has decided that
+    the lane begins again after the loss of its database.
 
     Raise RelayStopped if the feed cannot continue from the last message.
     """
     first, *_ = page.databases
     if position is None:
-        return SendBegin(first, None)
+        return _begin(first, None, head)
     at = next((n for n, item in enumerate(page.databases) if item.database_id == position.database_id), None)
     if at is None:
         if begin:
-            return SendBegin(first, Previous(position.database_id, position.seq))
+            return _begin(first, Previous(position.database_id, position.seq), head)
         raise RelayStopped(
             f"the last message on this lane's subject is of the database {position.database_id}, which this "
             "lane's feed does not know",
@@ -258,15 +227,17 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step | N
         )
     if position.seq < here.first_seq - 1:  # not a message of posd
         before = page.databases[at - 1] if at else None
-        return SendBegin(here, Previous(before.database_id, before.end) if before is not None else None)
+        return _begin(here, Previous(before.database_id, before.end) if before is not None else None, head)
     if position.seq >= here.end:
-        if newer is not None:
-            return SendBegin(newer, Previous(here.database_id, position.seq))
-        return None
-    return _onward(position.seq + 1, here, page)
+        return None if newer is None else _begin(newer, Previous(here.database_id, position.seq), head)
+    return _onward(position.seq + 1, here, page, head)
 
 
-def _onward(expected: int, here: Range, page: Page) -> SendChanges | SendLost:
+def _begin(database: Range, previous: Previous | None, head: Mapping[str, Any]) -> Begin:
+    return Begin(**head, database_id=database.database_id, first_seq=database.first_seq, previous=previous)
+
+
+def _onward(expected: int, here: Range, page: Page, head: Mapping[str, Any]) -> Changes | Lost:
     """Return the changes from a number on, or a report of the gap there."""
     run: list[Raw] = []
     found = here.end + 1
@@ -276,9 +247,17 @@ def _onward(expected: int, here: Range, page: Page) -> SendChanges | SendLost:
             found = min(seq, found)
             break
         run.append(change)
-    if run:
-        return SendChanges(here.database_id, expected, run, whole=len(run) == len(page.changes))
-    return SendLost(here.database_id, expected, found - 1)
+    if not run:
+        reason = "not in the feed"
+        return Lost(**head, database_id=here.database_id, from_seq=expected, to_seq=found - 1, reason=reason)
+    return Changes(
+        **head,
+        database_id=here.database_id,
+        first_seq=expected,
+        last_seq=expected + len(run) - 1,
+        changes=run,
+        place=page.place if len(run) == len(page.changes) else None,
+    )
 
 
 def waiting(position: Position | None, page: Page) -> int:

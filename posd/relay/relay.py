@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -32,9 +32,6 @@ from posd.relay.messages import (
     Page,
     Position,
     RelayStopped,
-    SendBegin,
-    SendChanges,
-    SendLost,
     StateMessage,
 )
 from posd.relay.process import Pauses
@@ -114,7 +111,6 @@ class RelayCounters:
 
 log = structlog.get_logger("posd.relay")
 
-M = TypeVar("M", bound=AnyMessage)
 
 #: Seconds that a change waits for the next ones, so that a payment's changes share one message.
 LINGER_SECONDS = 1.0
@@ -292,34 +288,29 @@ class Relay:
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
         """Return the next message; None if there is nothing to send. Raise RelayStopped."""
-        match messages.following(position, page, begin=self.begin):
-            case SendBegin(database, previous):
-                return self._message(Begin, database.database_id, first_seq=database.first_seq, previous=previous)
-            case SendChanges() as sends:
-                return self._changes(sends, page)
-            case SendLost(database_id, from_seq, to_seq):
-                return self._message(Lost, database_id, from_seq=from_seq, to_seq=to_seq, reason="not in the feed")
-            case None:
-                assert position is not None  # noqa: S101 - without a message there is always a step
-                return await self._state(position, page, as_of)
+        message = messages.following(position, page, begin=self.begin, **self._head())
+        if message is None:
+            assert position is not None  # noqa: S101 - without a message there is always a step
+            return await self._state(position, page, as_of)
+        return self._cut(message) if isinstance(message, Changes) else message
 
-    def _changes(self, sends: SendChanges, page: Page) -> Changes:
-        most = self._most or len(sends.changes)
-        run = sends.changes[:most]
+    def _head(self) -> dict[str, Any]:
+        """Return the members that every message of this moment has."""
+        return {"merchant": self.lane.merchant, "lane": self.lane.lane, "at": iso(datetime.now(UTC))}
+
+    def _cut(self, message: Changes) -> Changes:
+        """Return the message with as many of its changes as fit."""
+        run = message.changes[: self._most or len(message.changes)]
         size = 0
         for count, change in enumerate(run):
             size += len(bytes(change))
             if size > MOST_BYTES and count:
                 run = run[:count]
                 break
-        return self._message(
-            Changes,
-            sends.database_id,
-            first_seq=sends.first_seq,
-            last_seq=sends.first_seq + len(run) - 1,
-            changes=run,
-            place=page.place if sends.whole and len(run) == len(sends.changes) else None,
-        )
+        if len(run) == len(message.changes):
+            return message
+        last_seq = message.first_seq + len(run) - 1
+        return msgspec.structs.replace(message, last_seq=last_seq, changes=run, place=None)
 
     async def _state(self, at: Position, page: Page, as_of: str) -> StateMessage | None:
         """Return the message with the state of the lane, if it is due."""
@@ -327,9 +318,9 @@ class Relay:
         due = time.monotonic() - self._state_at >= self.config.state_seconds
         if not due and health == self._health:
             return None
-        return self._message(
-            StateMessage,
-            at.database_id,
+        return StateMessage(
+            **self._head(),
+            database_id=at.database_id,
             last_seq=at.seq,
             as_of=as_of,
             version=await self.feed.version(),
@@ -337,15 +328,6 @@ class Relay:
             open=page.open or 0,
             attention=page.attention or {},
             place=page.place,
-        )
-
-    def _message(self, kind: type[M], database_id: str, **members: Any) -> M:
-        return kind(
-            merchant=self.lane.merchant,
-            lane=self.lane.lane,
-            database_id=database_id,
-            at=iso(datetime.now(UTC)),
-            **members,
         )
 
     def _shorten(self, message: AnyMessage, error: MessageTooLarge) -> None:

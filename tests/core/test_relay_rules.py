@@ -20,17 +20,18 @@ from posd.relay.messages import (
     Previous,
     Range,
     RelayStopped,
-    SendBegin,
-    SendChanges,
-    SendLost,
     StateMessage,
-    Step,
-    following,
     waiting,
 )
 from tests.support.tables import every
 
 A, B, C = "aaaa", "bbbb", "cccc"
+SENDER = {"merchant": "m", "lane": "l", "at": "2026-11-26T10:00:00.000Z"}
+Step = Begin | Changes | Lost
+
+
+def following(position: Position | None, page: Page, *, begin: bool = False) -> Step | None:
+    return messages.following(position, page, begin=begin, **SENDER)
 
 
 def change(seq: int) -> Raw:
@@ -46,8 +47,18 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
     )
 
 
-def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> SendChanges:
-    return SendChanges(database_id, first, [change(seq) for seq in range(first, last + 1)], whole)
+def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Changes:
+    """Return the message with these changes. Its place is the page's, if the changes are all of the page."""
+    run, place = [change(seq) for seq in range(first, last + 1)], "" if whole else None
+    return Changes(**SENDER, database_id=database_id, first_seq=first, last_seq=last, changes=run, place=place)
+
+
+def begins(database: Range, previous: Previous | None) -> Begin:
+    return Begin(**SENDER, database_id=database.database_id, first_seq=database.first_seq, previous=previous)
+
+
+def loses(database_id: str, first: int, last: int) -> Lost:
+    return Lost(**SENDER, database_id=database_id, from_seq=first, to_seq=last, reason="not in the feed")
 
 
 EMPTY, SHORT, FULL = Range(A, 1, None), Range(A, 1, 3), Range(A, 1, 9)
@@ -56,8 +67,8 @@ THINNED = "changes_removed"
 OTHER = "place_unknown"
 
 CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]] = {
-    "there is no message": (None, page(FULL, seqs=range(1, 4)), SendBegin(FULL, None)),
-    "there is none, and the file had two ids": (None, page(FULL, LATER), SendBegin(FULL, None)),
+    "there is no message": (None, page(FULL, seqs=range(1, 4)), begins(FULL, None)),
+    "there is none, and the file had two ids": (None, page(FULL, LATER), begins(FULL, None)),
     "it has only begun": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
     "it has begun, and there is nothing": (Position(A, 0), page(EMPTY), None),
     "changes follow": (Position(A, 3), page(FULL, seqs=range(4, 8)), sends(A, 4, 7)),
@@ -65,9 +76,9 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]]
     "retention has removed what follows": (
         Position(A, 3),
         page(FULL, seqs=[7, 8, 9], notices=(THINNED,)),
-        SendLost(A, 4, 6),
+        loses(A, 4, 6),
     ),
-    "retention has removed all that follows": (Position(A, 3), page(FULL), SendLost(A, 4, 9)),
+    "retention has removed all that follows": (Position(A, 3), page(FULL), loses(A, 4, 9)),
     "a run ends at a hole": (Position(A, 0), page(FULL, seqs=[1, 2, 5, 6]), sends(A, 1, 2, whole=False)),
     "an earlier database is not sent to its end": (
         Position(A, 1),
@@ -79,17 +90,17 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]]
         page(SHORT, Range(B, 4, 6), seqs=range(2, 7)),
         sends(A, 2, 3, whole=False),
     ),
-    "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), SendLost(A, 2, 3)),
-    "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), SendBegin(LATER, Previous(A, 3))),
+    "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), loses(A, 2, 3)),
+    "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), begins(LATER, Previous(A, 3))),
     "more of an earlier one was sent than is here": (
         Position(A, 12),
         page(SHORT, LATER, notices=(OTHER,)),
-        SendBegin(LATER, Previous(A, 12)),
+        begins(LATER, Previous(A, 12)),
     ),
     "an earlier one of which nothing is here": (
         Position(A, 4),
         page(EMPTY, LATER),
-        SendBegin(LATER, Previous(A, 4)),
+        begins(LATER, Previous(A, 4)),
     ),
     "the second has begun": (Position(B, 19), page(SHORT, LATER, seqs=range(20, 26)), sends(B, 20, 25)),
     "and no change has the number before it": (
@@ -101,9 +112,9 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]]
     "a place before the first number of its database": (
         Position(B, 5),
         page(SHORT, LATER, seqs=[20]),
-        SendBegin(LATER, Previous(A, 3)),
+        begins(LATER, Previous(A, 3)),
     ),
-    "and of the first database": (Position(B, 5), page(LATER), SendBegin(LATER, None)),
+    "and of the first database": (Position(B, 5), page(LATER), begins(LATER, None)),
     "more was sent than the database has": (Position(A, 10), page(FULL), RelayStopped),
     "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), RelayStopped),
     "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), RelayStopped),
@@ -114,19 +125,19 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]]
 def test_what_follows(position: Position | None, found: Page, wanted: Step | type[RelayStopped] | None) -> None:
     if isinstance(wanted, type):
         with pytest.raises(wanted, match=r".") as raised:
-            following(position, found, begin=False)
+            following(position, found)
         assert raised.value.todo
     else:
-        assert following(position, found, begin=False) == wanted
+        assert following(position, found) == wanted
 
 
 def test_a_lane_begins_anew_where_a_person_says_so() -> None:
-    assert following(Position(C, 5), page(FULL), begin=True) == SendBegin(FULL, Previous(C, 5))
+    assert following(Position(C, 5), page(FULL), begin=True) == begins(FULL, Previous(C, 5))
     with pytest.raises(RelayStopped, match="itself has only 9"):  # of this database too much was sent
         following(Position(A, 10), page(FULL), begin=True)
 
 
-HEAD = {"merchant": "m", "lane": "l", "database_id": A, "at": "2026-11-26T10:00:00.000Z"}
+HEAD = SENDER | {"database_id": A}
 STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status": "ok"}, "open": 0, "attention": {}}
 
 
@@ -206,18 +217,13 @@ class Lane:
         """Run one step of a relay that knows only the last message. Return whether it sent one."""
         position = self.stream[-1][1] if self.stream else None
         page = self.page(position.seq if position else 0, limit)
-        step, left = following(position, page, begin=False), waiting(position, page)
-        match step:
-            case SendBegin(database):
-                self.stream.append((step, Position(database.database_id, database.first_seq - 1)))
-            case SendChanges(database_id, first, changes):
-                self.stream.append((step, Position(database_id, first + len(changes) - 1)))
-            case SendLost(database_id, from_seq, to_seq):
-                assert not any(from_seq <= seq <= to_seq for seq in self.rows), "it is there"
-                self.stream.append((step, Position(database_id, to_seq)))
-            case None:
-                assert left == 0
-                return False
+        step, left = following(position, page), waiting(position, page)
+        if step is None:
+            assert left == 0
+            return False
+        if isinstance(step, Lost):
+            assert not any(step.from_seq <= seq <= step.to_seq for seq in self.rows), "it is there"
+        self.stream.append((step, messages.position(step)))
         now = self.stream[-1][1]
         told = now.seq - position.seq if position is not None and now.database_id == position.database_id else 0
         assert waiting(now, page) == left - told
@@ -258,15 +264,15 @@ def test_in_any_life_everything_is_in_the_stream_or_said_to_be_lost(events: list
     begun: set[str] = set()
     for step, _ in lane.stream:
         match step:
-            case SendBegin(database):
-                begun.add(database.database_id)
-            case SendChanges(database_id, _, changes):
+            case Begin(database_id=database_id):
+                begun.add(database_id)
+            case Changes(database_id=database_id, changes=changes):
                 rows = [msgspec.json.decode(item) for item in changes]
                 told |= {(database_id, row["seq"]): row["says"] for row in rows}
-            case SendLost(database_id, from_seq, to_seq):
+            case Lost(database_id=database_id, from_seq=from_seq, to_seq=to_seq):
                 lost |= {(database_id, seq) for seq in range(from_seq, to_seq + 1)}
     assert told.items() <= lane.stored.items(), "no change of a database is told as another"
-    assert lane.databases[-1][0] in begun or not any(isinstance(step, SendBegin) for step, _ in lane.stream)
+    assert lane.databases[-1][0] in begun or not any(isinstance(step, Begin) for step, _ in lane.stream)
     for found in lane.page(0, 1).databases:
         if found.database_id in begun:
             numbers = {(found.database_id, seq) for seq in range(found.first_seq, found.end + 1)}

@@ -215,6 +215,20 @@ class Checks(msgspec.Struct, frozen=True):
     identity: Annotated[Check, Meta(description="whether it is clear which device is each terminal")]
 
 
+#: States of a check, the best first.
+STATES: tuple[State, ...] = ("ok", "degraded", "failing")
+
+
+def each(checks: Checks) -> dict[str, Check]:
+    """Return the checks by name."""
+    return msgspec.structs.asdict(checks)
+
+
+def overall(checks: Checks) -> State:
+    """Return the state of the worst check."""
+    return max((check.status for check in each(checks).values()), key=STATES.index)
+
+
 class Health(msgspec.Struct, frozen=True):
     """State of posd, and of each of its checks."""
 

@@ -146,6 +146,62 @@ def _is_whole(value: Any, least: int, most: int) -> bool:
     return least <= value <= most and value == int(value)
 
 
+#: Work that waits while the clock is not trusted.
+WAITING = (
+    "retention and posd prune: nothing is removed",
+    "certificates: none is made or renewed",
+    "reports: they are marked",
+)
+
+
+class Witnesses(msgspec.Struct, frozen=True):
+    """Evidence for and against the clock."""
+
+    now: Annotated[Moment, Meta(description="what the clock says")]
+    highest: Annotated[Moment | None, Meta(description="the latest trusted time, null before the first")]
+    confirmed: Annotated[
+        Moment | None, Meta(description="up to here the time is confirmed: retention goes by it; null before any was")
+    ]
+    built: Annotated[Moment, Meta(description="build time of this version")]
+    kernel: Annotated[Kernel, Meta(description="whether a time service sets the clock, according to the kernel")]
+    terminals: Annotated[TerminalTimes, Meta(description="times in the terminals' events")]
+    max_step_seconds: Annotated[float, Meta(description="the largest usual step (`clock.max_step_seconds`)")]
+
+
+class ClockState(msgspec.Struct, frozen=True):
+    """Whether posd trusts the clock, and why not."""
+
+    sure: Annotated[bool, Meta(description="whether posd trusts it")]
+    reason: Annotated[Doubt | None, Meta(description="reason as a word, null if posd trusts the clock")]
+    detail: Annotated[str, Meta(description="the reason for people, empty if posd trusts the clock")]
+    todo: Annotated[str, Meta(description="what to do, empty if nothing")]
+    since: Annotated[Moment | None, Meta(description="the last trusted time, null if posd trusts it now")]
+    unsure: Annotated[list[Stretch], Meta(description="earlier times without trust, the newest first")]
+    waiting: Annotated[list[str], Meta(description="work that waits until posd trusts the clock")]
+    witnesses: Annotated[Witnesses, Meta(description="the witnesses for and against the clock")]
+    confirmation: Annotated[Confirmation | None, Meta(description="a person's latest confirmation, null without one")]
+
+
+class ClockRequest(msgspec.Struct, frozen=True):
+    """A person says that the clock of this machine is right now."""
+
+    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
+    note: Annotated[
+        str | None,
+        WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
+        Meta(description="how it was compared, if there is something to say"),
+    ] = None
+
+
+def read_confirmation(body: bytes) -> ClockRequest:
+    """Read the body of `POST /clock/confirm`. Raise Problem."""
+    reader = read_body(ClockRequest, body, "nothing was changed")
+    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
+    note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
+    check(reader.faults, "the clock was not confirmed")
+    return ClockRequest(operator, (note or "").strip())
+
+
 # The calls.
 
 log = structlog.get_logger("posd.backup")
@@ -154,24 +210,34 @@ log = structlog.get_logger("posd.backup")
 PIECE_BYTES = 256 * 1024
 
 
-class QuarantineCalls:
-    """Handlers of /v1/quarantine and /v1/reprocess."""
+class MaintenanceCalls(msgspec.Struct, eq=False):
+    """Handlers of /v1/quarantine, /v1/reprocess, /v1/backup, /v1/restore, /v1/prune and /v1/clock.
 
-    def __init__(self, context: CallContext, reprocessing: Reprocessing) -> None:
-        self._context = context
-        self._reprocessing = reprocessing
+    `keys`: the callback keys, which each backup contains.
+    """
+
+    context: CallContext
+    store: Store
+    database: Path
+    keys: tuple[bytes, ...]
+    restore_guard: RestoreGuard
+    retention: Retention
+    clock: WallClock
+    reprocessing: Reprocessing
+    _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _stopping: bool = False
 
     async def list_quarantine(self, request: Request) -> Response:
         """`GET /quarantine`: refused bodies, ascending by id, in pages."""
         after, limit = request.state.query["after"], request.state.query["limit"]
-        found = await self._context.read(partial(quarantine.page, after=after, limit=limit))
+        found = await self.context.read(partial(quarantine.page, after=after, limit=limit))
         items = [quarantine_document(item) for item in found]
         return await page_response(Quarantine(items, next_after=found[-1].id if found else after))
 
     async def get_quarantined(self, request: Request) -> Response:
         """`GET /quarantine/{id}`."""
         identity = parameters.path(request, parameters.QUARANTINE_ID)
-        found = await self._context.read(partial(quarantine.one, identity=identity))
+        found = await self.context.read(partial(quarantine.one, identity=identity))
         if found is None:
             raise Problem("not_found", f"the quarantine has no id {identity}; posd quarantine lists them")
         return json_response(quarantine_document(found))
@@ -180,38 +246,11 @@ class QuarantineCalls:
         """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
         parameters.check_no_body(request)
         with storage_problem("reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"):
-            done, quarantined = await self._reprocessing.run()
+            done, quarantined = await self.reprocessing.run()
         payments = msgspec.structs.asdict(payment_report(done[Channel.TRANSACTION], quarantined))
         return json_response(Reprocessed(**payments, printing=print_report(done[Channel.PRINT])))
 
-
-def quarantine_document(item: QuarantineEntry) -> documents.QuarantinedBody:
-    """Return one refused body, in base64 without callback tokens, with the id of its callback address."""
-    printed = item.channel == Channel.PRINT
-    return documents.QuarantinedBody(
-        id=item.id,
-        received_at=item.received_at,
-        channel=item.channel,
-        client_transaction_id=None if printed else item.subject,
-        print_job_id=item.subject if printed else None,
-        reason=item.reason,
-        peer=item.peer,
-        body=base64.b64encode(redacted(item.body, item.subject)).decode("ascii"),
-    )
-
-
-class BackupCalls(msgspec.Struct, eq=False):
-    """Handlers of /v1/backup, /v1/restore and /v1/restore/seen; each backup contains the callback `keys`."""
-
-    context: CallContext
-    store: Store
-    database: Path
-    keys: tuple[bytes, ...]
-    restore_guard: RestoreGuard
-    _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    _stopping: bool = False
-
-    def stop(self) -> None:
+    def stop_backup(self) -> None:
         """Stop a running backup and remove its unfinished file."""
         self._stopping = True
 
@@ -274,6 +313,78 @@ class BackupCalls(msgspec.Struct, eq=False):
         log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))
         return json_response(seen)
 
+    async def get_prune(self, _request: Request) -> Response:
+        """`GET /prune`: the days for which records are kept, and the progress of a run."""
+        doing, count = self.retention.progress
+        return json_response(PruneProgress(retention_days=self.retention.days, doing=doing or None, removed=count))
+
+    async def prune(self, request: Request) -> Response:
+        """`POST /prune`: remove records that ended longer ago than the given days, while payments continue."""
+        asked = read_prune(request.state.body, self.retention.days)
+        try:
+            report = await self.retention.prune(asked.older_than_days, dry_run=asked.dry_run)
+        except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
+            raise Problem(
+                "storage_unavailable", f"not everything was removed: {error}; check the disk, and call again"
+            ) from error
+        except retention.ClockUntrusted as error:
+            raise Problem(
+                "clock_unsure", f"nothing was removed: {error}. What to do: {clock.REMEDY}; then prune again"
+            ) from error
+        except retention.PruneStopped as error:
+            raise Problem("draining", "posd is stopping; not everything was removed. Call again in a moment") from error
+        return json_response(report)
+
+    async def get_clock(self, _request: Request) -> Response:
+        """`GET /clock`: the witnesses, and what waits."""
+        return json_response(await self._clock_state())
+
+    async def confirm_clock(self, request: Request) -> Response:
+        """`POST /clock/confirm`: record an operator's confirmation of the clock."""
+        asked = read_confirmation(request.state.body)
+        with storage_problem("not possible now: {error}; check the disk, and try again"):
+            await self.clock.confirm(asked.operator, asked.note or "", request.state.uid)
+        return json_response(await self._clock_state())
+
+    async def _clock_state(self) -> ClockState:
+        said = await self.context.read(last_confirmation)
+        clock, detail = self.clock, self.clock.doubt
+        known = clock.known
+        return ClockState(
+            sure=detail is None,
+            reason=clock.reason,
+            detail=detail or "",
+            todo=REMEDY if detail is not None else "",
+            since=None if clock.stretch is None else clock.stretch.since,
+            unsure=[*filter(None, (clock.stretch,)), *clock.past],
+            waiting=list(WAITING) if detail is not None else [],
+            witnesses=Witnesses(
+                now=iso(clock.reading.wall),
+                highest=None if known is None else iso(known.highest),
+                confirmed=None if known is None else iso(known.confirmed),
+                built=iso(clock.built),
+                kernel=clock.kernel,
+                terminals=clock.terminals,
+                max_step_seconds=clock.limit.total_seconds(),
+            ),
+            confirmation=said,
+        )
+
+
+def quarantine_document(item: QuarantineEntry) -> documents.QuarantinedBody:
+    """Return one refused body, in base64 without callback tokens, with the id of its callback address."""
+    printed = item.channel == Channel.PRINT
+    return documents.QuarantinedBody(
+        id=item.id,
+        received_at=item.received_at,
+        channel=item.channel,
+        client_transaction_id=None if printed else item.subject,
+        print_job_id=item.subject if printed else None,
+        reason=item.reason,
+        peer=item.peer,
+        body=base64.b64encode(redacted(item.body, item.subject)).decode("ascii"),
+    )
+
 
 def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSeen:
     seen = RestoresSeen(marks.unseen_restores(unit.db), marks.unseen_gone_back(unit.db))
@@ -307,131 +418,3 @@ class DescriptorStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             os.close(self._descriptor)
-
-
-class RetentionCalls:
-    """Handlers of /v1/prune."""
-
-    def __init__(self, retention: Retention) -> None:
-        self._retention = retention
-
-    async def get_prune(self, _request: Request) -> Response:
-        """`GET /prune`: the days for which records are kept, and the progress of a run."""
-        doing, count = self._retention.progress
-        return json_response(PruneProgress(retention_days=self._retention.days, doing=doing or None, removed=count))
-
-    async def prune(self, request: Request) -> Response:
-        """`POST /prune`: remove records that ended longer ago than the given days, while payments continue."""
-        asked = read_prune(request.state.body, self._retention.days)
-        try:
-            report = await self._retention.prune(asked.older_than_days, dry_run=asked.dry_run)
-        except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
-            raise Problem(
-                "storage_unavailable", f"not everything was removed: {error}; check the disk, and call again"
-            ) from error
-        except retention.ClockUntrusted as error:
-            raise Problem(
-                "clock_unsure", f"nothing was removed: {error}. What to do: {clock.REMEDY}; then prune again"
-            ) from error
-        except retention.PruneStopped as error:
-            raise Problem("draining", "posd is stopping; not everything was removed. Call again in a moment") from error
-        return json_response(report)
-
-
-#: Work that waits while the clock is not trusted.
-WAITING = (
-    "retention and posd prune: nothing is removed",
-    "certificates: none is made or renewed",
-    "reports: they are marked",
-)
-
-
-class Witnesses(msgspec.Struct, frozen=True):
-    """Evidence for and against the clock."""
-
-    now: Annotated[Moment, Meta(description="what the clock says")]
-    highest: Annotated[Moment | None, Meta(description="the latest trusted time, null before the first")]
-    confirmed: Annotated[
-        Moment | None, Meta(description="up to here the time is confirmed: retention goes by it; null before any was")
-    ]
-    built: Annotated[Moment, Meta(description="build time of this version")]
-    kernel: Annotated[Kernel, Meta(description="whether a time service sets the clock, according to the kernel")]
-    terminals: Annotated[TerminalTimes, Meta(description="times in the terminals' events")]
-    max_step_seconds: Annotated[float, Meta(description="the largest usual step (`clock.max_step_seconds`)")]
-
-
-class ClockState(msgspec.Struct, frozen=True):
-    """Whether posd trusts the clock, and why not."""
-
-    sure: Annotated[bool, Meta(description="whether posd trusts it")]
-    reason: Annotated[Doubt | None, Meta(description="reason as a word, null if posd trusts the clock")]
-    detail: Annotated[str, Meta(description="the reason for people, empty if posd trusts the clock")]
-    todo: Annotated[str, Meta(description="what to do, empty if nothing")]
-    since: Annotated[Moment | None, Meta(description="the last trusted time, null if posd trusts it now")]
-    unsure: Annotated[list[Stretch], Meta(description="earlier times without trust, the newest first")]
-    waiting: Annotated[list[str], Meta(description="work that waits until posd trusts the clock")]
-    witnesses: Annotated[Witnesses, Meta(description="the witnesses for and against the clock")]
-    confirmation: Annotated[Confirmation | None, Meta(description="a person's latest confirmation, null without one")]
-
-
-class ClockRequest(msgspec.Struct, frozen=True):
-    """A person says that the clock of this machine is right now."""
-
-    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
-    note: Annotated[
-        str | None,
-        WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="how it was compared, if there is something to say"),
-    ] = None
-
-
-class ClockCalls:
-    """Handlers of /v1/clock."""
-
-    def __init__(self, context: CallContext, clock: WallClock) -> None:
-        self._context = context
-        self._clock = clock
-
-    async def get_clock(self, _request: Request) -> Response:
-        """`GET /clock`: the witnesses, and what waits."""
-        return json_response(await self._state())
-
-    async def confirm_clock(self, request: Request) -> Response:
-        """`POST /clock/confirm`: record an operator's confirmation of the clock."""
-        asked = read_confirmation(request.state.body)
-        with storage_problem("not possible now: {error}; check the disk, and try again"):
-            await self._clock.confirm(asked.operator, asked.note or "", request.state.uid)
-        return json_response(await self._state())
-
-    async def _state(self) -> ClockState:
-        said = await self._context.read(last_confirmation)
-        clock, detail = self._clock, self._clock.doubt
-        known = clock.known
-        return ClockState(
-            sure=detail is None,
-            reason=clock.reason,
-            detail=detail or "",
-            todo=REMEDY if detail is not None else "",
-            since=None if clock.stretch is None else clock.stretch.since,
-            unsure=[*filter(None, (clock.stretch,)), *clock.past],
-            waiting=list(WAITING) if detail is not None else [],
-            witnesses=Witnesses(
-                now=iso(clock.reading.wall),
-                highest=None if known is None else iso(known.highest),
-                confirmed=None if known is None else iso(known.confirmed),
-                built=iso(clock.built),
-                kernel=clock.kernel,
-                terminals=clock.terminals,
-                max_step_seconds=clock.limit.total_seconds(),
-            ),
-            confirmation=said,
-        )
-
-
-def read_confirmation(body: bytes) -> ClockRequest:
-    """Read the body of `POST /clock/confirm`. Raise Problem."""
-    reader = read_body(ClockRequest, body, "nothing was changed")
-    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
-    note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
-    check(reader.faults, "the clock was not confirmed")
-    return ClockRequest(operator, (note or "").strip())

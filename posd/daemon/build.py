@@ -11,9 +11,9 @@ import structlog
 from posd import __version__
 from posd.api import routes
 from posd.api.documents import Version
-from posd.api.maintenance import BackupCalls, ClockCalls, QuarantineCalls, RetentionCalls
+from posd.api.feed import FeedStream
+from posd.api.maintenance import MaintenanceCalls
 from posd.api.report_calls import ReportCalls
-from posd.api.service import FeedStream, ServiceCalls
 from posd.api.terminals import TerminalCalls
 from posd.base import limits
 from posd.base.limits import Limit
@@ -62,7 +62,6 @@ class LocalApi:
             lambda: clock.confirmed,
             lambda: clock.doubt,
         )
-        self.backups = BackupCalls(context, store, config.database.path, keys, daemon.restore_guard)
         version = Version(
             version=__version__,
             api="v1",
@@ -83,15 +82,21 @@ class LocalApi:
         )
         self.metrics = Metrics(daemon, self.health, calls)
         records = (print_records(daemon.print_inbox), payment_records(daemon.inbox, daemon.parts.outstanding))
+        self.maintenance = MaintenanceCalls(
+            context,
+            store,
+            config.database.path,
+            keys,
+            daemon.restore_guard,
+            self.retention,
+            clock,
+            Reprocessing(store, records),
+        )
         all_calls = served(
             routes.ALL,
             calls,
             PrintJobCalls(context, daemon.printing, daemon.spooler),
-            QuarantineCalls(context, Reprocessing(store, records)),
-            self.backups,
-            RetentionCalls(self.retention),
-            ClockCalls(context, clock),
-            ServiceCalls(self.health.checks, version),
+            self.maintenance,
             FeedStream(context, lambda: daemon.in_force.config.relay.metadata),
             ReportCalls(context, store, clock, config.merchant.timezone, grace),
             TerminalCalls(context, store, daemon.fleet, daemon.reconciler),

@@ -175,7 +175,7 @@ async def _start(
     _at_the_stop(
         stack,
         local.retention.stop,
-        local.backups.stop,
+        local.maintenance.stop_backup,
         store.hub.drain,  # ends the waits of tills
         daemon.reconciler.close,
         daemon.spooler.close,

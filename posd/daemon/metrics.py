@@ -20,9 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api.documents import Checks
+from posd.api.documents import STATES, Checks, each
 from posd.api.metrics import OTHER, DatabaseGauges, read_gauges
-from posd.api.service import STATES, each
 from posd.base import files
 from posd.base.clocks import tick
 from posd.base.exposition import (

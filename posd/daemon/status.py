@@ -32,9 +32,10 @@ from posd.api.documents import (
     Refusals,
     TerminalStatus,
     Version,
+    each,
+    overall,
 )
 from posd.api.metrics import DatabaseGauges, read_gauges
-from posd.api.service import each, overall
 from posd.api.terminals import CHECK_SECONDS as PROBE_SECONDS
 from posd.base.clocks import tick
 from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
@@ -71,7 +72,7 @@ log = structlog.get_logger("posd.daemon")
 
 
 class HealthChecks(msgspec.Struct, eq=False):
-    """Checks of posd and its machine, and the handler of /v1/status."""
+    """Checks of posd and its machine. Handlers of /v1/health, /v1/status, /v1/version and /v1/openapi.json."""
 
     daemon: Daemon
     version: Version
@@ -94,6 +95,22 @@ class HealthChecks(msgspec.Struct, eq=False):
             log.info("posd.recovered")
         self.is_failing = bool(failing)
         return checks
+
+    async def get_health(self, _request: Request) -> Response:
+        """`GET /health`: 200 if ok or degraded, 503 if failing, with the text of each check."""
+        checks = await self.checks()
+        status = overall(checks)
+        return json_response(Health(status, checks), 503 if status == "failing" else 200)
+
+    async def get_version(self, _request: Request) -> Response:
+        """`GET /version`."""
+        return json_response(self.version)
+
+    async def get_openapi(self, _request: Request) -> Response:
+        """`GET /openapi.json`: made by the first call, on a thread. Few clients request it; it takes about 0.1 s."""
+        from posd.api import openapi
+
+        return Response(await asyncio.to_thread(openapi.document), media_type="application/json")
 
     async def get_status(self, request: Request) -> Response:
         """Return the response to `GET /status`. With `check=true`, first probe terminals without a recent probe."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.api.service import FeedPage, Notice
+from posd.api.feed import FeedPage, Notice
 from posd.calls import streams
 from posd.calls.parameters import DEFAULT_LIMIT, MAX_LIMIT
 from posd.httpd import connection

@@ -15,8 +15,8 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
-from posd.api import routes, service
-from posd.api.service import FeedStream
+from posd.api import feed, routes
+from posd.api.feed import FeedStream
 from posd.base.clocks import wall
 from posd.calls import app, streams
 from posd.calls.app import LocalApp, json_response
@@ -461,13 +461,13 @@ def test_no_status_can_imitate_an_event_of_posd(status: str, event: str) -> None
 async def test_a_reader_far_behind_waits_while_changes_are_recorded(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "GIVE_WAY_SECONDS", 3.0)
-    await house.record(service.FAR_BEHIND + 10)
+    monkeypatch.setattr(feed, "GIVE_WAY_SECONDS", 3.0)
+    await house.record(feed.FAR_BEHIND + 10)
     far = asyncio.create_task(house.get("?after=1"))
-    assert len((await house.get(f"?after={service.FAR_BEHIND}"))["changes"]) == 10, (
+    assert len((await house.get(f"?after={feed.FAR_BEHIND}"))["changes"]) == 10, (
         "a reader near the end gets its page at once"
     )
-    monkeypatch.setattr(service, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(feed, "BUSY_SECONDS", 0.0)
     assert (await house.get("?after=1"))["changes"], "no change was recorded recently"
     assert not far.done()
     assert (await far)["changes"][0]["seq"] == 2
@@ -476,18 +476,18 @@ async def test_a_reader_far_behind_waits_while_changes_are_recorded(
 async def test_delayed_pages_of_a_process_queue_and_none_is_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "GIVE_WAY_SECONDS", 3 * app.TURN_SECONDS)
-    await house.record(service.FAR_BEHIND + 10)
+    monkeypatch.setattr(feed, "GIVE_WAY_SECONDS", 3 * app.TURN_SECONDS)
+    await house.record(feed.FAR_BEHIND + 10)
     pages = await asyncio.gather(*(house.get(f"?after={number}") for number in range(1, 7)))
     assert [page.get("code", page["changes"][0]["seq"]) for page in pages] == [2, 3, 4, 5, 6, 7]
 
 
 async def test_a_stream_catches_up_to_the_end_while_changes_are_recorded(house: House) -> None:
-    await house.record(service.FAR_BEHIND + 210)
+    await house.record(feed.FAR_BEHIND + 210)
     async with house.follow("?limit=100", "1") as reader:
         source = messages(reader.reader)
-        found = [await anext(source) for _ in range(service.FAR_BEHIND + 209)]
-    assert [item.json["seq"] for item in found] == list(range(2, service.FAR_BEHIND + 211))
+        found = [await anext(source) for _ in range(feed.FAR_BEHIND + 209)]
+    assert [item.json["seq"] for item in found] == list(range(2, feed.FAR_BEHIND + 211))
 
 
 # Retention, and other databases.

@@ -1,9 +1,13 @@
-"""Calls on the feed, and on the daemon itself: health, description, version."""
+"""The feed: every recorded change, ascending, as a page or live.
+
+Before the next changes, the feed reports a gap by a notice. A gap exists where retention has removed changes after the
+given place. It also exists if the place belongs to another database, as after a backup or an older copy was installed.
+"""
 
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,11 +16,11 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.api import documents, metrics
-from posd.api.documents import Change, Check, Checks, FeedPage, State, Version
+from posd.api import metrics
+from posd.api.documents import Change, FeedPage
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
-from posd.calls.app import json_response, page_response
+from posd.calls.app import page_response
 from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, CallContext, MessageBatch, Notice, message, wants_stream
 from posd.payments.accounting import FeedOutcomes
@@ -28,48 +32,6 @@ NO_METADATA = (
     "this socket does not give metadata: leave it out of `with`, or write `metadata = true` under [relay] in the "
     "configuration of posd, and reload posd"
 )
-
-#: States of a check, the best first.
-STATES: tuple[State, ...] = ("ok", "degraded", "failing")
-
-
-def each(checks: Checks) -> dict[str, Check]:
-    """Return the checks by name."""
-    return msgspec.structs.asdict(checks)
-
-
-def overall(checks: Checks) -> State:
-    """Return the state of the worst check."""
-    return max((check.status for check in each(checks).values()), key=STATES.index)
-
-
-class ServiceCalls:
-    """Handlers of /v1/health, /v1/openapi.json and /v1/version."""
-
-    def __init__(self, checks: Callable[[], Awaitable[Checks]], version: Version) -> None:
-        self._version = version
-        self._checks = checks
-
-    async def get_health(self, _request: Request) -> Response:
-        """`GET /health`: 200 if ok or degraded, 503 if failing, with the text of each check."""
-        checks = await self._checks()
-        status = overall(checks)
-        return json_response(documents.Health(status, checks), 503 if status == "failing" else 200)
-
-    async def get_openapi(self, _request: Request) -> Response:
-        """`GET /openapi.json`: made by the first call, on a thread. Few clients request it; it takes about 0.1 s."""
-        from posd.api import openapi
-
-        return Response(await asyncio.to_thread(openapi.document), media_type="application/json")
-
-    async def get_version(self, _request: Request) -> Response:
-        """`GET /version`."""
-        return json_response(self._version)
-
-
-# The feed: every recorded change, ascending, as a page or live. Before the next changes, the feed reports a gap by a
-# notice. A gap exists where retention has removed changes after the given place. It also exists if the place belongs to
-# another database, as after a backup or an older copy was installed.
 
 #: Cached reads at different places, for clients with equal requests between two changes.
 MAX_READS = 8

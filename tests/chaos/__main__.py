@@ -18,10 +18,10 @@ from tests.chaos.plan import Plan, make_plan
 from tests.chaos.run import Run, Stuck
 from tests.chaos.street import Street
 
-#: Payments for one terminal and one till by default, and their least and largest number: with more processes than this,
-#: they only wait for the processors.
+#: Payments for each terminal and till by default, and the least and largest number of terminals. More processes would
+#: only wait for processors.
 PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24
-#: Characters of a fault that are shown; the logs have the rest.
+#: Most characters of a printed fault; the logs have the rest.
 MAX_FAULT = 400
 
 
@@ -38,7 +38,7 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no fault was found."""
         return not self.findings and not self.faults
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ def _counted(counts: Counter[str]) -> list[str]:
 
 
 async def run(plan: Plan, directory: Path, speed: float) -> tuple[Report, Books]:
-    """Make a run in a directory, compare the ledgers, leave no process behind."""
+    """Make a run in a directory, compare the ledgers, and end all processes."""
     street = Street(plan, directory, speed)
     made = Run(street)
     try:
@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--terminals", type=_count, help=f"default: one for {PAYMENTS_FOR_ONE} payments, up to {MOST}")
     parser.add_argument("--tills", type=_count, help="default: as many as terminals")
     parser.add_argument("--seed", type=int, default=1, help="even: search and abort are confirmed; odd: they are not")
-    parser.add_argument("--speed", type=float, default=40, help="how much faster than people the terminals are")
+    parser.add_argument("--speed", type=float, default=40, help="factor by which terminals are faster than people")
     parser.add_argument(
         "--keep", action="store_true", help="keep ledgers, logs and database; else only after a failure"
     )
@@ -112,7 +112,7 @@ def main() -> int:
 
 
 async def _until_ended(plan: Plan, directory: Path, speed: float) -> Report:
-    """Run it; SIGTERM ends it like Ctrl-C."""
+    """Make the run. SIGTERM ends it like Ctrl-C."""
     work = asyncio.create_task(run(plan, directory, speed))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     report, _ = await work

@@ -1,4 +1,4 @@
-"""What all parts of the run have written down, collected by payment."""
+"""Records of all parts of a run, collected by payment."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.chaos.ledgers import Line
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that must not be: `lost`, `doubled` or `wrong`."""
+    """A fault in the records: `lost`, `doubled` or `wrong`."""
 
     kind: str
     subject: str
@@ -20,7 +20,7 @@ class Finding:
 
 @dataclass
 class Books:
-    """What all parts of the run have written down."""
+    """Records of all parts of a run."""
 
     #: Serial -> the lines of its ledger.
     terminals: Mapping[str, Sequence[Line]]
@@ -35,13 +35,13 @@ class Books:
     resolved: Mapping[str, str] = field(default_factory=dict)
 
     def by_person(self, case: "Case") -> bool:
-        """Whether its till received an operator's decision."""
+        """Return whether its till received an operator's decision."""
         return case.heard is not None and case.heard["result"] == self.resolved.get(case.id)
 
 
 @dataclass
 class Case:
-    """All that is known of one id."""
+    """All records of one id."""
 
     id: str
     starts: list[Line] = field(default_factory=list)
@@ -88,7 +88,7 @@ def cases(books: Books) -> dict[str, Case]:
 
 
 def delivered(ledgers: Iterable[Sequence[Line]]) -> Iterator[Line]:
-    """The attempts that posd has answered 2xx."""
+    """Yield the deliveries that posd answered with 2xx."""
     for ledger in ledgers:
         for line in ledger:
             if line["kind"] == "attempt" and isinstance(line["result"], int) and 200 <= line["result"] <= 299:

@@ -17,7 +17,7 @@ from tests.support.events import RESULTS
 
 
 def compare(books: Books) -> list[Finding]:
-    """Return all that must not be."""
+    """Return all faults in the records."""
     known = cases(books)
     found = [Finding(kind, case.id, what) for case in known.values() for kind, what in _of_case(case, books)]
     found += _of_sales(known, books.sales)
@@ -36,7 +36,7 @@ def _of_case(case: Case, books: Books) -> Iterator[tuple[str, str]]:
 
 
 def _of_requests(case: Case) -> Iterator[tuple[str, str]]:
-    """What reached the terminals."""
+    """Yield faults in the requests that reached the terminals."""
     if len(case.starts) > 1:
         yield "doubled", f"{len(case.starts)} start requests reached terminals"
     if len(case.charges) > 1:
@@ -93,7 +93,7 @@ def _of_open(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_till(case: Case, books: Books) -> Iterator[tuple[str, str]]:
-    """Compare what the till received with what happened."""
+    """Compare the outcome that the till received with the terminal's record."""
     if case.till and case.till[-1]["kind"] == "refused" and (case.starts or case.shown):
         yield "wrong", f"it was refused ({case.till[-1]['code']}): nothing should be recorded, and nothing sent"
     heard = case.heard

@@ -1,4 +1,4 @@
-"""Databases with one falsification each, and the fault that the comparison has to find."""
+"""Databases with one falsification each, and the fault that the comparison must find."""
 
 import shutil
 import sqlite3
@@ -21,7 +21,7 @@ VALUES ('', 'transaction', :id, 'event', 'final', 'declined', '["outcome_correct
 _REMOVED = """
 INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_on) VALUES (:id, '', 'approved', '')
 """
-#: What is done for a payment, `:id`, the kind of the finding, and a part of its words.
+#: Statements for the payment `:id`, the kind of the finding, and a part of its text.
 DATABASE_TAMPERINGS = (
     ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "wrong", "CHECK constraint failed"),
     ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "without its transactions"),
@@ -35,7 +35,7 @@ DATABASE_TAMPERINGS = (
 
 
 def tampered(database: Path, copy: Path, statement: str, identity: str) -> Path:
-    """Copy a database and change it, against all that would hinder it."""
+    """Copy a database and change it, past all its constraints."""
     shutil.copy(database, copy)
     with closing(sqlite3.connect(copy)) as db, db:
         db.execute("PRAGMA ignore_check_constraints = ON")

@@ -1,7 +1,7 @@
-"""What goes wrong in a random run, how often, and when; a seed gives always the same.
+"""Faults of a random run, with their number and time. A seed always gives the same.
 
 Nothing depends on the wall clock: a fault waits for a number of started payments, and then for an event at a terminal
-or a till, so that it hits payments in every state.
+or a till. So it hits payments in every state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import cycle
 from random import Random
 
-#: Crash points of the daemon (`posd.base.crashpoints`), and how often each is used. An interrupted start could be sent
+#: Crash points of the daemon (`posd.base.crashpoints`) -> how often each is used. An interrupted start could be sent
 #: twice.
 POINTS = {
     "start.intended": 2,
@@ -33,7 +33,7 @@ POINTS = {
 
 
 class Kind(StrEnum):
-    """Kinds of faults besides those of single connections."""
+    """Kinds of faults, except those of single connections."""
 
     #: SIGKILL of the daemon, from outside.
     DAEMON = "daemon_killed"
@@ -43,15 +43,15 @@ class Kind(StrEnum):
     DAEMON_STOP = "daemon_stopped"
     TERMINAL = "terminal_killed"
     TILL = "till_killed"
-    #: Nothing goes through between daemon and terminals: the terminals queue their events.
+    #: Daemon and terminals cannot reach each other: the terminals queue their events.
     LAN = "lan_outage"
-    #: Terminals can be called, but their events do not get through: a burst of many payments' events follows.
+    #: Terminals can be called, but their events do not arrive: later those of many payments arrive at once.
     CALLBACKS = "callbacks_outage"
     #: One terminal cannot be called; its events get through.
     UNREACHABLE = "terminal_unreachable"
 
 
-#: One of these for this many payments, and at least one of each.
+#: Kind of fault -> number of payments for one such fault. Each kind occurs at least once.
 PAYMENTS_FOR_ONE = {
     Kind.DAEMON: 40,
     Kind.DAEMON_AT_POINT: 20,
@@ -62,14 +62,14 @@ PAYMENTS_FOR_ONE = {
     Kind.CALLBACKS: 100,
     Kind.UNREACHABLE: 50,
 }
-#: In runs of more payments than this the faults are rarer, by the square root: a street that is down all the time pays
-#: nothing, and the faults of one kind follow each other.
+#: In runs of more payments than this, faults are rarer by the square root. A shop that is down all the time pays
+#: nothing, and faults of one kind follow each other.
 DENSE = 1500
 #: Number of payments from which a run has time for long outages.
 MANY = 100
-#: No fault begins after this part of the payments.
+#: No fault begins after this share of the payments.
 LAST = 0.9
-#: Outages of the callbacks: seconds, and the effect on connections. In the first one, terminals give events up, and
+#: Outages of the callbacks: seconds, and the effect on connections. In the first one, terminals give up events, and
 #: only a search can find them.
 OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
 #: Events for which a fault waits: target -> (kind, status) of a line in a ledger.
@@ -89,16 +89,16 @@ MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong: when `after` payments have begun, at the next `moment` of its target."""
+    """A fault: when `after` payments have begun, it happens at the next `moment` of its target."""
 
     kind: Kind
     after: int
     target: int
     moment: tuple[str, str | None] | None
-    #: Seconds: how long it is down, or out.
+    #: Duration in seconds.
     seconds: float
-    #: For a daemon that dies: the point (see POSD_CRASH). For a cut: "cut" or "freeze" open connections, "refuse" or
-    #: "freeze" new ones.
+    #: Crash point of the daemon (see POSD_CRASH). For a cut: "cut" or "freeze" open connections, "refuse" or "freeze"
+    #: new ones.
     detail: str = ""
 
 
@@ -136,13 +136,13 @@ def _seconds(rng: Random, kind: Kind) -> float:
 
 
 def _points(rng: Random) -> Iterator[str]:
-    """Deal points of the daemon's code, as POSD_CRASH wants them, without end."""
+    """Yield crash points of the daemon in the form of POSD_CRASH, without end."""
     while True:
         deck = [point for point, count in POINTS.items() for _ in range(count)]
         rng.shuffle(deck)
         for point in deck:
             times = rng.choice((1, 1, 2, 5))
-            yield f"{point}:{1 if point.startswith('recovery') else times}"  # these are passed once in a life
+            yield f"{point}:{1 if point.startswith('recovery') else times}"  # a life passes this point only once
 
 
 def _detail(rng: Random, kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""Ledgers: JSON lines that a process appends to, which can be killed in the middle of one."""
+"""Ledgers: files of JSON lines. A kill of the process can cut the last line short."""
 
 import json
 from decimal import Decimal
@@ -9,19 +9,19 @@ Line = dict[str, Any]
 
 
 def read_ledger(path: Path) -> list[Line]:
-    """Read a ledger; a last line that a kill has cut short was never written."""
+    """Read a ledger, without a last line that a kill has cut short."""
     return Tail(path).read()
 
 
 class Tail:
-    """A growing ledger, read from the last position."""
+    """Reader of a growing ledger, from its last position."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
 
     def read(self) -> list[Line]:
-        """Return the added lines; an incomplete one is returned the next time, or never."""
+        """Return the new lines. An incomplete line follows later, or never."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

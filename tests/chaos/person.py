@@ -1,4 +1,4 @@
-"""Operator of the shop: compares payments that stay open with their terminal, and closes those that will not end."""
+"""Operator of the shop: compares payments that stay open with their terminal, and resolves those that will not end."""
 
 import asyncio
 import time
@@ -9,15 +9,15 @@ from tests.chaos.street import Away, Street, TerminalProcess
 
 #: Seconds between two checks of open payments.
 LOOK_SECONDS = 0.5
-#: How long a payment may be open before the person compares it with its terminal, in seconds. posd gets that
-#: long to prove that the payment did not start.
+#: Seconds after which the person compares an open payment with its terminal. In this time posd can prove that the
+#: payment did not start.
 PATIENCE_SECONDS = {True: 4.0, False: 2.5}
-#: So long after an outage a request can still be on its way: nothing is closed before. Seconds.
+#: Seconds after an outage in which a request can still arrive. The person resolves nothing before.
 AFTER_OUTAGE_SECONDS = 1.0
 
 
 class Paper:
-    """The terminal's own record: the ids that it started, and those that ended."""
+    """The terminal's own record: ids that it started, and ids that ended."""
 
     def __init__(self, terminal: TerminalProcess) -> None:
         self.started: set[str] = set()
@@ -34,28 +34,28 @@ class Paper:
 
 
 class Person:
-    """Looks and helps."""
+    """The operator as a task."""
 
     def __init__(self, street: Street) -> None:
-        #: Ids closed by the operator, with the result.
+        #: Ids resolved by the operator, with the result.
         self.resolved: dict[str, str] = {}
-        #: When the LAN came back the last time, by the monotonic clock; infinite while it is out.
+        #: When the LAN last came back, by the monotonic clock; infinite during an outage.
         self.lan_up_since = 0.0
         self._street = street
         self._papers = {serial: Paper(terminal) for serial, terminal in street.terminals.items()}
         self._open_since: dict[str, float] = {}
 
     async def help(self) -> None:
-        """Check repeatedly."""
+        """Check open payments repeatedly."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self._look(await self._street.list("open=true&"))
             except (OSError, Away):
-                continue  # the daemon is away
+                continue  # the daemon does not respond
 
     async def _look(self, found: list[dict[str, Any]]) -> None:
-        """Close payments that have been open for long, and that their terminal does not run and has no end of."""
+        """Resolve payments that are open for long, and that their terminal neither runs nor has ended."""
         now = time.monotonic()
         opened = {item["client_transaction_id"]: item["terminal"] for item in found}
         self._open_since = {identity: self._open_since.get(identity, now) for identity in opened}
@@ -73,7 +73,7 @@ class Person:
 
     async def _resolve(self, identity: str, result: str) -> None:
         word = {"operator": "Person", "note": "as the terminal has it", "result": result}
-        self.resolved[identity] = result  # before the call: its answer can be lost
+        self.resolved[identity] = result  # stored before the call, because its response can be lost
         reply = await self._street.admin("POST", f"/transactions/{identity}/resolve", word)
         if reply.status != 200:
             del self.resolved[identity]

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from tests.chaos.faults import Fault, draw_faults
 
-#: Scenarios of the simulated terminal, and how often each is played. Terminals that mislead posd play in
-#: `tests.catalogue` and in the simulation.
+#: Scenario of the simulated terminal -> its frequency. Scenarios that mislead posd run in `tests.catalogue` and in the
+#: simulation.
 SCENARIOS = {
     "approve-contactless": 34,
     "approve-chip-pin": 14,
@@ -25,13 +25,13 @@ SCENARIOS = {
     "cancel-by-cardholder": 8,
     "wait-for-abort": 10,
 }
-#: Number of pairs of payments for one basket, charged by two tills at once on two terminals.
+#: Share of pairs of payments for one basket, charged by two tills at once on two terminals.
 SALE_SHARE = 0.08
-#: How many payments are on another terminal than the till's own.
+#: Share of payments on another terminal than the till's own.
 ELSEWHERE_SHARE = 0.15
-#: How many starts are called twice at the same time.
+#: Share of starts that are called twice at once.
 TWICE_SHARE = 0.15
-#: Number of payments that their till aborts, besides those that wait for it.
+#: Share of payments that their till aborts, besides those that wait for an abort.
 ABORT_SHARE = 0.12
 
 
@@ -63,7 +63,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a run that the seed decides."""
+    """Everything in a run that the seed decides."""
 
     seed: int
     terminals: tuple[str, ...]
@@ -71,7 +71,7 @@ class Plan:
     tills: int
     payments: tuple[Payment, ...]
     faults: tuple[Fault, ...]
-    #: Whether the configuration vouches for search and abort, so that not_started can be proved.
+    #: Whether the configuration confirms search and abort, so that not_started can be proved.
     confirmed: bool
 
     def of_till(self, till: int) -> list[Payment]:
@@ -79,7 +79,7 @@ class Plan:
         return [payment for payment in self.payments if payment.till == till]
 
     def write_till(self, till: int, path: Path) -> None:
-        """Write a till's tasks as JSON."""
+        """Write a till's payments as JSON."""
         items = [asdict(payment) | {"request": payment.request} for payment in self.of_till(till)]
         path.write_text(json.dumps(items))
 

@@ -1,4 +1,4 @@
-"""A process with several lives, and what all processes of a run have written down so far."""
+"""A process that is killed and restarted, and the events of all processes of a run."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ Line = dict[str, Any]
 
 @dataclass
 class Happenings:
-    """What terminals and tills have written down so far, as it comes."""
+    """Progress of terminals and tills, updated with each line of their ledgers."""
 
     #: Payments that tills have begun.
     begun: int = 0
     #: Lines of tills that show progress.
     steps: int = 0
-    #: All tills are done.
+    #: Whether all tills have finished.
     over: bool = False
     _waiting: list[tuple[Callable[[str, Line], bool], asyncio.Future[None]]] = field(default_factory=list)
 
@@ -33,12 +33,12 @@ class Happenings:
         self._wake(who, line)
 
     def end(self) -> None:
-        """All tills are done: nothing needs to be waited for."""
+        """Record that all tills have finished, so that no fault waits any longer."""
         self.over = True
         self._wake("", {"kind": ""})
 
     async def wait(self, wanted: Callable[[str, Line], bool]) -> None:
-        """Wait for a line that is wanted, or for the end."""
+        """Wait for a wanted line, or for the end."""
         if self.over:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,13 +55,13 @@ class Happenings:
 
 
 class Process:
-    """A process that prints JSON lines; one of its lives after the other."""
+    """A process that prints JSON lines, through several lives."""
 
     def __init__(self, name: str, log: Path, complain: Callable[[str], None]) -> None:
-        """`complain` is called if it ends by itself with a failure."""
+        """`complain` is called if the process ends by itself with a failure."""
         self.name = name
         self.process: asyncio.subprocess.Process | None = None
-        #: Whether it has ended by itself, and well.
+        #: Whether it has ended by itself with success.
         self.finished = False
         #: Held by the task that kills or starts it.
         self.lock = asyncio.Lock()
@@ -95,7 +95,7 @@ class Process:
         """Read all its output until it ends."""
         assert process.stdout is not None
         async for line in process.stdout:
-            with suppress(ValueError):  # cut short by a kill
+            with suppress(ValueError):  # a kill has cut the line short
                 self._hear(json.loads(line))
         code = await process.wait()
         self.process = None
@@ -106,7 +106,7 @@ class Process:
         self._ended()
 
     def _ended(self) -> None:
-        """Clean up when it has ended."""
+        """Clean up after its end."""
 
     async def ended(self) -> None:
         """Wait until it has ended by itself."""

@@ -1,4 +1,4 @@
-"""A run: the tills pay, faults happen by the plan, an operator helps as in a shop, and the end is quiet."""
+"""A run: the tills pay, faults happen by the plan, an operator helps, and at the end the shop becomes quiet."""
 
 import asyncio
 import json
@@ -17,24 +17,24 @@ from tests.chaos.processes import Line
 from tests.chaos.street import Away, Street
 from tests.support.proxy import Lan
 
-#: Nothing has happened anywhere for so long while tills are at work: the run is stuck. Seconds.
+#: Seconds without any event, while tills work, after which the run counts as stuck.
 STUCK_SECONDS = 90.0
-#: Longest that a fault waits for its moment, in payments begun.
+#: Most payments that begin while a fault waits for its moment.
 MOST_WAITED = 100
-#: Seconds without a change of posd that count as quiet: longer than its pause between two rounds of a proof.
+#: Seconds without a change of posd that count as quiet. They exceed its pause between two rounds of a proof.
 QUIET_SECONDS = 2.5
-#: Longest that the end may take until it is quiet, in seconds: a terminal's ten attempts, the person's patience.
+#: Most seconds until the shop is quiet: a terminal's ten attempts, and the person's patience.
 SETTLED_SECONDS = 150.0
-#: How often the last payment on a terminal is tried.
+#: Most tries of the last payment on a terminal.
 LAST_TRIES = 3
 
 
 class Stuck(Exception):
-    """No progress any more."""
+    """The run makes no progress."""
 
 
 class Run:
-    """One run on a street."""
+    """One run of a shop."""
 
     def __init__(self, street: Street) -> None:
         self.street = street
@@ -68,7 +68,7 @@ class Run:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, tasks: Sequence[asyncio.Task[Any]], beside: Sequence[asyncio.Task[Any]]) -> None:
-        """Wait for tasks. Raise their errors or those of tasks beside them, and Stuck without progress."""
+        """Wait for tasks. Raise their errors, those of the tasks `beside`, and Stuck without progress."""
         happenings = self.street.happenings
         seen, since = -1, 0.0
         waiting = set(tasks)
@@ -86,14 +86,14 @@ class Run:
             beside = [task for task in beside if not task.done()]
 
     async def salvage(self) -> None:
-        """After an aborted run: fetch posd's state, if it still responds."""
+        """Read posd's state after an aborted run, if posd still responds."""
         with suppress(OSError, Away):
             self.transactions = await self.street.list("")
 
-    # What goes wrong.
+    # Faults.
 
     async def _go_wrong_in_turn(self) -> None:
-        """Wait, for each fault, for its event after its time has come. Raise the error of any."""
+        """Start each fault when its time and its event have come. Raise the error of any."""
         happenings = self.street.happenings
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
@@ -102,12 +102,12 @@ class Run:
                 group.create_task(self._go_wrong(fault), name=fault.kind)
 
     async def _go_wrong(self, fault: Fault) -> None:
-        """Wait for a fault's moment, and let it happen."""
+        """Wait for a fault's moment, and cause the fault."""
         happenings = self.street.happenings
         if fault.moment is not None:
             who = self._target(fault)
             kind, status = fault.moment
-            # Its target may have nothing to do.
+            # Its target may be idle.
             latest = fault.after + min(MOST_WAITED, max(5, len(self.plan.payments) // 10))
 
             def strikes(name: str, line: Line) -> bool:
@@ -119,7 +119,7 @@ class Run:
         await self._deeds[fault.kind](self, fault)
 
     def _target(self, fault: Fault) -> str | None:
-        """Name of the process whose ledger shows the event; None (for a daemon's or a LAN's fault): any terminal's."""
+        """Return the process whose ledger shows the event. None, for faults of the daemon or the LAN: any terminal."""
         match fault.kind:
             case Kind.TERMINAL:
                 return self.plan.terminals[fault.target]
@@ -164,7 +164,7 @@ class Run:
                 return
             await till.kill()
             self.injected[fault.kind] += 1
-            if not till.done.is_set():  # it can have ended in the very moment
+            if not till.done.is_set():  # it may have ended at this moment
                 await till.start()
 
     async def _break_lan(self, fault: Fault) -> None:
@@ -203,25 +203,26 @@ class Run:
     # The end.
 
     async def _settle(self) -> None:
-        """Stop all faults, and wait until everything possible has arrived."""
+        """Stop all faults, and wait until every possible message has arrived."""
         street = self.street
         try:
             async with asyncio.timeout(SETTLED_SECONDS):
-                # Their files are only read here.
+                # This only reads the terminals' files.
                 while any(item.waiting() or item.running for item in street.terminals.values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
-                async for _ in street.daemon.changes():  # the person is at work
+                async for _ in street.daemon.changes():  # the person works at each change
                     if not await street.list("open=true&"):
                         break
         except TimeoutError:
             street.faults.append(f"it was not quiet {SETTLED_SECONDS:g} s after the last fault")
         still_open = {item["client_transaction_id"] for item in await self.street.list("open=true&")}
-        for identity in sorted(still_open | self.person.resolved.keys()):  # the latter posd asks for minutes apart
+        # posd waits for minutes between its own searches
+        for identity in sorted(still_open | self.person.resolved.keys()):
             await street.daemon.call("POST", f"/transactions/{identity}/reconcile")
         await self._quiet()
 
     async def _quiet(self) -> None:
-        """Wait until posd changes nothing any more."""
+        """Wait until posd changes nothing more."""
         changes = self.street.daemon.changes()
         while True:
             try:
@@ -231,7 +232,7 @@ class Run:
                 return
 
     async def _close(self) -> None:
-        """Pay again on each terminal, search for everything, and end all processes in order."""
+        """Pay again on each terminal, search for every open payment, and end all processes in order."""
         street = self.street
         await asyncio.gather(*(self._pay_once_more(serial) for serial in self.plan.terminals))
         self.transactions = await self.street.list("")
@@ -242,7 +243,7 @@ class Run:
         await street.end_daemon(signal.SIGTERM)
 
     async def _pay_once_more(self, serial: str) -> None:
-        """Pay on a terminal: it must be approved.
+        """Pay on a terminal, and check that it is approved.
 
         A payment that was provably not sent is started again, as by a till.
         """
@@ -254,7 +255,7 @@ class Run:
                 return
             outcome = await self.street.daemon.outcome(identity)
             if outcome is None or outcome["evidence"][0]["kind"] != "unsent":
-                break  # it is not that the machine was too busy to connect in time
+                break  # the cause was not a busy machine that could not connect in time
         if outcome is None or outcome["result"] != "approved":
             self.street.faults.append(f"the last payment on {serial}, without any fault, ended as {outcome}")
 

@@ -1,4 +1,4 @@
-"""Comparison of the database with what posd replied, showed and reported."""
+"""Comparison of the database with the replies and reports of posd."""
 
 import json
 import sqlite3
@@ -10,7 +10,7 @@ from tests.chaos.books import Books, Finding, delivered
 
 
 def of_database(books: Books) -> Iterator[Finding]:
-    """The file is complete: every event that got 2xx is in it, and everything that the API showed."""
+    """Yield faults of the file: it must have every event that got 2xx, and everything that the API showed."""
     with closing(sqlite3.connect(books.database)) as db:
         for (message,) in db.execute("PRAGMA integrity_check"):
             if message != "ok":
@@ -48,7 +48,7 @@ def of_database(books: Books) -> Iterator[Finding]:
 
 
 def _of_history(changes: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
-    """No outcome changes without a reported correction, and an approval never changes."""
+    """Yield changed outcomes without a reported correction, and changed approvals."""
     results: dict[str, str] = {}
     for identity, result, attention in changes:
         before = results.get(identity, result)

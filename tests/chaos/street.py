@@ -1,4 +1,4 @@
-"""The processes of a run, and how they are killed and started again: a daemon, terminals, tills, and the network."""
+"""The processes of a run, and their kills and restarts: a daemon, terminals, tills, and the network."""
 
 import asyncio
 import json
@@ -16,17 +16,17 @@ from tests.support.daemon import Daemon
 from tests.support.proxy import Lan, Proxy
 from tests.support.streams import Reply
 
-#: Address of the daemon, and the address that the terminals use for it. No other program here uses these addresses, so
-#: nothing can take the port while the daemon is down.
+#: Address of the daemon, and the terminals' address for it. No other program here uses them, so that no other program
+#: can take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
-#: Lines of a terminal's ledger after which it does not run a payment any more.
+#: Lines of a terminal's ledger after which it has ended a payment.
 ENDS = ("final", "forgotten", "over")
-#: Longest that a process may take to be ready, in seconds; it takes about one.
+#: Most seconds until a process is ready; it takes about one.
 READY_SECONDS = 60.0
-#: Longest time for the daemon to reach its crash point, in seconds; some are rare.
+#: Most seconds until the daemon reaches its crash point; some are rare.
 POINT_SECONDS = 15.0
-#: Longest time of a requested stop, in seconds.
+#: Most seconds of a requested stop.
 STOP_SECONDS = 20.0
 CONFIGURATION = """
 [local_api]
@@ -58,7 +58,7 @@ reply_timeout_seconds = 1.5
 
 
 class TerminalProcess(Process):
-    """A simulated terminal behind its proxy."""
+    """A simulated terminal with its proxy."""
 
     def __init__(self, street: "Street", serial: str) -> None:
         directory = street.directory
@@ -67,16 +67,16 @@ class TerminalProcess(Process):
         self.state = directory / serial
         self.ledger = directory / f"{serial}.ledger"
         self.lan = Lan()
-        #: Held by the fault that cuts it off.
+        #: Held by a fault that cuts the terminal off.
         self.cut_off = asyncio.Lock()
         self.proxy = Proxy(street.lan, self.lan)
-        #: The payment that runs on it now.
+        #: The payment that runs on it.
         self.running: str | None = None
         self._street = street
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Start it, with all that it remembers, and wait until it can be called."""
+        """Start it with its stored data, and wait until it can be called."""
         plan, made = self._street.plan, self._street.terminal_leaf
         self._ready.clear()
         await self.spawn(
@@ -97,13 +97,13 @@ class TerminalProcess(Process):
             await self._ready.wait()
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Pull its plug: a payment in progress is forgotten."""
+        """Kill it. It forgets a running payment."""
         self.proxy.upstream = None
         await super().kill(number)
         self.running = None
 
     def waiting(self) -> int:
-        """How many bytes of events wait to be delivered."""
+        """Return the bytes of undelivered events."""
         queue = self.state / "queue.jsonl"
         return queue.stat().st_size if queue.exists() else 0
 
@@ -140,7 +140,7 @@ class TillProcess(Process):
         street.plan.write_till(number, self._plan)
 
     async def start(self) -> None:
-        """Start it, with all that it remembers."""
+        """Start it with its stored data."""
         await self.spawn(
             *("tests.chaos.till", "--socket", str(self._street.daemon.till_socket)),
             *("--plan", str(self._plan), "--ledger", str(self.ledger)),
@@ -163,11 +163,11 @@ class TillProcess(Process):
 
 
 class Away(Exception):
-    """The daemon cannot answer now: its storage fails, or it is stopping."""
+    """The daemon cannot respond: its storage fails, or it is stopping."""
 
 
 class Street:
-    """The whole shop. `open` starts everything, `close` leaves nothing behind."""
+    """The whole shop. `open` starts everything, `close` ends everything."""
 
     def __init__(self, plan: Plan, directory: Path, speed: float) -> None:
         self.plan = plan
@@ -186,7 +186,7 @@ class Street:
         authority.cert_pem.write_to_path(str(self.terminal_ca))
         #: All terminals have the same certificate, which does not name them.
         self.terminal_leaf = issued(directory, authority, "127.0.0.1")
-        #: What went wrong that should not: of all lives of all processes.
+        #: Unexpected faults of all processes.
         self.faults: list[str] = []
         self.terminals = {serial: TerminalProcess(self, serial) for serial in plan.terminals}
         self.tills = [TillProcess(self, number) for number in range(plan.tills)]
@@ -195,11 +195,11 @@ class Street:
 
     @property
     def proxies(self) -> list[Proxy]:
-        """All proxies."""
+        """Return all proxies."""
         return [self.callbacks, *(item.proxy for item in self.terminals.values())]
 
     async def open(self) -> None:
-        """Start everything but the tills."""
+        """Start everything except the tills."""
         for terminal in self.terminals.values():
             await terminal.proxy.listen("127.0.0.1")
         config = CONFIGURATION.format(
@@ -262,7 +262,7 @@ class Street:
                     self.faults.append(f"the daemon's log: {json.dumps(line)}")
 
     async def list(self, query: str) -> list[dict[str, Any]]:
-        """Return all pages of a list of transactions; `query` is empty or ends with "&". Raise Away."""
+        """Return all pages of a list of transactions. `query` is empty or ends with "&". Raise Away."""
         found: list[dict[str, Any]] = []
         cursor = ""
         while True:
@@ -280,13 +280,13 @@ class Street:
         return await self.daemon.call(method, path, body, socket=self.daemon.admin_socket)
 
     async def reprocess(self) -> None:
-        """Derive all records again: no difference may result."""
+        """Reprocess all records, and check that nothing differs."""
         reply = await self.admin("POST", "/reprocess")
         if reply.status != 503 and (reply.status != 200 or reply.json["differing"] or reply.json["applied"]):
             self.faults.append(f"reprocess answered {reply.status}: {reply.body.decode()}")
 
     def arrived(self, till: TillProcess, meeting: int) -> None:
-        """A till has arrived at a meeting; with the second one both continue. A till that was killed arrives again."""
+        """Record that a till is ready for a meeting. When both are, they continue. A killed till reports again."""
         there = self._meetings.setdefault(meeting, set())
         there.add(till.number)
         if len(there) == 2:

@@ -1,4 +1,4 @@
-"""Books with one falsification each, and the fault that the comparison has to find."""
+"""Records with one falsification each, and the fault that the comparison must find."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -9,12 +9,12 @@ from tests.chaos.books import Books, Case, cases
 
 
 def charged(books: Books) -> Iterator[Case]:
-    """Payments that were charged and whose tills received that."""
+    """Yield charged payments whose tills received the outcome."""
     return (case for case in cases(books).values() if case.charges and case.heard is not None)
 
 
 def lines(books: Books, kind: str, identity: str) -> list[tuple[list[Any], dict[str, Any]]]:
-    """The lines of a kind of an id in any ledger, each with its ledger."""
+    """Return the lines of a kind and an id in any ledger, each with its ledger."""
     return [
         (ledger, line)
         for ledger in (*books.terminals.values(), *books.tills.values())
@@ -24,127 +24,127 @@ def lines(books: Books, kind: str, identity: str) -> list[tuple[list[Any], dict[
 
 
 def unknown(books: Books, case: Case) -> None:
-    """posd does not have it."""
+    """Remove it from posd."""
     books.transactions.remove(case.shown)
 
 
 def not_charged(books: Books, case: Case) -> None:
-    """posd reports it as declined."""
+    """Make posd report it as declined."""
     case.shown["outcome"]["result"] = "declined"
 
 
 def heard_canceled(books: Books, case: Case) -> None:
-    """Its till received that it was canceled."""
+    """Make its till receive that it was canceled."""
     for _, line in lines(books, "outcome", case.id):
         line["result"] = "canceled"
 
 
 def never_stored(books: Books, case: Case) -> None:
-    """An event was answered 2xx that is not in the database."""
+    """Add an event that got 2xx but is not in the database."""
     ledger, line = lines(books, "attempt", case.id)[0]
     ledger.append(line | {"event_id": "another", "result": 200})
 
 
 def sent_twice(books: Books, case: Case) -> None:
-    """The terminal got it twice."""
+    """Make the terminal receive it twice."""
     ledger, line = lines(books, "start", case.id)[0]
     ledger.append(line)
 
 
 def started_twice(books: Books, case: Case) -> None:
-    """posd reported twice that it was started now."""
+    """Make posd report twice that it was started by this call."""
     ledger, line = lines(books, "answer", case.id)[0]
     ledger[:] = [{**line, "status": 201}, {**line, "status": 201}, *ledger]
 
 
 def charged_twice(books: Books, case: Case) -> None:
-    """The terminal charged it twice."""
+    """Make the terminal charge it twice."""
     ledger, line = lines(books, "final", case.id)[0]
     ledger.append(line)
 
 
 def sale_charged_twice(books: Books, case: Case) -> None:
-    """It was for the basket of another payment that was charged."""
+    """Give it the basket of another charged payment."""
     other = next(other for other in charged(books) if other.id != case.id)
     books.sales.update({case.id: "basket", other.id: "basket"})
 
 
 def never_charged(books: Books, case: Case) -> None:
-    """posd reports approved, and the terminal has no end of it."""
+    """Make posd report it approved, while the terminal has no end of it."""
     for ledger, line in lines(books, "final", case.id):
         ledger.remove(line)
 
 
 def another_reference(books: Books, case: Case) -> None:
-    """posd has another reference than the terminal."""
+    """Give it another reference in posd than at the terminal."""
     case.shown["outcome"]["transaction_reference"] = "another"
 
 
 def another_amount(books: Books, case: Case) -> None:
-    """The terminal charged another amount than requested."""
+    """Make the terminal charge another amount than requested."""
     for _, line in lines(books, "final", case.id):
         line["amount"] += 1
     case.shown["outcome"]["authorized_amount"] += 1
 
 
 def refused_and_sent(books: Books, case: Case) -> None:
-    """posd reported that nothing was sent."""
+    """Make posd report that nothing was sent."""
     ledger, _ = lines(books, "outcome", case.id)[-1]
     ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "sale_conflict"})
 
 
 def open_unseen(books: Books, case: Case) -> None:
-    """posd has it open, without an attention."""
+    """Leave it open in posd without an attention."""
     case.shown.update(phase="active", outcome=None, attention=[])
 
 
 def sent_and_unknown(books: Books, case: Case) -> None:
-    """It was sent, and posd does not have it."""
+    """Make it sent but unknown to posd."""
     for ledger, line in lines(books, "final", case.id):
         ledger.remove(line)
     unknown(books, case)
 
 
 def open_and_charged(books: Books, case: Case) -> None:
-    """posd reports it as open, and its terminal would have reported the end."""
+    """Leave it open in posd, although its terminal would have reported the end."""
     case.shown.update(phase="in_doubt", outcome=None, attention=[{"code": "in_doubt"}])
 
 
 def still_starting(books: Books, case: Case) -> None:
-    """posd has left it in the middle of its start."""
+    """Leave it in the phase of its start."""
     case.shown.update(phase="starting", outcome=None, attention=[{"code": "in_doubt"}])
 
 
 def heard_another_reference(books: Books, case: Case) -> None:
-    """Its till received another reference than the terminal's."""
+    """Make its till receive another reference than the terminal's."""
     for _, line in lines(books, "outcome", case.id):
         line["reference"] = "another"
 
 
 def heard_approved(books: Books, case: Case) -> None:
-    """Its till received approved, and its terminal has not charged it."""
+    """Make its till receive approved, while its terminal has not charged it."""
     for _, line in lines(books, "final", case.id):
         line["charged"] = False
 
 
 def changed_without_a_word(books: Books, case: Case) -> None:
-    """Its outcome changed after its till received it, and posd does not report that."""
+    """Change its outcome after its till received it, without a report by posd."""
     case.shown["outcome"]["result"] = "declined"
     case.shown["attention"] = []
 
 
 def copied(books: Books) -> Books:
-    """Books that can be falsified."""
+    """Return a copy that can be falsified."""
     names = ("terminals", "tills", "sales", "transactions")
     return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
 
 
 def undisturbed(books: Books) -> Case:
-    """A payment that was charged, and to which no person, abort or fault did anything."""
+    """Return a charged payment that no person, abort or fault affected."""
     return next(case for case in charged(books) if not lines(books, "abort", case.id) and case.id not in books.resolved)
 
 
-#: What is done to a payment, the kind of the finding, and a part of its words.
+#: Falsification, kind of the finding, and a part of its text.
 TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (unknown, "lost", "it was charged, and posd does not know it"),
     (not_charged, "lost", "it is declined, and its terminal says APPROVAL"),

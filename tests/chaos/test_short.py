@@ -1,4 +1,4 @@
-"""A short random run, and that the comparison finds each fault. The long runs are a command."""
+"""A short random run, and falsified records whose faults the comparison finds. Long runs are a command."""
 
 import asyncio
 import shutil
@@ -19,7 +19,7 @@ from tests.chaos.tampering import TAMPERINGS, copied, undisturbed
 
 PAYMENTS, TERMINALS, TILLS = 36, 3, 3
 SEED = 52
-#: How much faster than people the terminals are.
+#: Factor by which terminals are faster than people.
 SPEED = 40.0
 
 
@@ -64,7 +64,7 @@ def test_every_kind_of_fault_was_injected(made):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tamper", "kind", "what"), TAMPERINGS)
-def test_the_comparison_sees_it(made, tamper: Callable[[Books, Case], None], kind: str, what: str):
+def test_the_comparison_finds_each_falsification(made, tamper: Callable[[Books, Case], None], kind: str, what: str):
     books = copied(made[1])
     tamper(books, undisturbed(books))
     found = compare(books)
@@ -73,7 +73,9 @@ def test_the_comparison_sees_it(made, tamper: Callable[[Books, Case], None], kin
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("statement", "kind", "what"), DATABASE_TAMPERINGS)
-def test_the_comparison_sees_it_in_the_database(made, tmp_path: Path, statement: str, kind: str, what: str):
+def test_the_comparison_finds_each_falsification_of_the_database(
+    made, tmp_path: Path, statement: str, kind: str, what: str
+):
     books = made[1]
     database = tampered(books.database, tmp_path / "posd.db", statement, undisturbed(books).id)
     found = compare(replace(books, database=database))

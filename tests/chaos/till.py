@@ -27,33 +27,33 @@ from typing import Any
 
 from tests.support.streams import ask, stream
 
-#: Until a daemon that cannot be reached is called again, in seconds.
+#: Seconds until it calls an unreachable daemon again.
 AGAIN_SECONDS = 0.05
-#: How long one call waits for an outcome, in seconds.
+#: Seconds that one call waits for an outcome.
 LOOK_SECONDS = 1.0
-#: Longest that a call may take, in seconds: the daemon can be held up.
+#: Most seconds of a call, since the daemon can be delayed.
 ANSWER_SECONDS = 60.0
-#: Seconds before the next payment after one that did not start, doubled each time.
+#: Seconds until the next payment after one that did not start, doubled each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
-#: Longest that the card is waited for before an abort, in seconds.
+#: Most seconds that it waits for the card before an abort.
 CARD_SECONDS = 2.0
-#: How often a till that meets `sale_conflict` with an open payment asks again before it gives its own up.
+#: After so many calls with `sale_conflict` and an open payment, a till gives up its own payment.
 CONFLICTS = 5
 
-#: Lines after which a payment is done with.
+#: Lines after which a payment is finished.
 CLOSED = ("outcome", "refused")
 
 
 class Ledger:
-    """The till's memory: JSON lines, each synced before the next thing is done."""
+    """The till's memory: JSON lines, each synced before the next step."""
 
     def __init__(self, path: Path) -> None:
         self.lines: list[dict[str, Any]] = []
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(os.dup(self._file), "rb") as file:
             content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]  # a kill can have cut the last line short
+        whole = content[: content.rfind(b"\n") + 1]  # a kill may have cut the last line short
         os.ftruncate(self._file, len(whole))
         os.lseek(self._file, 0, os.SEEK_END)
         self.lines = [json.loads(line) for line in whole.splitlines()]
@@ -68,11 +68,11 @@ class Ledger:
         say(line)
 
     def closed(self) -> set[str]:
-        """The ids that are done with."""
+        """Return the finished ids."""
         return {line["id"] for line in self.lines if line["kind"] in CLOSED}
 
     def begun(self) -> set[str]:
-        """Ids of started payments."""
+        """Return the ids of started payments."""
         return {line["id"] for line in self.lines if line["kind"] == "intent"}
 
 
@@ -91,7 +91,7 @@ class Till:
         self._patience = PERSON_SECONDS
 
     async def run(self, items: list[dict[str, Any]]) -> None:
-        """Make all payments that are not done with."""
+        """Make all unfinished payments."""
         closed = self._ledger.closed()
         for item in items:
             if item["id"] not in closed:
@@ -111,7 +111,7 @@ class Till:
             await self._await_outcome(identity)
 
     async def _meet(self, number: int) -> None:
-        """Wait until the other till is there, too."""
+        """Wait until the other till is ready too."""
         say({"kind": "meet", "meet": number})
         loop = asyncio.get_running_loop()
         while json.loads(await loop.run_in_executor(None, sys.stdin.readline)) != {"go": number}:
@@ -149,7 +149,7 @@ class Till:
                     return False
 
     async def _look(self, identity: str) -> Any:
-        """Wait a while for the outcome of another payment; None while it has none."""
+        """Wait a while for the outcome of another payment. Return None if there is none yet."""
         status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
         return document if status == 200 else None
 
@@ -191,7 +191,7 @@ class Till:
                 raise AssertionError(f"the outcome of {identity} was answered {status}: {document}")
 
     async def _call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Call until it is answered; a daemon that is away comes back."""
+        """Call until there is a response. A stopped daemon comes back."""
         while True:
             try:
                 return await self._call_once(method, path, body)
@@ -199,7 +199,7 @@ class Till:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _call_once(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Call on a connection of its own. Raise OSError if no complete answer came."""
+        """Call on a new connection. Raise OSError without a complete response."""
         content, headers = None, ""
         if body is not None:
             content, headers = json.dumps(body).encode(), "content-type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""Both clients with one face: the sync one as the async one is called, each of its calls in a thread."""
+"""Both clients with one interface: the sync client is called like the async one, each call in a thread."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -20,7 +20,7 @@ def refused(code: str) -> pytest.RaisesExc[Problem]:
 
 @pytest.fixture
 def payment(shop: Shop) -> Payment:
-    """A payment that is not started yet, on its own terminal, which accepts it."""
+    """Yield a payment that is not started yet, on its own terminal, which accepts it."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     shop.terminal.arrived.clear()
@@ -29,12 +29,12 @@ def payment(shop: Shop) -> Payment:
 
 @pytest.fixture
 async def alone(home: Path) -> AsyncIterator[Payment]:
-    """A payment that is not started yet, on the one terminal of a daemon that can be stopped and started again."""
+    """Yield a payment that is not started yet, on the only terminal of a daemon that can be stopped and restarted."""
     async with open_counters(home, 1) as [counter]:
         yield counter.payment()
 
 
 async def approve(payment: Payment, steps: slice = slice(None)) -> None:
-    """Report, from the terminal, the steps of an approved payment."""
+    """Report the steps of an approved payment from the terminal."""
     for status, previous in APPROVED[steps]:
         assert await payment.event(status, previous) == 200

@@ -1,6 +1,7 @@
-"""A till that stores its payments in a folder. With ID it charges under that id; without one it settles the open ones.
+"""A till that stores its payments in a folder. With ID it charges under that id; without one it settles the open
+payments.
 
-With LINE it is killed before the LINE-th line of the client's code. Run as: SOCKET FOLDER TERMINAL [ID LINE].
+With LINE it is killed before the LINE-th line of the client's code. Arguments: SOCKET FOLDER TERMINAL [ID LINE].
 """
 
 import os
@@ -11,7 +12,7 @@ from typing import Any
 
 from posd.client import PaymentStore, Posd
 
-#: Where it is decided when something is stored and sent; the others read and write documents.
+#: Files that decide when something is stored and sent. The others only read and write documents.
 FILES = ("/posd/client/store.py", "/posd/client/sync.py", "/posd/client/plans.py", "/posd/client/connection.py")
 
 left = 0

@@ -1,4 +1,4 @@
-"""The client's checks of an amount before the call equal those of the daemon."""
+"""The client's checks of an amount before a call equal those of the daemon."""
 
 from decimal import Decimal
 from typing import Any
@@ -26,7 +26,7 @@ GOOD: list[Any] = [
     {"extra_taxes": {"airport_tax": 1, "iac": "0", "ice": "0.5", "travel_agency": Decimal("0.1")}},
     {"iva": 1, "extra_taxes": {}},
 ]
-#: Refused as a value: ValueError.
+#: Amounts refused with ValueError.
 BAD: list[Any] = [
     0,
     "0.00",
@@ -48,7 +48,7 @@ BAD: list[Any] = [
     Decimal("Infinity"),
     *("", "+1", "-1", "1e2", " 1", "1,20", "1.", ".5", "1_0", "1\n", "\u0661", "abc"),
 ]
-#: Not an exact number: TypeError.
+#: Amounts that are not exact numbers, refused with TypeError.
 NO_NUMBER: list[Any] = [
     1.5,
     {"iva": 1.0},
@@ -71,22 +71,22 @@ def refused_by_posd(amount: Any) -> bool:
 
 
 @every("amount", GOOD)
-def test_what_posd_takes_is_taken(amount: Any) -> None:
+def test_an_amount_that_posd_accepts_is_accepted(amount: Any) -> None:
     parts = check_amount(amount)
     assert parts == amount if isinstance(amount, dict) else {"subtotal_iva0": amount}
     assert not refused_by_posd(amount)
 
 
 @every("amount", BAD)
-def test_what_posd_refuses_is_refused(amount: Any) -> None:
+def test_an_amount_that_posd_refuses_is_refused(amount: Any) -> None:
     with pytest.raises(ValueError):
         check_amount(amount)
-    if not isinstance(amount, Decimal) or amount.is_finite():  # otherwise it is not JSON
+    if not isinstance(amount, Decimal) or amount.is_finite():  # otherwise JSON cannot express it
         assert refused_by_posd(amount)
 
 
 @every("amount", NO_NUMBER)
-def test_what_is_no_exact_number_is_refused(amount: Any) -> None:
+def test_an_inexact_number_is_refused(amount: Any) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         check_amount(amount)
     assert "{" in str(amount) or caught.type is TypeError
@@ -118,7 +118,7 @@ def test_the_client_knows_the_members_that_the_daemon_knows() -> None:
     assert set(MEMBERS) == {*amounts.REQUIRED, amounts.TIP, *nested}
 
 
-def test_further_parts_that_the_configuration_admits_are_taken() -> None:
+def test_parts_added_by_the_configuration_are_accepted() -> None:
     amount = {"subtotal_iva0": 5, "service": "0.50", "extra_taxes": {"isd": 1}}
     assert check_amount(amount, ["service", "extra_taxes.isd"]) == amount
     for further in ([], ["service"], ["extra_taxes.isd"], ["service", "isd"]):
@@ -126,7 +126,7 @@ def test_further_parts_that_the_configuration_admits_are_taken() -> None:
             check_amount(amount, further)
 
 
-def test_a_float_is_answered_with_what_to_write() -> None:
+def test_the_error_for_a_float_shows_what_to_write() -> None:
     with pytest.raises(TypeError, match=r'write Decimal\("11\.2"\) or "11\.2"'):
         check_amount(11.20)  # type: ignore[arg-type]  # that is what is tested
 

@@ -1,4 +1,4 @@
-"""posd is missing, forbidden, stopping, or another program: messages and waits."""
+"""posd is missing, forbidden, stopping, or replaced by another program: messages and waits."""
 
 import asyncio
 import errno
@@ -68,7 +68,7 @@ def listening(path: Path) -> socket.socket:
     ],
     ids=["none", "dead", "file", "long"],
 )
-async def test_why_it_cannot_be_reached_is_said_in_words(tmp_path: Path, name: str, words: str) -> None:
+async def test_the_message_says_why_posd_cannot_be_reached(tmp_path: Path, name: str, words: str) -> None:
     listening(tmp_path / "dead").close()
     (tmp_path / "file").write_text("")
     with Posd(tmp_path / name, patience=0) as client, pytest.raises(Unreachable, match=words) as caught:
@@ -82,7 +82,7 @@ async def test_why_it_cannot_be_reached_is_said_in_words(tmp_path: Path, name: s
 
 @pytest.mark.slow
 @needs(root=True)
-def test_a_socket_that_this_user_may_not_open_is_not_waited_for_long(tmp_path: Path) -> None:
+def test_a_forbidden_socket_is_not_waited_for_long(tmp_path: Path) -> None:
     """For a moment it is: while posd starts, its socket is there before its group is."""
     path = Path("/tmp") / f"posd-{os.getpid()}.sock"
     program = f"""
@@ -141,7 +141,7 @@ def test_the_socket_is_the_one_given_or_that_of_the_environment(monkeypatch: pyt
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("trouble", [LOST, STOPPING, FULL, FAULT], ids=["lost", "draining", "full", "fault"])
-def test_a_wait_goes_on_over_what_passes(tmp_path: Path, trouble: Answer) -> None:
+def test_a_wait_continues_over_temporary_faults(tmp_path: Path, trouble: Answer) -> None:
     script = [trouble, trouble, OVER]
     assert isinstance(sync(script, tmp_path / "s", lambda client: client.transaction(ID).outcome()), Approved)
 
@@ -157,26 +157,26 @@ def test_a_wait_goes_on_over_what_passes(tmp_path: Path, trouble: Answer) -> Non
     ],
     ids=["not found", "unknown", "foreign", "foreign 404", "no such document"],
 )
-def test_a_wait_ends_where_waiting_is_of_no_use(tmp_path: Path, refusal: Answer, kind: type[Exception]) -> None:
+def test_a_wait_ends_at_a_permanent_fault(tmp_path: Path, refusal: Answer, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         sync([refusal, refusal], tmp_path / "s", lambda client: client.transaction(ID).outcome())
 
 
 @pytest.mark.slow
-def test_a_fault_that_stays_is_told(tmp_path: Path) -> None:
+def test_a_permanent_fault_is_raised(tmp_path: Path) -> None:
     with pytest.raises(OutcomeUnknown) as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.transaction(ID).outcome())
     assert (told.value.problem.code, told.value.never_started) == ("internal_error", False)
 
 
-def test_how_a_payment_ended_whose_record_was_removed_is_handed_on(tmp_path: Path) -> None:
+def test_the_result_of_a_removed_payment_is_returned(tmp_path: Path) -> None:
     pruned = problem(410, "pruned", "it ended approved", ',"result":"approved"')
     with pytest.raises(OutcomeUnknown, match=r"it ended approved$") as told:
         sync([pruned], tmp_path / "s", lambda client: client.transaction(ID).outcome())
     assert told.value.extra == {"result": "approved"}
 
 
-def test_what_on_away_raises_ends_a_wait(tmp_path: Path) -> None:
+def test_an_exception_of_on_away_ends_a_wait(tmp_path: Path) -> None:
     def enough(error: Exception) -> None:
         raise KeyboardInterrupt(str(error))
 
@@ -197,18 +197,18 @@ def test_a_reading_call_is_repeated(tmp_path: Path, trouble: Answer) -> None:
     assert sync(script, tmp_path / "s", lambda client: client.version().schema) == 3
 
 
-def test_a_database_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
+def test_an_unreadable_database_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="disk"):
         sync([FULL], tmp_path / "s", lambda client: list(client.transactions()))
 
 
-def test_what_a_person_decides_is_not_said_twice(tmp_path: Path) -> None:
+def test_a_decision_of_a_person_is_not_sent_twice(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [LOST]) as stub, Posd(stub.socket) as client, pytest.raises(Unreachable) as caught:
         client.transaction(ID).release("Ana", "why")
     assert (caught.value.sent, len(stub.calls)) == (True, 1)
 
 
-def test_a_decision_that_posd_did_not_take_is_repeated(tmp_path: Path) -> None:
+def test_a_decision_that_posd_did_not_accept_is_repeated(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [STOPPING, answer(transaction())]) as stub, Posd(stub.socket) as client:
         lost = {"terminal": "SN-1", "amount": {"subtotal_iva0": "5.00"}}
         client.transaction(ID).resolve("approved", "Ana", "slip", transaction_reference="r", lost=lost)
@@ -221,7 +221,7 @@ def test_a_decision_that_posd_did_not_take_is_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.3])
-def test_a_time_out_leaves_the_payment_open_and_says_how_it_stands(tmp_path: Path, timeout: float) -> None:
+def test_a_time_out_leaves_the_payment_open_and_reports_its_state(tmp_path: Path, timeout: float) -> None:
     with (
         Stub(tmp_path / "s", [OPEN] * 1000) as stub,
         Posd(stub.socket) as client,
@@ -234,7 +234,7 @@ def test_a_time_out_leaves_the_payment_open_and_says_how_it_stands(tmp_path: Pat
     assert {call.method for call in stub.calls} == {"GET"}
 
 
-def test_a_time_out_passes_while_posd_is_away(tmp_path: Path) -> None:
+def test_a_time_out_ends_the_wait_while_posd_is_away(tmp_path: Path) -> None:
     began = time.monotonic()
     with Posd(tmp_path / "none") as client, pytest.raises(StillOpen) as caught:
         client.transaction(ID).outcome(timeout=0.6)
@@ -243,7 +243,7 @@ def test_a_time_out_passes_while_posd_is_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_posd_that_hangs_does_not_hold_a_caller_with_a_time_out(tmp_path: Path) -> None:
+def test_a_hanging_posd_does_not_block_a_caller_with_a_time_out(tmp_path: Path) -> None:
     release = threading.Event()
     hangs = Answer(200, b"{}", before=release.wait)
     with Stub(tmp_path / "s", [hangs] * 5) as stub, Posd(stub.socket) as client:
@@ -254,7 +254,7 @@ def test_a_posd_that_hangs_does_not_hold_a_caller_with_a_time_out(tmp_path: Path
             release.set()
 
 
-def test_a_print_job_is_waited_for_in_the_same_way(tmp_path: Path) -> None:
+def test_a_wait_for_a_print_job_works_in_the_same_way(tmp_path: Path) -> None:
     script = [LOST, FULL, answer(print_job(), 202), answer(COMPLETED)]
     assert sync(script, tmp_path / "s", lambda client: client.printed(JOB).outcome().printed) is True
     with pytest.raises(StillPrinting, match="continues"):
@@ -296,12 +296,12 @@ STREAMS = [
 ]
 
 
-def test_a_broken_stream_is_resumed_none_twice(tmp_path: Path) -> None:
+def test_a_broken_stream_is_resumed_without_repeated_messages(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", list(STREAMS)) as stub, Posd(stub.socket) as client:
         check(stub, list(client.transaction(ID).watch()))
 
 
-async def test_a_broken_async_stream_too(tmp_path: Path) -> None:
+async def test_a_broken_async_stream_is_resumed_without_repeated_messages(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", list(STREAMS)) as stub:
         async with AsyncPosd(stub.socket) as client:
             seen = [change async for change in client.transaction(ID).watch()]
@@ -338,7 +338,7 @@ def check(stub: Stub, seen: list[Change | State | Outcome]) -> None:
     ],
     ids=["problem", "foreign", "no stream", "no json", "no event", "no state"],
 )
-def test_a_stream_that_is_none_is_told(tmp_path: Path, reply: Answer, kind: type[Exception]) -> None:
+def test_a_response_that_is_not_a_stream_is_reported(tmp_path: Path, reply: Answer, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         sync([reply], tmp_path / "s", lambda client: list(client.transaction(ID).watch()))
     with pytest.raises(kind):
@@ -352,7 +352,7 @@ async def first(path: Path, reply: Answer) -> None:
                 pass
 
 
-def test_where_another_database_was_put_in_place_what_it_knows_is_told(tmp_path: Path) -> None:
+def test_after_a_change_of_the_database_all_its_messages_are_passed_on(tmp_path: Path) -> None:
     """Its numbers are different: lower ones than the last are not treated as known."""
     unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
     script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), OVER]

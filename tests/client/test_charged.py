@@ -1,4 +1,4 @@
-"""A till is never told "not paid" for a charged payment, and keeps its record, whatever happened to posd."""
+"""A till never reads "not paid" for a charged payment, and keeps its record, whatever happened to posd."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ NEW_OF_OUTCOME = {"client_transaction_id", "terminal", "type", "sale", "amount"}
 
 @dataclass
 class Till:
-    """A till that died before it booked: one payment was charged, another declined, and a third never sent."""
+    """A till that ended before it booked. One payment was charged, another declined, and a third never sent."""
 
     daemon: Daemon
     simulator: Simulator
@@ -51,7 +51,7 @@ class Till:
 
     @property
     def sent(self) -> list[str]:
-        """The ids of the requests that the terminal has had."""
+        """Ids of the requests that the terminal received."""
         return [entry["client_transaction_id"] for entry in self.simulator.ledger.of("start")]
 
     async def settle(self, client: Client, socket: Path, **named: Any) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Till:
         return said
 
     async def refused(self, client: Client, socket: Path, stored: StoredPayment) -> PosdError:
-        """Repeat the call of a payment, which is refused; return how."""
+        """Repeat the call of a payment. Return the refusal."""
         async with client(socket, patience=0, store=self.store.save) as posd:
             with pytest.raises(PosdError) as told:
                 await posd.start(stored)
@@ -99,13 +99,13 @@ async def till(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         yield Till(daemon, simulators["SIM-1"], store, *identities, store.save(unsent).id)
 
 
-async def test_where_nothing_happened_each_is_told_as_it_is(till: Till, client: Client) -> None:
+async def test_without_a_fault_each_payment_has_its_result(till: Till, client: Client) -> None:
     said = await till.settle(client, till.daemon.till_socket)
     assert said == {till.charged: "paid", till.declined: "not paid", till.unsent: "not paid"}
     assert till.store.open_payments() == []
 
 
-async def test_what_a_restore_has_lost_is_left_to_a_person_also_after_one_has_looked(
+async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_restore_is_confirmed(
     till: Till, client: Client, tmp_path: Path
 ) -> None:
     daemon = till.daemon
@@ -114,7 +114,7 @@ async def test_what_a_restore_has_lost_is_left_to_a_person_also_after_one_has_lo
     assert (await posd_command(daemon, "restore", str(tmp_path / "backup.db"), "--yes"))[0] == 0
     await daemon.start()
     everyone = [till.charged, till.declined, till.unsent]
-    #: Stored later than any record that is missing.
+    #: Stored later than any missing record.
     later = StoredPayment(str(uuid4()), till.stored(till.charged).body, datetime.now(UTC) + timedelta(hours=1))
     for seen in (False, True):
         if seen:
@@ -138,7 +138,7 @@ async def test_what_a_restore_has_lost_is_left_to_a_person_also_after_one_has_lo
     assert till.sent == [till.charged, till.declined]
 
 
-async def test_a_posd_that_is_stopped_has_said_nothing(till: Till, client: Client) -> None:
+async def test_a_stopped_posd_gives_no_result(till: Till, client: Client) -> None:
     await till.daemon.stop()
     everyone = [till.charged, till.declined, till.unsent]
     assert await till.settle(client, till.daemon.till_socket) == dict.fromkeys(everyone, "a person looks")
@@ -153,7 +153,7 @@ async def test_a_posd_that_is_stopped_has_said_nothing(till: Till, client: Clien
     assert (await till.settle(client, till.daemon.till_socket))[till.charged] == "paid"
 
 
-async def test_a_posd_that_takes_no_more_connections_has_said_nothing(till: Till, client: Client) -> None:
+async def test_a_posd_without_free_connections_gives_no_result(till: Till, client: Client) -> None:
     socket = till.daemon.till_socket
     mine = [await ask(socket, "/version") for _ in range(CONNECTIONS_OF_PROCESS.value)]
     for item in mine:
@@ -176,13 +176,13 @@ async def test_a_posd_that_takes_no_more_connections_has_said_nothing(till: Till
     assert till.sent == everyone
 
 
-async def test_an_older_posd_says_of_nothing_that_it_was_never_started(
+async def test_an_older_posd_never_proves_that_a_payment_was_not_started(
     till: Till, client: Client, tmp_path: Path
 ) -> None:
     with older(till.daemon.till_socket, tmp_path / "older.sock") as socket:
         async with client(socket) as posd:
             for identity in (till.charged, till.declined, till.unsent):
-                with pytest.raises(PosdError) as told:  # it does not say whether that was a refund
+                with pytest.raises(PosdError) as told:  # the older posd does not say whether it was a refund
                     await posd.transaction(identity).outcome()
                 assert not told.value.never_started
         other = StoredPayment(till.unsent, b'{"type":"charge","amount":{"subtotal_iva0":1},"terminal":"SN-NONE"}')
@@ -196,7 +196,7 @@ async def test_an_older_posd_says_of_nothing_that_it_was_never_started(
 
 @contextmanager
 def older(socket: Path, before: Path) -> Iterator[Path]:
-    """Serve posd's local API on another socket as an older version: its responses lack new members."""
+    """Serve posd's local API on another socket like an older version, without the new members."""
     transport = httpx2.HTTPTransport(uds=str(socket))
 
     class Handler(BaseHTTPRequestHandler):
@@ -221,7 +221,7 @@ def older(socket: Path, before: Path) -> Iterator[Path]:
             pass
 
     class Server(ThreadingMixIn, UnixStreamServer):
-        daemon_threads = False  # `server_close` waits for them: they hold connections
+        daemon_threads = False  # `server_close` would wait for these threads, which hold connections
 
     with Server(str(before), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -1,4 +1,4 @@
-"""Documents as types: every field, exact and aware; unknown data is kept and never mistaken for known data."""
+"""Documents as types: every field is exact and aware; unknown data is kept and never mistaken for known data."""
 
 import json
 from dataclasses import fields
@@ -83,7 +83,7 @@ def test_each_field_is_a_member_that_the_api_promises(kind: Any) -> None:
     assert read <= promised
 
 
-def test_each_member_of_a_start_can_be_said_by_keyword() -> None:
+def test_each_member_of_a_start_has_a_keyword() -> None:
     assert DerivedFields.__optional_keys__ | {"type", "amount"} == set(SCHEMAS["StartRequest"]["properties"])
 
 
@@ -92,7 +92,7 @@ def test_each_result_of_the_contract_has_its_type() -> None:
     assert set(TYPES.values()) == {get_origin(each) for each in get_args(Outcome)}
 
 
-def test_an_approval_has_all_that_the_contract_says() -> None:
+def test_an_approval_has_all_members_of_the_contract() -> None:
     receipt = {"authorization_code": "A1", "franchise": "VISA", "card_type": "credit", "cvm_type": "PIN"}
     fields = {
         "status": "APPROVAL",
@@ -123,7 +123,7 @@ def test_an_approval_has_all_that_the_contract_says() -> None:
     assert found.document["of_a_newer_posd"] == [1]
 
 
-def test_what_a_till_shows_is_unknown_from_an_older_posd() -> None:
+def test_an_older_posd_gives_no_display_for_a_till() -> None:
     for document in (transaction(), transaction(display=None)):
         assert states.Transaction.read(document).display == (document["display"] and Display(**document["display"]))
     older = outcome("approved", EVENT)
@@ -133,14 +133,14 @@ def test_what_a_till_shows_is_unknown_from_an_older_posd() -> None:
     assert found.display is None
 
 
-def test_what_did_not_work_says_why() -> None:
+def test_an_unsuccessful_outcome_has_its_reason() -> None:
     reason = {"type": "posd", "code": "unsent", "message": "no route"}
     found = ended("not_started", "new_id_ok", failure_reason=reason)
     assert isinstance(found, NotStarted)
     assert found.failure_reason == Failure("posd", "unsent", "no route", None)
 
 
-def test_what_the_terminal_said_itself_is_read() -> None:
+def test_the_terminals_own_failure_is_read() -> None:
     own = {"type": "TERMINAL", "code": "TER-003", "message": "busy"}
     reason = {"type": "posd", "code": "refused", "message": "it is busy", "terminal": own}
     found = ended("not_started", "new_id_ok", failure_reason=reason)
@@ -161,7 +161,7 @@ def test_what_the_terminal_said_itself_is_read() -> None:
         ("declined", "wait", 2),
     ],
 )
-def test_done_and_not_done_are_said_where_they_are_sure(result: str, next_step: str, answer: int) -> None:
+def test_done_and_not_done_are_true_only_if_certain(result: str, next_step: str, answer: int) -> None:
     for operation in OperationType:
         effect = list(EFFECTS[operation])[answer]
         found = ended(result, next_step, operation)
@@ -177,7 +177,7 @@ WORDS = {Paid: "paid", Reserved: "reserved", Reversed: "reversed"}
 
 
 @every("operation", OperationType)
-def test_what_gives_back_or_reserves_is_never_called_paid(operation: OperationType) -> None:
+def test_a_refund_or_a_reservation_is_never_paid(operation: OperationType) -> None:
     """A till that books `paid` would book a refund as income."""
     right = EFFECTS[operation]
     for kind, word in WORDS.items():
@@ -189,15 +189,15 @@ def test_what_gives_back_or_reserves_is_never_called_paid(operation: OperationTy
 
 
 @every("operation", [None, "of_a_newer_posd"])
-def test_an_operation_that_is_not_known_is_unclear_by_every_word(operation: str | None) -> None:
+def test_an_unknown_operation_is_unclear_in_every_property(operation: str | None) -> None:
     found = ended("approved", "done", operation)
     assert found.effect is Paid.UNCLEAR
     assert {kind: getattr(found, word) for kind, word in WORDS.items()} == {kind: kind("unclear") for kind in WORDS}
 
 
 @every("answer", [each for kind in WORDS for each in kind])
-def test_an_answer_is_neither_true_nor_false(answer: Effect) -> None:
-    """`if not outcome.paid:` would charge again if it is unclear."""
+def test_an_outcome_has_no_truth_value(answer: Effect) -> None:
+    """`if not outcome.paid:` would charge again if the outcome is unclear."""
     kind, word = type(answer), WORDS[type(answer)]
     with pytest.raises(TypeError, match=rf"neither true nor false.*match outcome\.{word}.*{kind.__name__}\.UNCLEAR"):
         bool(answer)
@@ -211,11 +211,11 @@ def test_an_answer_is_neither_true_nor_false(answer: Effect) -> None:
 
 
 @pytest.mark.parametrize("kind", [Declined, Rejected, Canceled])
-def test_the_failures_are_no_approvals(kind: type[Outcome]) -> None:
+def test_failures_are_not_approvals(kind: type[Outcome]) -> None:
     assert type(ended(kind.result, "new_id_ok")) is kind
 
 
-def test_a_result_of_a_newer_posd_is_none_that_is_known(tmp_path: Path) -> None:
+def test_an_unknown_result_of_a_newer_posd_is_not_a_known_one(tmp_path: Path) -> None:
     partly = transaction(outcome=outcome("partly_approved", EVENT, next_step="ask_person"))
     with (
         Stub(tmp_path / "s", [answer(outcome_of(partly))]) as stub,
@@ -226,8 +226,10 @@ def test_a_result_of_a_newer_posd_is_none_that_is_known(tmp_path: Path) -> None:
     assert caught.value.document["result"] == "partly_approved"
 
 
-def test_of_an_older_posd_the_outcome_is_read_by_the_payment_that_was_heard_before(tmp_path: Path) -> None:
-    """The outcome alone does not name its payment, or whether it was a refund; then nothing is concluded."""
+def test_an_outcome_of_an_older_posd_is_read_with_the_payment_received_before(tmp_path: Path) -> None:
+    """The outcome alone does not name its payment, and does not say whether it was a refund. Without the payment
+    nothing is concluded.
+    """
     final = transaction(outcome=outcome("approved", EVENT), next_step="done")
     over = answer(final["outcome"])
     with Stub(tmp_path / "s", [over, answer(transaction()), over]) as stub, Posd(stub.socket) as client:
@@ -239,7 +241,7 @@ def test_of_an_older_posd_the_outcome_is_read_by_the_payment_that_was_heard_befo
     assert (type(found), found.id, found.paid, found.terminal) == (Approved, ID, Paid.PAID, "SN-0001")
 
 
-def test_a_transaction_has_all_that_the_contract_says(tmp_path: Path) -> None:
+def test_a_transaction_has_all_members_of_the_contract(tmp_path: Path) -> None:
     raw = documents.encode(transaction_fields())
     with Stub(tmp_path / "s", [Answer(200, raw)]) as stub, Posd(stub.socket) as client:
         state = client.transaction(ID.upper()).state()
@@ -278,24 +280,24 @@ def transaction_fields() -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_what_is_written_is_exact(value: object, text: str) -> None:
+def test_written_numbers_are_exact(value: object, text: str) -> None:
     assert documents.encode(value).decode() == text
 
 
 @pytest.mark.parametrize("value", [1.5, {"a": [0.1]}, b"x", {1: 2}, {1, 2}, Path], ids=repr)
-def test_what_json_cannot_hold_exactly_is_refused(value: object) -> None:
+def test_a_value_that_json_cannot_hold_exactly_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         documents.encode(value)
 
 
 @pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), "\ud800"], ids=repr)
-def test_what_is_no_value_of_json_is_refused(value: object) -> None:
+def test_a_value_that_is_not_json_is_refused(value: object) -> None:
     with pytest.raises(ValueError):
         documents.encode(value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", '"\\ud800"', "[" * 100_000, "1 2", "\ufeff1"], ids=lambda x: x[:9])
-def test_what_is_not_json_is_a_value_error(text: str) -> None:
+def test_invalid_json_raises_valueerror(text: str) -> None:
     with pytest.raises(ValueError):
         documents.decode(text)
 

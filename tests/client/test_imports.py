@@ -1,4 +1,4 @@
-"""What the client loads: nothing else of posd, and the HTTP client only once it is used."""
+"""Modules that the client loads: nothing else of posd, and the HTTP client only at first use."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def of_posd(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("posd.")}
 
 
-def test_to_import_it_loads_neither_the_http_client_nor_asyncio() -> None:
+def test_importing_the_client_loads_neither_the_http_client_nor_asyncio() -> None:
     script = "import posd.client\nassert 'asyncio' not in sys.modules"
     names = loaded(script)
     assert {name for name in of_posd(names) if not name.startswith("posd.client")} == set()
@@ -35,7 +35,7 @@ def test_to_import_it_loads_neither_the_http_client_nor_asyncio() -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("client", ["Posd", "AsyncPosd"])
-def test_to_use_it_loads_nothing_else_of_posd(client: str) -> None:
+def test_using_the_client_loads_nothing_else_of_posd(client: str) -> None:
     names = loaded(f"from posd.client import {client}\n{client}('/none')")
     assert "httpx2" in names
     assert {name for name in of_posd(names) if not name.startswith("posd.client")} == set()

@@ -1,4 +1,4 @@
-"""The client without the daemon: posd-client, of the same sources, in an environment that has nothing else."""
+"""The client without the daemon: the package posd-client, made from the same sources, in an environment of its own."""
 
 import os
 import re
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, by the command of the Makefile, with the build backend that is here instead of one from an index."""
+    """Build the wheel by the command of the Makefile, with the build backend that is installed here."""
     directory = tmp_path_factory.mktemp("wheel")
     [command] = re.findall(r"^client:\n\t(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     [*pip, _, _, place] = command.replace("$(BIN)/pip", f"{sys.executable} -m pip").split()
@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Interpreter with only the wheel and its requirements."""
+    """Return an interpreter with only the wheel and its requirements."""
     home = tmp_path_factory.mktemp("till")
     venv.create(home)
     python = home / "bin" / "python"
@@ -42,7 +42,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [libraries] = home.glob("lib/python*/site-packages")
     for name in required(requirements(wheel)):
         for file in distribution(name).files or ():
-            if ".." not in file.parts:  # commands
+            if ".." not in file.parts:  # commands, which are not part of the wheel
                 (libraries / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(str(file.locate()), libraries / file)
     return python
@@ -57,7 +57,7 @@ def requirements(wheel: Path) -> list[Requirement]:
 
 
 def required(asked: list[Requirement]) -> set[str]:
-    """Return the names of all packages that these need, from those installed here."""
+    """Return the names of all packages that these require, as installed here."""
     found: set[str] = set()
     while asked:
         one = asked.pop()
@@ -67,7 +67,7 @@ def required(asked: list[Requirement]) -> set[str]:
     return found
 
 
-def test_it_has_the_sources_of_the_client_and_requires_the_http_client_alone(wheel: Path) -> None:
+def test_the_package_has_the_sources_of_the_client_and_requires_only_the_http_client(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         packed = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
     sources = [ROOT / "posd" / "__init__.py", *(ROOT / "posd" / "client").iterdir()]
@@ -77,7 +77,7 @@ def test_it_has_the_sources_of_the_client_and_requires_the_http_client_alone(whe
     assert wheel.name.startswith(f"posd_client-{distribution('posd').version}-")
 
 
-def test_a_charge_by_it_on_a_real_daemon(python: Path, tmp_path: Path) -> None:
+def test_the_installed_client_charges_on_a_real_daemon(python: Path, tmp_path: Path) -> None:
     alone = "import posd.client, importlib.util as u; print([u.find_spec(n) for n in ('posd.cli', 'msgspec', 'click')])"
     said = subprocess.run([python, "-I", "-c", alone], capture_output=True, text=True, check=True).stdout
     assert said == "[None, None, None]\n"

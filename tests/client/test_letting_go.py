@@ -1,4 +1,4 @@
-"""A wait that ends leaves the payment alone: cancellation, time-outs, Ctrl-C; and threads share a client."""
+"""The end of a wait does not affect the payment: cancellation, time-outs, Ctrl-C. Threads can share a client."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def connections(path: Path) -> int:
-    """Return how many connections to a Unix socket this process has."""
+    """Return the number of connections of this process to a Unix socket."""
     found = 0
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -50,7 +50,7 @@ WAITS: dict[str, Callable[[AsyncPayment], Awaitable[Any]]] = {
 
 
 async def until(what: Callable[[], bool]) -> None:
-    """Wait for a condition of this process without an event for it."""
+    """Poll until a condition of this process is true."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not what():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
@@ -58,7 +58,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("wait", WAITS)
-async def test_a_cancelled_wait_leaves_the_payment_and_no_connection(payment: Payment, wait: str) -> None:
+async def test_a_cancelled_wait_leaves_the_payment_open_and_no_connection(payment: Payment, wait: str) -> None:
     terminal, socket = payment.shop.terminal, payment.shop.daemon.till_socket
     aborts = terminal.aborts
     async with AsyncPosd(socket) as client:
@@ -76,7 +76,7 @@ async def test_a_cancelled_wait_leaves_the_payment_and_no_connection(payment: Pa
     assert (len(payment.requests), terminal.aborts - aborts) == (1, 0)
 
 
-async def test_a_cancelled_charge_goes_on_and_is_found_by_its_id(payment: Payment) -> None:
+async def test_a_cancelled_charge_continues_and_is_found_by_its_id(payment: Payment) -> None:
     payment.shop.terminal.start = slow = held(acknowledging(payment.serial))
     async with AsyncPosd(payment.shop.daemon.till_socket) as client:
         charging = asyncio.ensure_future(client.charge(payment.identity, "5.00", terminal=payment.serial))
@@ -91,7 +91,7 @@ async def test_a_cancelled_charge_goes_on_and_is_found_by_its_id(payment: Paymen
     assert len(payment.requests) == 1
 
 
-async def test_asyncio_timeouts_and_the_clients_own_leave_it_alone(payment: Payment) -> None:
+async def test_time_outs_of_asyncio_and_of_the_client_do_not_affect_the_payment(payment: Payment) -> None:
     async with AsyncPosd(payment.shop.daemon.till_socket) as client:
         charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
         with pytest.raises(TimeoutError):
@@ -127,7 +127,7 @@ def program(payment: Payment, wait: str) -> tuple[str, ...]:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("wait", ["watch", "outcome"])
-async def test_ctrl_c_of_a_waiting_program_leaves_the_payment_alone(payment: Payment, wait: str) -> None:
+async def test_ctrl_c_in_a_waiting_program_does_not_affect_the_payment(payment: Payment, wait: str) -> None:
     posd, aborts = payment.shop.daemon, payment.shop.terminal.aborts
     till = await asyncio.create_subprocess_exec(
         *program(payment, wait), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -147,7 +147,7 @@ async def test_ctrl_c_of_a_waiting_program_leaves_the_payment_alone(payment: Pay
     assert (len(payment.requests), payment.shop.terminal.aborts - aborts) == (1, 0)
 
 
-async def test_a_till_that_was_killed_comes_back_and_asks_by_its_id(payment: Payment) -> None:
+async def test_a_killed_till_restarts_and_asks_by_its_id(payment: Payment) -> None:
     till = await asyncio.create_subprocess_exec(*program(payment, "watch"))
     async with asyncio.timeout(PATIENCE_SECONDS):
         await payment.shop.terminal.arrived.wait()
@@ -161,7 +161,7 @@ async def test_a_till_that_was_killed_comes_back_and_asks_by_its_id(payment: Pay
 
 
 async def test_threads_share_a_client(payment: Payment) -> None:
-    """One waits for the outcome, one watches, one charges again, one is refused, one aborts."""
+    """One thread waits for the outcome, others watch, charge again, are refused, and abort."""
     terminal, identity = payment.shop.terminal, payment.identity
     aborts = terminal.aborts
     with Posd(payment.shop.daemon.till_socket) as client, ThreadPoolExecutor(32) as threads:
@@ -195,7 +195,7 @@ async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) ->
 
 
 async def test_a_socket_that_could_not_be_connected_is_closed(tmp_path: Path) -> None:
-    """posd can end between the check of its socket and the call; the HTTP client leaves the socket open then."""
+    """posd can end between the check of its socket and the call. The HTTP client then leaves the socket open."""
     path = str(tmp_path / "nobody.sock")
     with (
         warnings.catch_warnings(record=True) as caught,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """A shop of the test's own, whose daemon can be killed."""
+    """Yield a shop for one test, whose daemon can be killed."""
     async with open_shop(home) as shop:
         yield shop
 
@@ -68,7 +68,7 @@ async def test_a_time_without_a_zone_is_refused(shop: Shop) -> None:
         client.transactions(since=datetime(2026, 11, 20))  # noqa: DTZ001 - that is what is refused
 
 
-async def test_refusals_come_as_their_types(shop: Shop) -> None:
+async def test_refusals_are_raised_as_their_types(shop: Shop) -> None:
     async with AsyncPosd(shop.daemon.till_socket) as client:
         with refused("unknown_terminal") as caught:
             await client.charge(uuid4(), 5, terminal="SN-NONE")
@@ -83,7 +83,7 @@ async def test_refusals_come_as_their_types(shop: Shop) -> None:
             await client.terminal("SN/NONE")
 
 
-async def test_what_a_person_decides(shop: Shop) -> None:
+async def test_a_persons_decisions_are_recorded(shop: Shop) -> None:
     payment = await shop.in_doubt()
     async with AsyncPosd(shop.daemon.till_socket) as till, AsyncPosd(shop.daemon.admin_socket) as admin:
         released = await till.transaction(payment.identity).release("Ana", "the display is dark")
@@ -112,7 +112,7 @@ async def test_attention_is_acknowledged(shop: Shop) -> None:
         assert (await handle.state()).final
 
 
-async def test_a_chain_of_operations(shop: Shop) -> None:
+async def test_a_chain_of_operations_is_run_and_listed(shop: Shop) -> None:
     first, second = shop.payment(), shop.payment()
     second.serial = first.serial
     shop.terminal.start = acknowledging(first.serial)
@@ -127,7 +127,7 @@ async def test_a_chain_of_operations(shop: Shop) -> None:
         assert (await capture.state()).original == first.identity
 
 
-async def test_terminals_health_and_version(shop: Shop) -> None:
+async def test_terminals_health_and_version_are_returned(shop: Shop) -> None:
     payment = await shop.started()
     async with AsyncPosd(shop.daemon.till_socket) as client:
         terminals = {terminal.serial: terminal for terminal in await client.terminals()}
@@ -142,7 +142,7 @@ async def test_terminals_health_and_version(shop: Shop) -> None:
     await payment.end()
 
 
-async def test_a_print_job_is_waited_for(shop: Shop) -> None:
+async def test_a_wait_returns_the_end_of_a_print_job(shop: Shop) -> None:
     job = Job(shop.daemon, shop.terminal, f"job-{uuid4()}")
     async with AsyncPosd(shop.daemon.till_socket) as client:
         printing = await client.print_job(
@@ -158,7 +158,7 @@ async def test_a_print_job_is_waited_for(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(own: Shop) -> None:
+async def test_the_feed_continues_over_restarts_without_a_gap_or_a_repeat(own: Shop) -> None:
     job = Job(own.daemon, own.terminal, f"job-{uuid4()}")
     assert (await job.put(terminal="SN-001")).status == 201
     async with AsyncPosd(own.daemon.till_socket) as client:
@@ -196,7 +196,7 @@ async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(own: Shop) 
         ):
             return told, next(feed)
 
-    told, begun = await asyncio.to_thread(elsewhere)  # a place of a newer copy of the database
+    told, begun = await asyncio.to_thread(elsewhere)  # a place of another copy of the database
     assert [(notice.code, notice.seq) for notice in told] == [("place_unknown", 0)]
     assert begun.seq == 1
     assert begun.place.startswith("1-")

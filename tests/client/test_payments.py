@@ -1,4 +1,4 @@
-"""Both clients against a real daemon, its terminal seen from the other side."""
+"""Both clients against a real daemon and a scripted terminal."""
 
 import asyncio
 import signal
@@ -47,7 +47,7 @@ async def test_a_wait_outlives_three_restarts_and_a_kill(client: Client, alone: 
 
 
 @pytest.mark.quick(1)
-async def test_watch_goes_over_a_restart_without_gap_or_repeat(client: Client, alone: Payment) -> None:
+async def test_watch_continues_over_a_restart_without_gap_or_repeat(client: Client, alone: Payment) -> None:
     async with client(alone.shop.daemon.till_socket) as till:
         await till.charge(alone.identity, 5)
         async with aclosing(till.transaction(alone.identity).watch()) as changes:
@@ -67,7 +67,7 @@ async def test_watch_goes_over_a_restart_without_gap_or_repeat(client: Client, a
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_the_cashier_sees_is_told_step_by_step_in_a_language(client: Client, payment: Payment) -> None:
+async def test_each_step_has_a_text_for_the_cashier_in_the_chosen_language(client: Client, payment: Payment) -> None:
     async with client(payment.shop.daemon.till_socket, language="es") as till:
         charge = await till.charge(payment.identity, "5.00", terminal=payment.serial)
         async with aclosing(charge.watch()) as changes:
@@ -94,7 +94,7 @@ async def test_abort_is_a_request(client: Client, payment: Payment) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_who_waits_for_the_outcome_can_show_each_text_once(client: Client, payment: Payment) -> None:
+async def test_a_wait_for_the_outcome_reports_each_text_once(client: Client, payment: Payment) -> None:
     shown: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     async with client(payment.shop.daemon.till_socket) as till:
@@ -114,7 +114,7 @@ async def test_who_waits_for_the_outcome_can_show_each_text_once(client: Client,
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_while_a_person_has_to_look_the_wait_says_so(client: Client, shop: Shop) -> None:
+async def test_a_wait_reports_that_a_person_must_act(client: Client, shop: Shop) -> None:
     payment, told = await shop.in_doubt(), ""
     shown: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The client's errors follow the members of a problem; its code decides nothing."""
+"""The client's errors follow the members of a problem, not its code."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ ID = "7f3c0000-0000-4000-8000-0000000000aa"
 
 
 @every("code", [*PROBLEMS, "of_a_newer_posd"])
-def test_a_refusal_is_raised_with_what_it_says(tmp_path: Path, code: str) -> None:
+def test_a_refusal_is_raised_with_its_members(tmp_path: Path, code: str) -> None:
     said = ',"blocking_transaction":"7f3c","n":1.10,"never_started":true'
     refusal = problem(409, code, "what to do", said)
     with (
@@ -28,7 +28,7 @@ def test_a_refusal_is_raised_with_what_it_says(tmp_path: Path, code: str) -> Non
 
 
 @every("code", ["terminal_busy", "id_reused", "of_a_newer_posd"])
-def test_a_start_is_not_repeated_where_posd_looked_and_names_no_time(tmp_path: Path, code: str) -> None:
+def test_a_start_is_not_repeated_if_posd_refused_it_without_a_time(tmp_path: Path, code: str) -> None:
     refusal = problem(503, code, "what to do", ',"next_step":"same_call","never_started":false')
     with Stub(tmp_path / "s", [refusal]) as stub, Posd(stub.socket) as client, pytest.raises(Problem):
         client.charge(ID, "5.00")
@@ -48,7 +48,7 @@ SAID = [
 
 
 @every(("said", "next_step", "never_started"), SAID)
-def test_two_fields_say_what_a_till_does_and_an_older_posd_means_a_person(
+def test_two_members_decide_the_error_and_an_older_posd_leaves_it_to_a_person(
     tmp_path: Path, said: str, next_step: str, never_started: bool
 ) -> None:
     refusal = problem(409, "terminal_busy", "wait", f',"blocking_transaction":"7f3c"{said}')
@@ -58,7 +58,7 @@ def test_two_fields_say_what_a_till_does_and_an_older_posd_means_a_person(
     assert caught.value.extra == {"blocking_transaction": "7f3c"}
 
 
-def test_no_answer_says_nothing_of_an_earlier_call(tmp_path: Path) -> None:
+def test_a_missing_response_proves_nothing_about_an_earlier_call(tmp_path: Path) -> None:
     with Posd(tmp_path / "none", patience=0) as client, pytest.raises(Unreachable) as caught:
         client.charge(ID, "5.00")
     assert (caught.value.next_step, caught.value.never_started) == ("same_call", False)

@@ -22,7 +22,7 @@ STATES: list[tuple[Callable[[Posd], object], Answer]] = [
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("look", "found"), STATES, ids=["payment", "print job"])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
-def test_how_it_stands_is_asked_again_where_posd_cannot_look(
+def test_a_state_that_posd_cannot_read_is_requested_again(
     tmp_path: Path, look: Callable[[Posd], object], found: Answer, trouble: Answer
 ) -> None:
     assert sync([trouble, trouble, found], tmp_path / "s", look)
@@ -32,7 +32,7 @@ def test_how_it_stands_is_asked_again_where_posd_cannot_look(
 @pytest.mark.parametrize(
     "trouble", [STOPPING, FULL, FAULT, problem(503, "of_a_newer_posd", "odd")], ids=["draining", "full", "fault", "new"]
 )
-def test_a_posd_that_cannot_look_has_said_nothing_of_it(
+def test_an_unreadable_state_is_not_a_refusal(
     tmp_path: Path, look: Callable[[Posd], object], found: Answer, trouble: Answer
 ) -> None:
     """A till would read a Problem as a refusal, and a running payment as never started."""
@@ -47,7 +47,7 @@ def test_a_posd_that_cannot_look_has_said_nothing_of_it(
 
 
 @pytest.mark.slow
-def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
+def test_a_permanent_fault_is_not_the_end_of_a_print_job(tmp_path: Path) -> None:
     """A till that read it as a refusal would print again."""
     with pytest.raises(Unreachable, match="its state is not known") as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
@@ -62,7 +62,7 @@ def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> Non
 FURTHER = answer(transaction(phase="active", status="CARD_PRESENTED"), 202)
 
 
-def test_what_was_heard_last_is_what_is_told(tmp_path: Path) -> None:
+def test_the_last_received_state_is_reported(tmp_path: Path) -> None:
     """Also after a later wait without an update."""
     with Stub(tmp_path / "s", [OPEN, FURTHER]) as stub, Posd(stub.socket) as client:
         payment = client.transaction(ID)
@@ -75,7 +75,7 @@ def test_what_was_heard_last_is_what_is_told(tmp_path: Path) -> None:
     assert caught.value.state.status == "CARD_PRESENTED"
 
 
-async def test_what_an_async_wait_heard_before_it_was_cancelled_is_told_too(tmp_path: Path) -> None:
+async def test_the_last_state_before_a_cancelled_async_wait_is_reported(tmp_path: Path) -> None:
     waits = asyncio.Event()
     loop, release = asyncio.get_running_loop(), threading.Event()
 
@@ -97,7 +97,7 @@ async def test_what_an_async_wait_heard_before_it_was_cancelled_is_told_too(tmp_
     assert caught.value.state.status == "CARD_PRESENTED"
 
 
-async def test_what_was_heard_last_of_a_print_job_is_told(tmp_path: Path) -> None:
+async def test_the_last_received_state_of_a_print_job_is_reported(tmp_path: Path) -> None:
     script = [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202)] * 2
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
         job = client.printed(JOB)
@@ -121,7 +121,7 @@ async def test_what_was_heard_last_of_a_print_job_is_told(tmp_path: Path) -> Non
 # the till's own mistakes
 
 
-def test_a_mistake_of_the_till_in_on_notice_is_its_own(tmp_path: Path) -> None:
+def test_an_exception_in_on_notice_reaches_the_till(tmp_path: Path) -> None:
     def mistaken(notice: Notice) -> None:
         raise ValueError(notice.code)
 
@@ -134,7 +134,7 @@ def test_a_mistake_of_the_till_in_on_notice_is_its_own(tmp_path: Path) -> None:
         next(client.feed(on_notice=mistaken))
 
 
-def test_a_mistake_in_on_away_too(tmp_path: Path) -> None:
+def test_an_exception_in_on_away_reaches_the_till(tmp_path: Path) -> None:
     """It is an error of another program, not of posd."""
 
     def mistaken(error: Exception) -> None:

@@ -1,4 +1,6 @@
-"""Starting: the same call with the same id until posd answers; a Problem means that nothing was sent, and only then."""
+"""Starts: the same call with the same id until posd responds. A Problem means that nothing was sent, and only a Problem
+does.
+"""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -26,7 +28,7 @@ FAULT = problem(500, "internal_error", "a fault")
     [[], [LOST], [STOPPING], [LOST, STOPPING, LOST], [STOPPING, STOPPING], [LOST, FULL], [FAULT], [FAULT, FULL, LOST]],
     ids=lambda script: f"{len(script)}",
 )
-def test_a_call_without_an_answer_is_repeated_word_for_word(tmp_path: Path, before: list[Answer]) -> None:
+def test_a_call_without_a_response_is_repeated_unchanged(tmp_path: Path, before: list[Answer]) -> None:
     told: list[Exception] = []
     with Stub(tmp_path / "s", [*before, RUNS]) as stub, Posd(stub.socket, on_away=told.append) as client:
         payment = client.charge(UUID(ID), Decimal("10.10"), sale="s", terminal="SN-1")
@@ -51,7 +53,7 @@ def test_a_call_without_an_answer_is_repeated_word_for_word(tmp_path: Path, befo
     ],
     ids=["lost", "fault", "unknown 5xx", "draining"],
 )
-def test_when_the_patience_is_over_it_says_what_is_known_and_what_to_do(
+def test_after_the_patience_the_error_says_what_is_known_and_what_to_do(
     tmp_path: Path, script: list[Answer], sent: bool, cause: type[Exception]
 ) -> None:
     with (
@@ -64,7 +66,7 @@ def test_when_the_patience_is_over_it_says_what_is_known_and_what_to_do(
     assert isinstance(caught.value.__cause__, cause)
 
 
-def test_a_full_disk_says_nothing_of_a_call_that_was_lost_before(tmp_path: Path) -> None:
+def test_a_full_disk_proves_nothing_about_an_earlier_lost_call(tmp_path: Path) -> None:
     """Alone it means that nothing was sent; the first call may have been."""
     with (
         Stub(tmp_path / "s", [LOST, *[FULL] * 20]) as stub,
@@ -76,7 +78,7 @@ def test_a_full_disk_says_nothing_of_a_call_that_was_lost_before(tmp_path: Path)
     assert isinstance(caught.value.__cause__, Problem)
 
 
-def test_nothing_is_sent_where_posd_does_not_listen(tmp_path: Path) -> None:
+def test_without_a_listening_posd_nothing_is_sent(tmp_path: Path) -> None:
     with (
         Posd(tmp_path / "none", patience=0.5) as client,
         pytest.raises(Unreachable, match="is posd running") as caught,
@@ -85,7 +87,7 @@ def test_nothing_is_sent_where_posd_does_not_listen(tmp_path: Path) -> None:
     assert not caught.value.sent
 
 
-def test_an_answer_that_is_not_posds_is_not_repeated_and_nothing_known(tmp_path: Path) -> None:
+def test_a_response_of_another_program_is_not_repeated_and_proves_nothing(tmp_path: Path) -> None:
     html = Answer(502, b"<html>bad gateway</html>", "text/html")
     with Stub(tmp_path / "s", [html]) as stub, Posd(stub.socket) as client, pytest.raises(ForeignAnswer) as caught:
         client.charge(ID, 5)
@@ -94,7 +96,7 @@ def test_an_answer_that_is_not_posds_is_not_repeated_and_nothing_known(tmp_path:
 
 
 @pytest.mark.parametrize("body", [b"[]", b"17", b'{"phase":"active"}', b'{"client_transaction_id":7}'])
-def test_an_answer_that_is_no_transaction_is_told_as_such(tmp_path: Path, body: bytes) -> None:
+def test_a_response_that_is_not_a_transaction_is_reported(tmp_path: Path, body: bytes) -> None:
     with (
         Stub(tmp_path / "s", [Answer(201, body)]) as stub,
         Posd(stub.socket) as client,
@@ -119,7 +121,7 @@ OTHER = "7f3c0000-0000-4000-8000-0000000000BB"
     ("call", "kind"),
     [("charge", "charge"), ("pre_auth", "pre-auth")],
 )
-def test_what_begins_a_chain(tmp_path: Path, call: str, kind: str) -> None:
+def test_operations_that_begin_a_chain_are_sent(tmp_path: Path, call: str, kind: str) -> None:
     assert sent(tmp_path, lambda client: getattr(client, call)(ID, {"iva": 1, "tip": "0.50"}, **DETAILS)) == (
         '{"type":"' + kind + '","amount":{"iva":1,"tip":"0.50"},"terminal":"SN-1","sale":"s",'
         '"metadata":{"m":1},"options":{"o":true},"additional":true,"not_after":"2026-11-20T14:02:11.123Z"}'
@@ -130,7 +132,7 @@ def test_what_begins_a_chain(tmp_path: Path, call: str, kind: str) -> None:
     ("call", "kind"),
     [("re_auth", "re-auth"), ("capture", "capture"), ("post_tip", "post-tip"), ("void", "void"), ("refund", "refund")],
 )
-def test_what_goes_on_with_one(tmp_path: Path, call: str, kind: str) -> None:
+def test_operations_that_continue_a_chain_are_sent(tmp_path: Path, call: str, kind: str) -> None:
     assert sent(tmp_path, lambda client: getattr(client, call)(ID, 2, original=UUID(OTHER), **DETAILS)) == (
         '{"type":"' + kind + '","amount":{"subtotal_iva0":2},"original":"' + OTHER.lower() + '",'
         '"terminal":"SN-1","sale":"s","metadata":{"m":1},"options":{"o":true},"additional":true,'
@@ -138,12 +140,12 @@ def test_what_goes_on_with_one(tmp_path: Path, call: str, kind: str) -> None:
     )
 
 
-def test_the_old_name_of_additional_is_taken(tmp_path: Path) -> None:
+def test_the_old_name_of_additional_is_accepted(tmp_path: Path) -> None:
     body = sent(tmp_path, lambda client: client.charge(ID, 2, repeat=True))
     assert body == '{"type":"charge","amount":{"subtotal_iva0":2},"repeat":true}'
 
 
-def test_a_void_needs_no_amount_and_takes_a_reference(tmp_path: Path) -> None:
+def test_a_void_needs_no_amount_and_accepts_a_reference(tmp_path: Path) -> None:
     body = sent(tmp_path, lambda client: client.void(ID, transaction_reference="ref"))
     assert body == '{"type":"void","transaction_reference":"ref"}'
 
@@ -161,13 +163,13 @@ def test_a_print_job_is_repeated_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("amount", [1.5, None, {"total": "5.00"}, 0], ids=repr)
-def test_what_is_no_amount_is_refused_and_nothing_is_sent(tmp_path: Path, amount: Any) -> None:
+def test_an_invalid_amount_is_refused_and_nothing_is_sent(tmp_path: Path, amount: Any) -> None:
     with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises((TypeError, ValueError)):
         client.charge(ID, amount)
     assert stub.calls == []
 
 
-def test_a_member_that_the_configuration_admits_is_sent(tmp_path: Path) -> None:
+def test_a_member_added_by_the_configuration_is_sent(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [RUNS]) as stub, Posd(stub.socket, amount_members=["service"]) as client:
         client.charge(ID, {"subtotal_iva0": 5, "service": "0.50"})
     assert b'"amount":{"subtotal_iva0":5,"service":"0.50"}' in stub.calls[0].body
@@ -178,14 +180,14 @@ def test_a_member_that_the_configuration_admits_is_sent(tmp_path: Path) -> None:
     [(LAST.replace(tzinfo=None), ValueError), ("2026-11-20T14:02:11Z", TypeError), (timedelta(minutes=2), TypeError)],
     ids=repr,
 )
-def test_a_last_moment_is_an_aware_time(tmp_path: Path, last: Any, error: type[Exception]) -> None:
+def test_not_after_must_have_a_time_zone(tmp_path: Path, last: Any, error: type[Exception]) -> None:
     with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(error, match=r"datetime\.now"):
         client.charge(ID, 5, not_after=last)
     assert stub.calls == []
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00.000+14:00", "9999-12-31T23:59:59.999-05:00"])
-def test_a_last_moment_may_be_at_the_edge_of_the_calendar(tmp_path: Path, text: str) -> None:
+def test_not_after_may_be_at_the_end_of_the_calendar(tmp_path: Path, text: str) -> None:
     body = sent(tmp_path, lambda client: client.charge(ID, 5, not_after=datetime.fromisoformat(text)))
     assert f'"not_after":"{text}"' in body
 
@@ -199,7 +201,7 @@ def test_an_unknown_keyword_is_refused_and_nothing_is_sent(tmp_path: Path, keywo
 
 
 @pytest.mark.parametrize("identity", ["", "17", f"{{{ID}}}", ID.replace("-", ""), f"urn:uuid:{ID}", f"{ID}/x"])
-def test_what_is_no_id_is_refused(tmp_path: Path, identity: str) -> None:
+def test_an_invalid_id_is_refused(tmp_path: Path, identity: str) -> None:
     with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="UUID that the till makes"):
         client.charge(identity, 5)
 
@@ -223,7 +225,7 @@ def test_an_id_that_was_never_set_is_refused_before_anything_is_stored_or_sent(
 
 
 @pytest.mark.parametrize("identity", ["", "..", "a/b", "x" * 65, "ñ"])
-def test_what_is_no_id_of_a_print_job_is_refused(tmp_path: Path, identity: str) -> None:
+def test_an_invalid_id_of_a_print_job_is_refused(tmp_path: Path, identity: str) -> None:
     with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="no id of a print job"):
         client.print_job(identity, {})
 

@@ -1,4 +1,4 @@
-"""Payments that a till stores on disk before it starts them, so that they are known after a crash."""
+"""Payments that a till stores on disk before it starts them, so that it knows them after a crash."""
 
 import asyncio
 import os
@@ -35,11 +35,11 @@ TILL = Path(__file__).with_name("stored_till.py")
 
 @pytest.fixture
 def store(tmp_path: Path) -> PaymentStore:
-    """A store in a folder that it has made."""
+    """Yield a store in a folder that it has created."""
     return PaymentStore(tmp_path / "open-payments")
 
 
-def test_a_payment_is_stored_before_posd_hears_of_it(tmp_path: Path, store: PaymentStore) -> None:
+def test_a_payment_is_stored_before_it_is_sent_to_posd(tmp_path: Path, store: PaymentStore) -> None:
     seen: list[StoredPayment] = []
     heard = Answer(RUNS.status, RUNS.body, before=lambda: seen.extend(PaymentStore(store.folder).open_payments()))
     with Stub(tmp_path / "s", [heard]) as stub, Posd(stub.socket, store=store.save) as client:
@@ -49,7 +49,7 @@ def test_a_payment_is_stored_before_posd_hears_of_it(tmp_path: Path, store: Paym
     assert [oct(path.stat().st_mode)[-3:] for path in (store.folder, *store.folder.iterdir())] == ["700", "600"]
 
 
-async def test_an_async_till_stores_it_too_by_a_coroutine_or_not(tmp_path: Path, store: PaymentStore) -> None:
+async def test_an_async_till_can_store_by_a_coroutine_or_a_function(tmp_path: Path, store: PaymentStore) -> None:
     async def save(payment: StoredPayment) -> None:
         await asyncio.to_thread(store.save, payment)
 
@@ -61,7 +61,9 @@ async def test_an_async_till_stores_it_too_by_a_coroutine_or_not(tmp_path: Path,
     assert [payment.id for payment in store.open_payments()] == [ID, OTHER_ID]
 
 
-def test_it_is_repeated_word_for_word_and_removed_once_it_is_booked(tmp_path: Path, store: PaymentStore) -> None:
+def test_a_stored_payment_is_repeated_unchanged_and_removed_once_it_is_booked(
+    tmp_path: Path, store: PaymentStore
+) -> None:
     with Stub(tmp_path / "s", [RUNS] * 3) as stub, Posd(stub.socket, store=store.save) as client:
         client.charge(ID, "5.00", metadata={"till": "ñ"})
         client.charge(ID, "5.00", metadata={"till": "ñ"})
@@ -73,7 +75,7 @@ def test_it_is_repeated_word_for_word_and_removed_once_it_is_booked(tmp_path: Pa
         assert store.open_payments() == []
 
 
-def test_threads_that_store_the_same_payment_at_once_each_find_it_whole(store: PaymentStore) -> None:
+def test_threads_that_store_the_same_payment_at_once_all_find_it_complete(store: PaymentStore) -> None:
     payment = StoredPayment(ID, b'{"amount":{"iva":1}}', datetime.now(UTC))
     begin = threading.Barrier(8)
 
@@ -95,7 +97,7 @@ def fails(_: StoredPayment) -> None:
 
 
 class Later:
-    """What is awaited before anything happens."""
+    """Store whose coroutine must be awaited before the start."""
 
     def __call__(self, _: StoredPayment) -> Awaitable[None]:
         return self
@@ -105,7 +107,7 @@ class Later:
 
 
 @pytest.mark.parametrize(("save", "error"), [(fails, OSError), (Later(), TypeError)], ids=["fails", "not awaited"])
-def test_what_is_not_stored_is_not_started(tmp_path: Path, save: Any, error: type[Exception]) -> None:
+def test_a_payment_that_cannot_be_stored_is_not_started(tmp_path: Path, save: Any, error: type[Exception]) -> None:
     with Stub(tmp_path / "s", []) as stub, Posd(stub.socket, store=save) as client:
         starts: list[Callable[[], object]] = [
             lambda: client.charge(ID, 5),
@@ -118,7 +120,7 @@ def test_what_is_not_stored_is_not_started(tmp_path: Path, save: Any, error: typ
     assert stub.calls == []
 
 
-async def test_nor_by_an_async_till(tmp_path: Path) -> None:
+async def test_an_async_till_does_not_start_a_payment_that_cannot_be_stored(tmp_path: Path) -> None:
     async def save(payment: StoredPayment) -> None:
         fails(payment)
 
@@ -139,7 +141,7 @@ def test_an_id_that_is_stored_with_another_request_is_not_started(tmp_path: Path
     assert len(stub.calls) == 1
 
 
-def test_a_folder_that_is_lost_or_cannot_be_made_starts_nothing(tmp_path: Path, store: PaymentStore) -> None:
+def test_without_its_folder_a_till_starts_nothing(tmp_path: Path, store: PaymentStore) -> None:
     store.folder.rmdir()
     with Stub(tmp_path / "s", []) as stub, Posd(stub.socket, store=store.save) as client, pytest.raises(OSError):
         client.charge(ID, 5)
@@ -151,11 +153,11 @@ def test_a_folder_that_is_lost_or_cannot_be_made_starts_nothing(tmp_path: Path, 
         PaymentStore(tmp_path / "file")
 
 
-def test_of_a_damaged_file_the_id_is_left_and_can_be_awaited(tmp_path: Path, store: PaymentStore) -> None:
+def test_the_id_of_a_damaged_file_is_known_and_can_be_awaited(tmp_path: Path, store: PaymentStore) -> None:
     store.save(StoredPayment(ID, b'{"type":"charge"}'))
     (store.folder / f"{ID}.json").write_bytes(b'{"type":')
     (store.folder / "notes.json").write_text("of another program")
-    (store.folder / f".{OTHER_ID}").write_text("{")  # a crash before its start
+    (store.folder / f".{OTHER_ID}").write_text("{")  # left by a crash before its start
     [stored] = store.open_payments()
     assert (stored.id, stored.body, stored.request) == (ID, None, {})
     done = answer(transaction(outcome=None, phase="active"))
@@ -169,7 +171,7 @@ def test_of_a_damaged_file_the_id_is_left_and_can_be_awaited(tmp_path: Path, sto
 
 
 @pytest.mark.parametrize("script", [[RUNS], [NOT_FOUND, RUNS], [problem(410, "pruned", "old")]], ids=len)
-def test_it_is_known_once_it_has_arrived(tmp_path: Path, script: list[Answer]) -> None:
+def test_a_payment_counts_as_known_once_posd_has_it(tmp_path: Path, script: list[Answer]) -> None:
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
         assert client.transaction(ID).is_known(within=0.2)
     assert stub.script == []
@@ -180,12 +182,12 @@ RESTORED = (
     f',"never_started":false,"records_missing_from":"{LOST_FROM.isoformat()}"'
     f',"records_missing_until":"{LOST_UNTIL.isoformat()}"'
 )
-#: posd's problem for an unknown id, the time when the till stored it -> whether it was never started.
+#: Problem of posd for an unknown id, and time when the till stored it -> whether it was never started.
 UNKNOWN: list[tuple[str, datetime | None, bool]] = [
     (',"never_started":true', None, True),
-    ("", LOST_UNTIL + timedelta(days=1), False),  # an older posd
+    ("", LOST_UNTIL + timedelta(days=1), False),  # from an older posd
     (RESTORED, None, False),
-    (RESTORED, LOST_FROM - timedelta(days=1), False),  # it may have been started a day later
+    (RESTORED, LOST_FROM - timedelta(days=1), False),  # the till may have started it a day later
     (RESTORED, LOST_UNTIL, False),
     (RESTORED, LOST_UNTIL + timedelta(seconds=1), True),
     (',"never_started":false,"records_missing_until":"soon"', LOST_UNTIL + timedelta(days=9), False),
@@ -194,7 +196,7 @@ UNKNOWN: list[tuple[str, datetime | None, bool]] = [
 
 
 @every(("said", "stored_at", "never"), UNKNOWN)
-async def test_that_it_was_never_started_is_told_by_every_call_where_posd_says_so_or_its_time_is_after_a_restore(
+async def test_every_call_reports_never_started_if_posd_says_so_or_it_was_stored_after_the_lost_records(
     tmp_path: Path, said: str, stored_at: datetime | None, never: bool
 ) -> None:
     stored = StoredPayment(ID, b"{}", stored_at)
@@ -219,7 +221,7 @@ async def test_that_it_was_never_started_is_told_by_every_call_where_posd_says_s
     assert [caught.value.never_started for caught in (waited, watched, also, start)] == [never] * 4
 
 
-def test_a_posd_that_cannot_look_has_not_said_that_it_is_unknown(tmp_path: Path) -> None:
+def test_an_unreadable_database_does_not_make_an_id_unknown(tmp_path: Path) -> None:
     full = problem(503, "storage_unavailable", "the disk is full")
     with (
         Stub(tmp_path / "s", [NOT_FOUND, *[full] * 9]) as stub,
@@ -235,7 +237,7 @@ async def till(*arguments: str) -> forks.Process | asyncio.subprocess.Process:
 
 
 async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool, bool]:
-    """Kill a till at a line of the client; another till settles its payments.
+    """Kill a till at a line of the client. Another till settles its payments.
 
     Return whether the first till was killed, whether the payment was stored by then, and whether it was sent.
     """
@@ -261,7 +263,7 @@ async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool,
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13])
-async def test_a_till_that_is_killed_at_any_line_finds_what_it_may_have_sent(
+async def test_a_till_killed_at_any_line_finds_its_possibly_sent_payments(
     alone: Payment, tmp_path: Path, step: int
 ) -> None:
     ends: list[tuple[bool, bool, bool]] = []
@@ -292,7 +294,7 @@ for identity in identities[:2]:
 
 
 @needs("cc")
-def test_a_power_cut_at_any_operation_of_the_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+def test_a_power_cut_at_any_disk_operation_loses_no_stored_payment(tmp_path: Path) -> None:
     folder, disk = tmp_path / "open-payments", tmp_path / "disk"
     folder.mkdir()
     disk.mkdir()

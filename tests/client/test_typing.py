@@ -1,4 +1,4 @@
-"""A till's own type checker finds code that forgets an outcome."""
+"""A till's own type checker finds code that ignores an outcome."""
 
 import subprocess
 import sys
@@ -124,13 +124,13 @@ def checked(tmp_path: Path, *cases: str, tail: str = TAIL) -> subprocess.Complet
 
 
 @pytest.mark.slow
-def test_a_till_that_looks_at_every_outcome_is_right(tmp_path: Path) -> None:
+def test_code_that_handles_every_outcome_passes(tmp_path: Path) -> None:
     done = checked(tmp_path, *CASES)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
-def test_a_till_that_forgets_an_outcome_or_that_it_can_be_unclear_is_told_which(tmp_path: Path) -> None:
+def test_code_that_ignores_an_outcome_gets_an_error_that_names_it(tmp_path: Path) -> None:
     unclear = '        case Paid.UNCLEAR:\n            print("call the supervisor")\n'
     done = checked(tmp_path, *(case for case in CASES if case != "Rejected"), tail=TAIL.replace(unclear, ""))
     first, second = [line for line in done.stdout.splitlines() if "error:" in line]
@@ -138,7 +138,7 @@ def test_a_till_that_forgets_an_outcome_or_that_it_can_be_unclear_is_told_which(
     assert '"Literal[Paid.UNCLEAR]"; expected "Never"' in second
 
 
-#: A wrong line of a till -> the type checker's message.
+#: A wrong line of a till -> the type checker's error.
 WRONG = {
     "Posd().void(ID, original=ID).outcome().paid": "Approved[Reversed]",
     "Posd().refund(ID, original=ID).outcome().paid": "Approved[Reversed]",
@@ -163,7 +163,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-def test_a_wrong_line_is_told_and_what_gives_back_or_reserves_cannot_be_booked_as_paid(tmp_path: Path) -> None:
+def test_a_wrong_line_is_found_and_a_refund_or_reservation_cannot_be_booked_as_paid(tmp_path: Path) -> None:
     done = checked(tmp_path, *CASES, tail=TAIL + "\nID = uuid4()\n" + "\n".join(WRONG))
     first = (tmp_path / "till.py").read_text().count("\n") - len(WRONG) + 2
     said = [line for line in done.stdout.splitlines() if "error:" in line]

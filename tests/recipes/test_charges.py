@@ -5,10 +5,11 @@ the network.
 import asyncio
 import re
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
-from tests.recipes.counter import Counter
+from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 
 #: The recipes of a charge. All of them print the same.
@@ -67,6 +68,18 @@ async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: st
     assert said.groups()[1:] == (A_PART, outcome["ticket_number"])
     async with counter.recipe(name) as recipe:
         assert await recipe.ends() == 2  # nothing is open
+
+
+@in_each_language
+async def test_a_tip_that_is_added_at_the_terminal_is_no_other_amount(programs: Path, name: str) -> None:
+    async with open_counter(programs, "SN-1", tip=Decimal("0.30")) as counter:
+        counter.fresh()
+        async with counter.recipe(name, "0.40") as recipe:
+            await recipe.says(PRESENT)
+            await counter.pass_time()
+            assert await recipe.ends() == 0, recipe.said
+        paid = await counter.one_request()
+        assert recipe.said[-1] == f"PAID 0.70, ticket {paid['outcome']['ticket_number']}"
 
 
 @in_each_language

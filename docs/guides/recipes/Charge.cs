@@ -76,8 +76,8 @@ static class Charge
             {
                 if (step == "done")
                 {
-                    string paid = Get(answer, "authorized_amount");
-                    bool all = paid == "" || Exact(paid) == Exact(amount); // else a gift card had less on it
+                    string paid = Get(answer, "authorized_amount"), tip = Get(answer, "tip");
+                    bool all = paid == "" || Exact(paid) == Exact(amount) + Exact("0" + tip); // a gift card can have less
                     return End($"{text}, ticket {Get(answer, "ticket_number")}", all ? 0 : 6);
                 }
                 if (step == "new_id_ok")

@@ -53,8 +53,9 @@ class Charge {
             boolean neverStarted = newer || answer.get("never_started").equals("true"); // a restore lost no record made since
             if (mayBeStarted && status == 200) {
                 if (step.equals("done")) {
-                    String paid = answer.get("authorized_amount");
-                    boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0;
+                    String paid = answer.get("authorized_amount"), tip = answer.get("tip");
+                    BigDecimal asked = new BigDecimal(amount).add(new BigDecimal(tip.isEmpty() ? "0" : tip));
+                    boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(asked) == 0;
                     end(text + ", ticket " + answer.get("ticket_number"), all ? 0 : 6); // 6: a gift card had less on it
                 }
                 if (step.equals("new_id_ok"))

@@ -39,6 +39,7 @@ type Reply struct {
 	Result           string
 	TicketNumber     string                   `json:"ticket_number"`
 	AuthorizedAmount json.Number              `json:"authorized_amount"` // exact
+	Tip              json.Number              // added at the terminal
 	FailureReason    struct{ Message string } `json:"failure_reason"`
 
 	Code         string
@@ -144,7 +145,8 @@ func tell(outcome Reply) {
 	switch outcome.NextStep {
 	case "done":
 		code, authorized := paid, outcome.AuthorizedAmount.String()
-		if authorized != "" && exact(authorized).Cmp(exact(payment.Request.Amount["subtotal_iva0"])) != 0 {
+		tip := exact("0" + outcome.Tip.String())
+		if authorized != "" && tip.Sub(exact(authorized), tip).Cmp(exact(payment.Request.Amount["subtotal_iva0"])) != 0 {
 			code = paidAnotherAmount // a gift card had less on it, and the text says so
 		}
 		end(text+", ticket "+outcome.TicketNumber, code)

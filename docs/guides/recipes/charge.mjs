@@ -84,10 +84,11 @@ for (let tries = 0; ; ) {
     : call("PUT", "", JSON.stringify(request)));
   const neverStarted = body.never_started || made > body.records_missing_until; // a restore lost no record made since
   if (mayBeStarted && status === 200) {
-    const { next_step, display, result, ticket_number, authorized_amount, failure_reason } = body;
+    const { next_step, display, result, ticket_number, authorized_amount, tip, failure_reason } = body;
     if (next_step === "done") {
-      const all = Number(authorized_amount ?? amount) === Number(amount); // else a gift card had less on it
-      end(`${display.text}, ticket ${ticket_number ?? ""}`, all ? PAID : PAID_ANOTHER_AMOUNT);
+      const count = (number) => Math.round(10000 * Number(number ?? 0)); // exact: a binary float is not
+      const all = authorized_amount === null || count(authorized_amount) - count(tip) === count(amount);
+      end(`${display.text}, ticket ${ticket_number ?? ""}`, all ? PAID : PAID_ANOTHER_AMOUNT); // a gift card had less on it
     }
     if (next_step === "new_id_ok") end(`${display.text}: ${result} ${failure_reason?.message ?? ""}`, NOT_PAID);
     end(`${display.text} (payment ${id})`, SUPERVISOR);

@@ -96,7 +96,9 @@ for ($tries = 0; ; ) {
     $never_started = ($reply['never_started'] ?? false) || strcmp($made, $lost_until) > 0;
     if ($may_be_started && $status === 200) {
         if ($step === 'done') {
-            $all = (float) ($reply['authorized_amount'] ?? $amount) === (float) $amount; // else a gift card had less on it
+            [$paid, $tip, $asked] = array_map(fn($number) => round(10000 * (float) $number), // exact: a binary float is not
+                [$reply['authorized_amount'], $reply['tip'] ?? 0, $amount]);
+            $all = $reply['authorized_amount'] === null || $paid - $tip === $asked; // else a gift card had less on it
             finish("$text, ticket {$reply['ticket_number']}", $all ? 0 : 6);
         } elseif ($step === 'new_id_ok') {
             finish("$text: {$reply['result']} " . ($reply['failure_reason']['message'] ?? ''), 3);

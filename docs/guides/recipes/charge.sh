@@ -69,8 +69,8 @@ for ((tries = 0; ; )); do
   if [[ $may_be_started && $status == 200 ]]; then
     case $step in
       done)
-        paid=$(field .authorized_amount) code=6 # a gift card had less on it, and the text says so
-        [[ $(jq -n "${paid:-$amount} == $amount") != true ]] || code=0
+        paid=$(field .authorized_amount) tip=$(field .tip) code=6 # a gift card had less on it, and the text says so
+        [[ $paid && $(jq -n "$paid - ${tip:-0} - $amount | fabs < 0.00005") != true ]] || code=0
         end "$text, ticket $(field .ticket_number)" "$code"
         ;;
       new_id_ok) end "$text: $(field .result) $(field .failure_reason.message)" 3 ;;

@@ -41,10 +41,11 @@ def main(identity: str, till: str, amount: str) -> int:
             print(f"{'NOT PAID' if error.never_started else 'CALL THE SUPERVISOR'}: {error}")
             return 3 if error.never_started else 4
     if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
-        if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
-            print(f"PAID {outcome.authorized_amount} of {amount}")
+        paid = outcome.authorized_amount or Decimal(amount)
+        if paid - (outcome.document.get("tip") or 0) != Decimal(amount):  # a gift card had less on it
+            print(f"PAID {paid} of {amount}")
             return 6
-        print(f"PAID {amount}")
+        print(f"PAID {paid}")  # with the tip that was added at the terminal
         return 0
     if outcome.paid is Paid.NOT_PAID:
         print(f"NOT PAID: {outcome.result}")

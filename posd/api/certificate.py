@@ -144,27 +144,28 @@ class ServedCertificate(msgspec.Struct, eq=False):
         """Start a check now, because this machine's addresses changed."""
         self._wake.set()
 
-    def check(self) -> tuple[documents.State, str, Sequence[RemedyStep]]:
-        """Return state, text and remedy of the health check: when the certificate ends, and faults of the files."""
+    def check(self) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
+        """Return state, text, remedy and reason of the health check: the certificate's end, and faults of the files."""
         info, now = self.served.info, self.now()
         days = info.days_left(now)
         if self.pair.renewable is not None and self.known_ca is not None and self.known_ca.trouble is not None:
-            return "failing", self.known_ca.trouble, STEPS
+            return "failing", self.known_ca.trouble, STEPS, "ca_lost"
         if not self.sure():
             return self._check_without_clock(now)
         validity = info.validity(now)
         if validity is tls.Validity.FUTURE:
             future = f"the certificate is not valid yet: terminals may refuse it until {info.not_before:%Y-%m-%d}"
-            return "degraded", future, self.pair.cure
+            return "degraded", future, self.pair.cure, "not_yet_valid"
         if validity is tls.Validity.EXPIRED:
-            return "failing", "the certificate has expired", self.pair.cure
-        words, todo = list[str](), tuple[RemedyStep, ...]()
+            return "failing", "the certificate has expired", self.pair.cure, "expired"
+        words, todo, reason = list[str](), tuple[RemedyStep, ...](), ""
         if validity is tls.Validity.ENDS:
             words.append(f"the certificate ends in {days} days")
-            todo = tuple(self.pair.cure)
+            todo, reason = tuple(self.pair.cure), "ends"
         if self.trouble is not None:  # it would break the next start
             words.append(f"the certificate on disk is not served: {self.trouble}")
             todo = todo or (RemedyStep("put a certificate and its key in place", "posd tls status"),)
+            reason = reason or "not_served"
         state: documents.State = "degraded" if words else "ok"
         if self.new_ca_from is not None:
             left = (self.new_ca_from - now).days
@@ -172,21 +173,23 @@ class ServedCertificate(msgspec.Struct, eq=False):
             words.append(f"a new CA signs in {left} days: terminals without it refuse the certificate then")
             put = RemedyStep("put it on every terminal", "posd tls ca > ca.crt")
             todo = todo or (put, RemedyStep("then", "posd tls renew --end-old-ca"))
-        return state, "; ".join(words) or f"valid for {days} more days", todo
+            reason = reason or "new_ca"
+        return state, "; ".join(words) or f"valid for {days} more days", todo, reason
 
-    def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, Sequence[RemedyStep]]:
+    def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
         if info.validity(now) not in (tls.Validity.VALID, tls.Validity.ENDS):
             words = f"the certificate is valid {until}; its dates cannot be checked: the clock is not trusted"
-            return "degraded", words, CLOCK_FIRST
+            return "degraded", words, CLOCK_FIRST, "dates_unchecked"
         if self.trouble is not None:
             return (
                 "degraded",
                 f"the certificate on disk is not served: {self.trouble}",
                 (RemedyStep("", "posd tls status"),),
+                "not_served",
             )
-        return "ok", f"valid {until}", ()
+        return "ok", f"valid {until}", (), ""
 
     async def run(self) -> None:
         """Check, renew and remind, until cancelled."""

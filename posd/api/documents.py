@@ -140,11 +140,14 @@ class Check(msgspec.Struct, frozen=True):
     detail: Annotated[str, Meta(description="what was found")]
     todo: Annotated[str, Meta(description="what a person should do, empty if nothing")]
     commands: Annotated[list[RemedyStep], Meta(description="the same step by step, each with its command")]
+    reason: Annotated[
+        str, Meta(description="what was found, as a word for programs; empty if nothing. New words may be added")
+    ] = ""
 
     @classmethod
-    def of(cls, status: State, detail: str, *steps: RemedyStep) -> Check:
+    def of(cls, status: State, detail: str, *steps: RemedyStep, reason: str = "") -> Check:
         """Return the check with these steps."""
-        return Check(status, detail, remedy(steps), list(steps))
+        return Check(status, detail, remedy(steps), list(steps), reason)
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -165,7 +168,7 @@ class Refusals(msgspec.Struct, frozen=True):
     last_at: Annotated[Moment, Meta(description="last")]
 
 
-class CertificateCheck(Check, frozen=True):
+class CertificateCheck(Check, frozen=True, kw_only=True):
     """The check of the certificate."""
 
     served: Annotated[Served, Meta(description="what the listener shows")]

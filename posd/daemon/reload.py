@@ -141,6 +141,7 @@ class InForce:
             f"{words}. What was loaded at {self.loaded_at} goes on",
             RemedyStep(first.cure),
             RemedyStep("then", "posd config check && sudo systemctl reload posd"),
+            reason="refused",
         )
 
     def state(self) -> ConfigurationState:

@@ -39,7 +39,7 @@ from posd.api.metrics import DatabaseGauges, read_gauges
 from posd.api.terminals import CHECK_SECONDS as PROBE_SECONDS
 from posd.base.clocks import tick
 from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
-from posd.base.problems import Problem, RemedyStep, remedy
+from posd.base.problems import Problem, RemedyStep
 from posd.base.times import iso
 from posd.calls.app import json_response
 from posd.clock.clock import STEPS
@@ -164,22 +164,25 @@ class HealthChecks(msgspec.Struct, eq=False):
         try:
             await self.daemon.context.read(changes.newest_seq)
         except Problem as problem:
-            return Check.of("failing", problem.detail, RemedyStep("check the disk of this machine"))
+            return Check.of(
+                "failing", problem.detail, RemedyStep("check the disk of this machine"), reason="unreadable"
+            )
         if store.write_error is not None:
             with suppress(StorageUnavailable, CommitUncertain):
                 await store.write(_probe)  # a write shows the recovery, because an idle shop writes nothing
         if (moved := store.writer.moved) is not None:
-            return Check.of("failing", f"nothing can be recorded: {moved}", *PUT_BACK)
+            return Check.of("failing", f"nothing can be recorded: {moved}", *PUT_BACK, reason="file_moved")
         if store.write_error is not None:
-            return Check.of("failing", f"the last write failed: {store.write_error}", self._free())
+            words = f"the last write failed: {store.write_error}"
+            return Check.of("failing", words, self._free(), reason="write_failed")
         if quotas.short_of(FREE_FOR_PAYMENTS):
             words = "the disk is nearly full: new payments are refused, so the events of open ones can be recorded"
-            return Check.of("failing", words, self._free())
+            return Check.of("failing", words, self._free(), reason="full_for_payments")
         if quotas.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so there is room for payments"
-            return Check.of("degraded", words, self._free())
+            return Check.of("degraded", words, self._free(), reason="full_for_extras")
         if (large := database_files.log_trouble(self.daemon.config.database.path)) is not None:
-            return Check.of("degraded", *large)
+            return Check.of("degraded", *large, reason="large_log")
         return _well("the database can be read, and the last write succeeded")
 
     def _free(self) -> RemedyStep:
@@ -192,40 +195,42 @@ class HealthChecks(msgspec.Struct, eq=False):
         if lost:
             of_tills = any(not item.policy.state["admin"] and not item.policy.state["feed"] for item in lost.values())
             words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
-            return Check.of(
-                "failing" if of_tills else "degraded", words, RemedyStep("", "sudo systemctl restart posd.socket posd")
-            )
+            restart = RemedyStep("", "sudo systemctl restart posd.socket posd")
+            return Check.of("failing" if of_tills else "degraded", words, restart, reason="socket_lost")
         return _well("the local sockets are in place")
 
     async def _listener(self) -> Check:
         lan = self.daemon.listeners[0]
         if not lan.listening:
             restart = RemedyStep("restart posd", "sudo systemctl restart posd")
-            return Check.of("failing", "the webhook listener does not accept connections", restart)
+            return Check.of("failing", "the webhook listener does not accept connections", restart, reason="closed")
         if (error := lan.accept_error) is not None:
             return Check.of(
                 "failing",
                 f"the webhook listener cannot accept connections now ({error})",
                 RemedyStep("check the other programs of this machine"),
+                reason="cannot_accept",
             )
         if (found := await self.daemon.presence.look()) is not None:
             absence, left = found
-            return Check.of("degraded", downtime.words(absence, len(left)), *downtime.steps(left))
+            words = downtime.words(absence, len(left))
+            return Check.of("degraded", words, *downtime.steps(left), reason="was_away")
         return _well(f"listening on port {lan.port}, {lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:
-        state, words, steps = self.daemon.certificate.check()
+        state, words, steps, reason = self.daemon.certificate.check()
         hosts = self.daemon.fleet.hosts()
         complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.daemon.fleet.serials)
         if (refused := self.daemon.distrust.words(hosts, complete=complete)) is not None:
-            state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
+            state, words, reason = ("degraded" if state == "ok" else state), f"{words}; {refused}", reason or "refused"
             steps = steps or (RemedyStep("see what each of these devices needs", "posd tls status"),)
         info = self.daemon.certificate.served.info
         served = documents.Served(
             info.fingerprint_sha256, not_after=iso(info.not_after), port=self.daemon.listeners[0].port
         )
         refusals = _refused_by(self.daemon.distrust)
-        return CertificateCheck(state, words, remedy(steps), list(steps), served, refusals)
+        found = Check.of(state, words, *steps, reason=reason)
+        return CertificateCheck(**msgspec.structs.asdict(found), served=served, refused_by=refusals)
 
     def _browsing(self) -> Check:
         if self.daemon.discovery is None:
@@ -235,6 +240,7 @@ class HealthChecks(msgspec.Struct, eq=False):
                 "degraded",
                 f"{self.daemon.discovery.trouble}; terminals with a base_url work",
                 RemedyStep("check the network of this machine"),
+                reason="not_listening",
             )
         return _well("listening for announcements")
 
@@ -250,6 +256,7 @@ class HealthChecks(msgspec.Struct, eq=False):
                 "degraded",
                 f"{words}: {sent}",
                 *[step for serial in found for step in await self._placed(serial, found[serial])],
+                reason=conflicts[0].kind,
             )
         if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.has_rivals]:
             return _well(
@@ -268,9 +275,9 @@ class HealthChecks(msgspec.Struct, eq=False):
         ]
 
     def _clock(self) -> Check:
-        if (doubt := self.daemon.clock.doubt) is not None:
+        if (doubt := self.daemon.clock.doubt) is not None and (reason := self.daemon.clock.reason) is not None:
             waits = "Payments continue; nothing is removed, and no certificate is made or renewed, until posd trusts it"
-            return Check.of("degraded", f"{doubt}. {waits}", *STEPS)
+            return Check.of("degraded", f"{doubt}. {waits}", *STEPS, reason=reason)
         return _well(iso(self.daemon.clock.reading.wall))
 
     def _restore(self) -> Check:
@@ -280,10 +287,12 @@ class HealthChecks(msgspec.Struct, eq=False):
                 words += " No payment is started under a new id until a person has confirmed this."
             if restore_guard.count:
                 words += f" {_payments(restore_guard.count)} taken over by id only."
-            return Check.of("degraded", words, RemedyStep("check them (they are listed), then", SEEN))
+            look = RemedyStep("check them (they are listed), then", SEEN)
+            return Check.of("degraded", words, look, reason="refusing" if restore_guard.refuses else "unseen")
         if (error := restore_guard.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"
-            return Check.of("degraded", words, RemedyStep(f"{FREE}, and check that posd may write beside its database"))
+            free = RemedyStep(f"{FREE}, and check that posd may write beside its database")
+            return Check.of("degraded", words, free, reason="no_witness")
         if restore_guard.mention is not None:
             return _well(f"the witness of the last run could not be used at the start: {restore_guard.mention}")
         return _well("the database has everything that its witness has")

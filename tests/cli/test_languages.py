@@ -1,5 +1,7 @@
 """Screens are in one language: each text exists in each language, with the same names in braces."""
 
+import ast
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from posd import cli
+from posd.api import certificate
 from posd.base.negotiation import Language
 from posd.cli.explain.catalogue import read, use
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
@@ -16,9 +19,13 @@ from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from posd.cli.watch.state import WatchState
 from posd.cli.watch.texts import once
+from posd.clock.rules import Doubt
+from posd.daemon import reload, status
+from posd.terminals.identity import AddressConflict
 from tests.cli.documents import AT, ID, answer, attention, outcome, print_job, transaction
 from tests.cli.processes import asked, asked_on_terminal, posd, posd_process
 from tests.cli.stub import problem
+from tests.cli.test_status import NONE_OPEN, check, well
 from tests.cli.watch.shops import BUSY, NOW
 from tests.support.tables import every
 
@@ -137,3 +144,42 @@ def test_a_locale_without_accents_shows_letters_without_them(tmp_path: Path, mon
 
 def test_a_text_that_a_language_lacks_is_english() -> None:
     assert read(Language.ES)["says"]["demo"] == read(Language.EN)["says"]["demo"]
+
+
+def reasons() -> set[str]:
+    """Return the reasons that health checks can have: of calls of `Check.of`, and of the check of the certificate."""
+    given: list[ast.expr] = []
+    for module in (status, reload, certificate):
+        for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Check.of":
+                given += [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+            elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 4:
+                given.append(node.value.elts[3])
+            elif isinstance(node, ast.Assign) and re.search(r"\breason$", ast.unparse(node.targets[0]).strip("()")):
+                given.append(node.value.elts[-1] if isinstance(node.value, ast.Tuple) else node.value)
+    found = {part.value for each in given for part in ast.walk(each) if isinstance(part, ast.Constant)} - {"reason"}
+    return {*Doubt, *AddressConflict, *(str(code) for code in found if re.fullmatch("[a-z]+(_[a-z]+)*", str(code)))}
+
+
+def test_each_reason_of_a_health_check_is_told_in_spanish() -> None:
+    words = read(Language.ES)
+    told = {code for row in words["check"].values() for code in row.get("found", {})} | words["doubt"].keys()
+    assert told == reasons()
+
+
+@every("name", read(Language.ES)["check"])
+def test_a_bad_morning_is_told_without_a_word_of_the_daemons(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Only a reason of a newer posd is told in the daemon's words too."""
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    rows = read(Language.ES)["doubt"] if name == "clock" else read(Language.ES)["check"][name]["found"]
+    for reason in (*rows, "of_a_newer_posd"):
+        document = well()
+        check(name, "degraded", "english words", ("do that", "posd doctor"))(document)
+        document["health"]["checks"][name]["reason"] = reason
+        document["configuration"]["refused"] = None
+        seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
+        assert ("english" in seen.words, "do that" in seen.words) == (
+            reason not in rows and name != "configuration",
+            False,
+        ), seen.screen
+        assert name == "configuration" or "> posd doctor" in seen.words

@@ -92,6 +92,7 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
                 "degraded",
                 f"the certificate on disk is not served: {served.trouble}",
                 (RemedyStep("put a certificate and its key in place", "posd tls status"),),
+                "not_served",
             )
             assert changes.served == []
             other.private_key.replace(made.private_key)

@@ -11,7 +11,7 @@ from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair, counted
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import named, say
+from posd.cli.explain.catalogue import chosen, language, named, say
 
 SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 
@@ -58,17 +58,19 @@ def _show(output: Output, state: Mapping[str, Any]) -> None:
     if not sure:
         output.line()
         output.line(say("clock", "waiting"), "bold")
-        for item in state["waiting"]:
+        for item in state["waiting"] if language() == "en" else [chosen("check")["clock"]["money"]]:
             output.line(in_words(item), indent=2)
         output.line()
-        output.line(say("clock", "todo", todo=in_words(state["todo"])))
+        todo = state["todo"] if language() == "en" else chosen("check")["clock"]["do"].rstrip(":")
+        output.line(say("clock", "todo", todo=in_words(todo)))
 
 
 def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     seen, terminals = state["witnesses"], state["witnesses"]["terminals"]
     yield "the clock says", moment(seen["now"], year=True)
     if state["detail"]:
-        yield "not trusted", in_words(state["detail"], year=True)
+        why = state["detail"] if language() == "en" else chosen("doubt")[state["reason"]]["means"]
+        yield "not trusted", in_words(why, year=True)
     yield "highest trusted time", moment(seen["highest"], date=True)
     yield "confirmed up to", moment(seen["confirmed"], date=True)
     yield "this posd was made on", seen["built"][:10]
@@ -76,10 +78,12 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     yield "terminals", _terminals(terminals)
     if (said := state["confirmation"]) is not None:
         note = f": {said['note']}" if said["note"] else ""
-        yield "last confirmed", f"{moment(said['at'], date=True)} by {said['operator']}{note}"
+        at = moment(said["at"], date=True)
+        yield "last confirmed", say("clock", "confirmed_by", at=at, operator=said["operator"], note=note)
     for item in state["unsure"][:5]:
-        until = "now" if item["until"] is None else moment(item["until"], date=True)
-        yield "was not trusted", f"{moment(item['since'], date=True)} to {until} ({in_words(item['reason'])})"
+        since, until = (moment(item[name], date=True) if item[name] else named("now") for name in ("since", "until"))
+        why = named(item["reason"].replace("_", " "))
+        yield "was not trusted", say("clock", "from_to", since=since, until=until, why=why)
 
 
 def _terminals(said: Mapping[str, Any]) -> str:

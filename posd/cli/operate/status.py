@@ -175,9 +175,8 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
             steps = [*steps, *do(DOCTOR)]
         if name == "clock" and well:
             detail = moment(detail, date=True)
-        elif language() != "en" and (served := check.get("served")):
-            until = _say("valid", until=moment(served["not_after"], date=True))
-            detail = until if well else f"{until}. {detail}"
+        elif language() != "en":
+            detail = _with_times(name, check, detail, document)
         # If posd does not trust the clock, the year may be wrong.
         words = in_words(detail, year=name == "clock")
         yield StatusLine(name.replace("_", " "), words, not well, [] if well else steps)
@@ -189,6 +188,17 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
         yield StatusLine("relay", named("none"))
     else:
         yield StatusLine("not shown", _say("socket_of_tills"), steps=[RemedyStep(_say("use_admin_socket"))])
+
+
+def _with_times(name: str, check: Document, detail: str, document: Document) -> str:
+    """Return the catalogue's words about a check with the times that the daemon's words have."""
+    if name == "certificate" and (served := check.get("served")):
+        text = "expired" if check.get("reason") == "expired" else "valid"
+        until = _say(text, until=moment(served["not_after"], date=True))
+        return until if check["status"] == "ok" else f"{until}. {detail}"
+    if name == "clock" and check.get("reason") and "at" in document:
+        return _say("clock_says", detail=detail, now=moment(document["at"], date=True, year=True))
+    return detail
 
 
 def _rank(name: str, check: Document) -> int:
@@ -286,7 +296,8 @@ def _to_settle(payment: Document) -> list[RemedyStep]:
     steps = do(f"posd reconcile {identity}")
     search = payment.get("last_search")
     if search is not None and search["result"] != "found":
-        steps.append(RemedyStep(_say("settle", results=", ".join(RESULT_CODES)), f"posd resolve {identity} RESULT"))
+        results = [code if language() == "en" else f"{code} ({named(code)})" for code in RESULT_CODES]
+        steps.append(RemedyStep(_say("settle", results=", ".join(results)), f"posd resolve {identity} RESULT"))
     return steps
 
 

@@ -225,7 +225,10 @@ SPELLINGS: Mapping[str, str] = {
 
 
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
-    """Return the words of a health check and its advice: the daemon's, in Spanish with the catalogue's first."""
+    """Return the words of a health check and its advice: the daemon's, or in Spanish the catalogue's by its reason.
+
+    For a reason that this version does not know, the daemon's words stand behind those about the check.
+    """
     # A posd that is older than this command has its commands in the words.
     steps = msgspec.convert(
         check.get("commands", [{"does": check["todo"]}] if check.get("todo") else []), list[RemedyStep]
@@ -235,7 +238,9 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
     row = chosen("check")[name]
     commands = [step.command for step in steps if step.command] or row["commands"]
     steps = [RemedyStep(row["do"].rstrip(":")), *(RemedyStep("", command) for command in commands)]
-    return say("status", "detail", comes=row["comes"], detail=check["detail"]), steps
+    found = row.get("found", {}) | {code: texts["means"] for code, texts in chosen("doubt").items()}
+    known = found.get(check.get("reason"))
+    return known or say("status", "detail", comes=row["comes"], detail=check["detail"]), steps
 
 
 def explained_by(codes: Iterable[str]) -> str:

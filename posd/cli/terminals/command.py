@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from posd.base.problems import remedy
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
 from posd.cli.app.context import ExitCode
@@ -17,6 +18,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import TimeCell
 from posd.cli.explain.catalogue import say
+from posd.cli.payments.words import check_words
 
 # Terminals as rows of a table, and remarks about each.
 
@@ -169,7 +171,8 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
     output.table(CLAIM_COLUMNS, rows, Layout(whole="address"))
     if found["conflict"]:
         if check.get("status") == "degraded":
-            output.line(f"{check['detail']}. {check['todo']}", "yellow")
+            detail, steps = check_words("identity", check)
+            output.line(f"{detail.rstrip('.')}. {remedy(steps)}", "yellow")
         output.line(say("identity", "conflict", serial=serial), "yellow")
         output.line(say("identity", "decide", serial=serial))
     else:

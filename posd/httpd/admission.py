@@ -310,7 +310,8 @@ class PeerQuotas:
         self._on_full = on_full
         self._processes: Counter[int] = Counter()
         self._users: Counter[int] = Counter()
-        self.turned_away = RejectedConnections()
+        #: Refused connections, until they are closed: the response, and the end of their time.
+        self._waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
         """Occupy a place for a connection; without a free one, send the response, close it and return False.
@@ -319,7 +320,7 @@ class PeerQuotas:
         """
         reached = self._reached(sender) or ("socket" if full else None)
         if reached is not None:
-            self.turned_away.take(connection, self._on_full(reached, sender))
+            self._turn_away(connection, self._on_full(reached, sender))
             return False
         self._users[sender.uid] += 1
         if sender.pid:
@@ -333,23 +334,7 @@ class PeerQuotas:
             if counts[key] <= 0:
                 del counts[key]
 
-    def _reached(self, sender: SocketPeer) -> str | None:
-        """Return the limit that a sender has reached, or None."""
-        if sender.pid and self._processes[sender.pid] >= self._of_process:
-            return "process"
-        return "user" if self._users[sender.uid] >= self._of_user else None
-
-
-class RejectedConnections:
-    """Refused connections that get a response and are closed: few, and each for a short time.
-
-    The response follows the first bytes of the request: a client may treat an earlier response as a broken connection.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
-
-    def take(self, connection: socket.socket, answer: bytes) -> None:
+    def _turn_away(self, connection: socket.socket, answer: bytes) -> None:
         """Send the response when the request begins; close the connection when the client has closed."""
         connection.setblocking(False)
         if len(self._waiting) >= MAX_TURNED_AWAY:
@@ -366,6 +351,12 @@ class RejectedConnections:
         """End all refused connections."""
         for connection in list(self._waiting):
             self._end(connection)
+
+    def _reached(self, sender: SocketPeer) -> str | None:
+        """Return the limit that a sender has reached, or None."""
+        if sender.pid and self._processes[sender.pid] >= self._of_process:
+            return "process"
+        return "user" if self._users[sender.uid] >= self._of_user else None
 
     def _hear(self, connection: socket.socket) -> None:
         try:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from email.utils import formatdate
-from enum import StrEnum
 from http import HTTPStatus
+from typing import Literal
 from urllib.parse import unquote
 
 import httptools
@@ -55,13 +55,8 @@ class RequestHead(msgspec.Struct):
     expects: bool  # the client waits for 100 Continue before it sends the body (RFC 9110, 10.1.1)
 
 
-class RefusalKind(StrEnum):
-    """Reason why input cannot be served as a request."""
-
-    MALFORMED = "malformed_request"
-    LARGE_HEAD = "large_head"
-    UNSUPPORTED = "unsupported_request"
-    AT_ONCE = "requests_at_once"
+#: Reasons why input cannot be served as a request.
+RefusalKind = Literal["malformed_request", "large_head", "unsupported_request", "requests_at_once"]
 
 
 class RefusedRequest(msgspec.Struct):
@@ -87,7 +82,7 @@ class RequestParser:
     def __init__(self) -> None:
         self._parser = self._new_parser()
         self._events: list[Event] = []
-        self._refused = RefusedRequest(400, RefusalKind.MALFORMED)
+        self._refused = RefusedRequest(400, "malformed_request")
         self._over = False
         self._unused = 0  # bytes since the last event
         self._at_once = 0
@@ -112,11 +107,11 @@ class RequestParser:
                 rest = self._parse(rest)
             self._unused = 0 if events else self._unused + len(data)
             if self._unused > MAX_UNUSED_BYTES:  # the parser stores a header until it is complete
-                self._end_with(RefusedRequest(431, RefusalKind.LARGE_HEAD), data)
+                self._end_with(RefusedRequest(431, "large_head"), data)
         except httptools.HttpParserCallbackError:
             self._end_with(self._refused, data)
         except httptools.HttpParserError as error:
-            self._end_with(RefusedRequest(400, RefusalKind.MALFORMED, str(error)), data)
+            self._end_with(RefusedRequest(400, "malformed_request", str(error)), data)
         return events
 
     def _end_with(self, refused: RefusedRequest, data: bytes) -> None:
@@ -159,13 +154,13 @@ class RequestParser:
         self._target += part
         self._size += len(part)
         if self._size > MAX_HEADER_BYTES:
-            self._refuse(431, RefusalKind.LARGE_HEAD)
+            self._refuse(431, "large_head")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value)
         self._count += 1
         if self._size > MAX_HEADER_BYTES or self._count > MAX_HEADERS:
-            self._refuse(431, RefusalKind.LARGE_HEAD)
+            self._refuse(431, "large_head")
         if not self._in_head:  # a trailer, which the app does not get
             return
         name, value = name.lower(), value.strip(b" \t")
@@ -179,19 +174,19 @@ class RequestParser:
         elif name == b"transfer-encoding":
             self._framings += 1
             if value.lower() != b"chunked":
-                self._refuse(501, RefusalKind.UNSUPPORTED, "Transfer-Encoding")
+                self._refuse(501, "unsupported_request", "Transfer-Encoding")
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         version, method = self._parser.get_http_version(), self._parser.get_method()
         recent = version == "1.1"
         if self._hosts != 1 and (recent or self._hosts):  # RFC 9112, 3.2
-            self._refuse(400, RefusalKind.MALFORMED, "not one Host")
+            self._refuse(400, "malformed_request", "not one Host")
         if version not in ("1.0", "1.1") or not _TARGET.fullmatch(self._target):
-            self._refuse(400, RefusalKind.MALFORMED, "version or target")
+            self._refuse(400, "malformed_request", "version or target")
         if self._parser.should_upgrade():
             if method == b"CONNECT":
-                self._refuse(501, RefusalKind.UNSUPPORTED, "CONNECT")
+                self._refuse(501, "unsupported_request", "CONNECT")
             fields = [b"%b: %b\r\n" % header for header in self._headers if header[0] != b"upgrade"]
             line = b"%b %b HTTP/%b\r\n" % (method, self._target, version.encode("ascii"))
             self._anew = line + b"".join(fields) + b"\r\n"
@@ -211,7 +206,7 @@ class RequestParser:
         )
         self._at_once += 1
         if self._at_once > MAX_AT_ONCE:  # checked after the head, so that the path is known
-            self._refuse(503, RefusalKind.AT_ONCE)
+            self._refuse(503, "requests_at_once")
 
     def on_body(self, piece: bytes) -> None:
         last = self._events[-1] if self._events else None

@@ -145,7 +145,7 @@ class HttpListener:
         if self._connections:
             await asyncio.wait(self._connections)
         if self._senders is not None:
-            self._senders.turned_away.close()
+            self._senders.close()
         if self._trimming is not None:
             self._trimming.cancel()
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -91,7 +91,7 @@ def codes() -> dict[str, set[Any]]:
         "check": set(Checks.__struct_fields__),
         "doctor": set(CHECKS),
         "limit": {limit.name for limit in limits.ALL},
-        "refused": called("httpd", "note") | called("api", "note") | set(RefusalKind),
+        "refused": called("httpd", "note") | called("api", "note") | set(get_args(RefusalKind)),
         "doubt": set(Doubt),
         "event": set(EVENTS),
     }

@@ -135,7 +135,7 @@ async def test_refused_connections_are_few_and_closed_in_a_second_even_if_they_s
         with process(here.path, OF_PROCESS) as held, ExitStack() as stack:
             assert await here.statuses(held) == [200] * OF_PROCESS
             greedy = stack.enter_context(process(here.path, OF_PROCESS + many))
-            waiting = here.listener._senders.turned_away._waiting  # type: ignore[union-attr]
+            waiting = here.listener._senders._waiting  # type: ignore[union-attr]
             for item in greedy[-many:]:
                 asked = await asyncio.open_unix_connection(sock=item.dup())
                 assert len(waiting) <= MAX_TURNED_AWAY

@@ -21,10 +21,6 @@ CHUNK_BYTES = 1 << 18
 _OF_INODE = ("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 1 << 40, 1, 0)
 
 
-class LockHeld(Exception):
-    """Lock held by another process."""
-
-
 @contextmanager
 def acting_as_owner(file: Path) -> Iterator[None]:
     """Act as the owner of a file's folder during the block, if this process is root. Raise OSError."""
@@ -168,7 +164,7 @@ def rewrite_and_fsync(path: Path) -> int:
 def lock(path: Path) -> int:
     """Lock a file, which is created if missing; return its descriptor, whose close releases the lock.
 
-    Raise LockHeld, or OSError.
+    Raise BlockingIOError if another process holds the lock, or another OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), whole=True)
 
@@ -178,7 +174,7 @@ def lock_inode(path: Path) -> int:
 
     The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it does not conflict with
     SQLite's locks, on a network file system either. Close the descriptor after SQLite has closed the file, because that
-    close ends SQLite's locks. Raise LockHeld, or OSError.
+    close ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or another OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 
@@ -189,9 +185,6 @@ def _locked(descriptor: int, *, whole: bool) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(*_OF_INODE))
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise LockHeld from error
     except OSError:
         os.close(descriptor)
         raise

@@ -46,7 +46,7 @@ def lock_directory(directory: Path) -> int:
             directory.mkdir(parents=True)
             directory.chmod(0o755)  # tills need it to reach their socket, whatever the umask
         return files.lock(path)
-    except files.LockHeld:
+    except BlockingIOError:
         raise SocketError(
             f"another posd is serving {directory} ({path} is locked); stop it first, or give this one its own "
             "local_api.directory"

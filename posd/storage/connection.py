@@ -64,7 +64,7 @@ def lock(path: Path) -> int:
     """
     try:
         return files.lock(path)
-    except files.LockHeld:
+    except BlockingIOError:
         raise StoreError(
             f"another posd is running on this database ({path} is locked); stop it first, "
             "or give this one its own database.path"
@@ -82,7 +82,7 @@ def lock_file(path: Path) -> int:
     """
     try:
         descriptor = files.lock_inode(path)
-    except files.LockHeld:
+    except BlockingIOError:
         raise StoreError(
             f"another posd is running on the file of this database ({path}), by another path: a link, or a second "
             "mount; stop it first, or give this one its own database.path"

@@ -7,7 +7,7 @@ Importing this package costs only `ssl`. The functions that make certificates (`
 which the daemon never loads.
 """
 
-from posd.tls.check import (
+from posd.tls.certificate import (
     RENEWAL_DAYS,
     CertificateInfo,
     Subjects,

@@ -29,7 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from posd.base.files import replace
 from posd.base.times import released
-from posd.tls.check import Subjects, Validity
+from posd.tls.certificate import Subjects, Validity
 from posd.tls.files import TlsError, TlsFiles, describe, fingerprint, there
 
 #: Lifetime of a CA, which bounds the use of a stolen key. The operator installs the new CA on the terminals within the

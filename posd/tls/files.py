@@ -18,10 +18,9 @@ from pathlib import Path
 import msgspec
 
 from posd.base import tls_contexts
-from posd.base.files import LockHeld, replace
 from posd.base.files import lock as lock_file
-from posd.tls.certificate import read_certificate
-from posd.tls.check import CertificateInfo, Subjects, Validity
+from posd.base.files import replace
+from posd.tls.certificate import CertificateInfo, Subjects, Validity, read_certificate
 
 #: Cure for an unusable file or pair.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"
@@ -151,7 +150,7 @@ def writing(directory: Path) -> Iterator[None]:
     """
     try:
         lock = lock_file(directory / ".lock")
-    except LockHeld:
+    except BlockingIOError:
         raise TlsError(
             f"another command is making certificates in {directory} at this moment; try again when it has ended"
         ) from None

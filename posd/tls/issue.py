@@ -18,9 +18,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from posd.base.files import replace
 from posd.config.values import is_address
-from posd.tls import authority, check
+from posd.tls import authority, certificate
 from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, Authority, Issuer, key_pem, pem
-from posd.tls.check import (
+from posd.tls.certificate import (
     HOST_NAME,
     OVERLAP_DAYS,
     CertificateInfo,
@@ -111,7 +111,7 @@ def renew(
         ):
             authority.end_overlap(made)
         ca = authority.load_ca(made)
-        if new_ca or check.ca_reasons(describe(made.ca_certificate), authority.now()):
+        if new_ca or certificate.ca_reasons(describe(made.ca_certificate), authority.now()):
             authority.begin_overlap(made, subjects if called is None else subjects | called)
         replace(made.certificate, _chain(made, ca, _load_key(made.private_key), subjects), mode=0o644)
     return made
@@ -121,7 +121,7 @@ def ca_reasons(made: TlsFiles) -> tuple[str, ...]:
     """Return the reasons for a renewal of the CA, if any. Raise TlsError."""
     if there(made.next_ca_certificate) or not there(made.ca_certificate):
         return ()
-    return check.ca_reasons(describe(made.ca_certificate), authority.now())
+    return certificate.ca_reasons(describe(made.ca_certificate), authority.now())
 
 
 def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> None:

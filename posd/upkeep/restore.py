@@ -83,7 +83,7 @@ class Restore:
             database_files.finish(self._database)  # completes a killed restore
             if self._database.exists():
                 self._locks.append(files.lock_inode(self._database))
-        except files.LockHeld:
+        except BlockingIOError:
             self.__exit__()
             raise StoreError(
                 f"posd is running on {self._database}, or another restore is; stop it first "

@@ -34,7 +34,7 @@ MAY = {
     "posd.daemon.surroundings": "the real things",
     "posd.terminals.interfaces": "the network itself",
     "posd.tls.authority": "the command line's alone",
-    "posd.tls.check": "the network itself",
+    "posd.tls.certificate": "the network itself",
 }
 #: Folders and files that are no part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")

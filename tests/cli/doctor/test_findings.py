@@ -9,7 +9,7 @@ from string import Formatter
 from posd.cli import doctor
 from posd.cli.doctor.context import DoctorContext, texts
 from posd.config import parse as configuration
-from posd.tls import check as dates
+from posd.tls import certificate as dates
 from posd.tls import issue
 from tests.cli.manual.parsing import parse
 

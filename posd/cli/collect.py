@@ -265,10 +265,10 @@ def _asked(config: Config, output: Output, ask: "Callable[[AsyncConnection[Any]]
 async def _init(config: Config, replicas: int) -> list[str]:
     import psycopg
 
-    from posd.collect import queue
+    from posd.collect.collector import connected
     from posd.collect.store import CollectorStore
 
-    async with queue.connected(config.collect) as source:
+    async with connected(config.collect) as source:
         made = await source.make(replicas)
     async with await psycopg.AsyncConnection.connect(config.collect.dsn, autocommit=True) as connection:
         if await CollectorStore(connection).prepare(init=True):

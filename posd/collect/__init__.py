@@ -3,6 +3,6 @@
 A message is acknowledged after the commit of its content. Everything is stored under its permanent name, `(database_id,
 seq)`. So repeated or reordered messages, and a rebuilt stream, give the same tables. Missing numbers show gaps.
 
-`reading` checks a message, `tables` makes the tables, `store` writes a batch of messages, `queue` reads the stream,
-`collector` combines these, and `questions` queries the tables.
+`reading` checks a message, `tables` makes the tables, `store` writes a batch of messages, `collector` reads the stream
+and combines these, and `questions` queries the tables.
 """

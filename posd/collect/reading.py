@@ -26,10 +26,6 @@ class LaneMessage(NamedTuple):
     data: bytes
 
 
-class UnreadableMessage(ValueError):
-    """Unusable message; the text has the reason."""
-
-
 class ChangeRow(NamedTuple):
     """Stored change; `change` is JSON that PostgreSQL accepts."""
 
@@ -130,22 +126,19 @@ _PLAIN = msgspec.json.Decoder(float_hook=_check_number)
 
 
 def read(message: LaneMessage) -> AnyMessage:
-    """Read a message. Raise UnreadableMessage."""
-    try:
-        found = messages.decode(message.data)
-    except ValueError as error:
-        raise UnreadableMessage(str(error)) from error
+    """Read a message. Raise ValueError."""
+    found = messages.decode(message.data)
     if message.subject != f"posd.{found.merchant}.{found.lane}":
-        raise UnreadableMessage(f"it names the lane {found.merchant}.{found.lane}, but arrived on {message.subject}")
+        raise ValueError(f"it names the lane {found.merchant}.{found.lane}, but arrived on {message.subject}")
     if found.v != messages.VERSION:
-        raise UnreadableMessage(f"version {found.v} of the messages is not known here")
+        raise ValueError(f"version {found.v} of the messages is not known here")
     match found:
         case Changes(first_seq=first, last_seq=last, changes=changes):
             if not changes or len(changes) != last - first + 1:
-                raise UnreadableMessage(f"its changes are not those from {first} to {last}")
+                raise ValueError(f"its changes are not those from {first} to {last}")
         case Lost(from_seq=first, to_seq=last):
             if first > last:
-                raise UnreadableMessage(f"nothing is from {first} to {last}")
+                raise ValueError(f"nothing is from {first} to {last}")
         case StateMessage(as_of=as_of):
             moment(as_of)
     moment(found.at)
@@ -201,11 +194,11 @@ def _stored(value: Any) -> Any:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time. Raise UnreadableMessage."""
+    """Parse a time. Raise ValueError."""
     try:
         found = datetime.fromisoformat(text)
         found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
         _check_moment(text[:60], found)
     except ValueError as error:
-        raise UnreadableMessage(f"{text!r:.60} is no time: {error!s:.200}") from error
+        raise ValueError(f"{text!r:.60} is no time: {error!s:.200}") from error
     return found

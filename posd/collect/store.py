@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from posd.collect import reading
-from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage, UnreadableMessage
+from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
 #: Version of the tables of this program. A file in `tables` upgrades the previous version.
@@ -91,7 +91,7 @@ def parsed(messages: Sequence[LaneMessage]) -> ParsedBatch:
     for message in messages:
         try:
             says = reading.read(message)
-        except UnreadableMessage as error:
+        except ValueError as error:
             aside.append(RejectedMessage(message, 0, str(error), message.data))
             continue
         rows, unusable = reading.rows(message, says) if isinstance(says, Changes) else ([], [])

@@ -13,7 +13,7 @@ import trustme
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from posd.collect.queue import StreamConsumer, connected
+from posd.collect.collector import StreamConsumer, connected
 from posd.config.schema import CollectConfig
 from posd.relay.stream import EXPECTED, ONCE
 from tests.relay.lane import Lane

@@ -11,7 +11,7 @@ import pytest_asyncio
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from posd.collect.queue import StreamConsumer
+from posd.collect.collector import StreamConsumer
 from tests.relay.lane import sent
 from tests.relay.nats_server import STREAM
 from tests.relay.office import PATIENCE_SECONDS, Delivered, Office, made, open_office

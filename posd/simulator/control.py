@@ -1,9 +1,10 @@
 """The control API: a developer controls the terminals, over HTTP and JSON on loopback."""
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -55,34 +56,26 @@ POST /clock                                {"advance": 60}: with --virtual, let 
 MAX_BODY_BYTES = 65_536
 
 
-class Control:
-    """Control API of a shop. An async context manager that listens during the block."""
+@asynccontextmanager
+async def controlled(shop: TerminalGroup, host: str, port: int) -> AsyncIterator[str]:
+    """Serve the control API of a shop during the block, and yield its URL.
 
-    def __init__(self, shop: TerminalGroup, host: str, port: int) -> None:
-        """Raise SettingsError if `host` is no loopback address."""
-        if not is_loopback(host):
-            raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
-        self._host = host
-        self._port = port
-        #: Tasks that take terminal time after the reply.
-        self._tasks = Tasks()
-        self._listener = Listener(_app(shop, self._tasks), None)
-        #: Its URL, set when the block has begun.
-        self.url = ""
-
-    async def __aenter__(self) -> Self:
-        bound = bind(self._host, self._port)
-        try:
-            self._listener.start(bound)
-        except SettingsError:
-            bound.close()
-            raise
-        self.url = url("http", self._host, bound.getsockname()[1])
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._listener.stop()
-        await self._tasks.stop()
+    Raise SettingsError if `host` is no loopback address, or cannot be used.
+    """
+    if not is_loopback(host):
+        raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
+    tasks = Tasks()  # take terminal time after the reply
+    listener, bound = Listener(_app(shop, tasks), None), bind(host, port)
+    try:
+        listener.start(bound)
+    except SettingsError:
+        bound.close()
+        raise
+    try:
+        yield url("http", host, bound.getsockname()[1])
+    finally:
+        await listener.stop()
+        await tasks.stop()
 
 
 #: Range of seconds in a request: a day and more.

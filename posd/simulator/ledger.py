@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from posd.simulator import wire
 from posd.simulator.wire import BY_NAME, AmountUnit, Processed, Refused, SettingsError, SimulatedOperation
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class Journal:
-    """One such file, mode 0600; each line is a change."""
+    """One such file, mode 0600; each line is a JSON document."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raise OSError."""
@@ -144,9 +144,7 @@ class Ledger:
         self._unit = unit
         #: Ids of the ends that an earlier process wrote to the file, with their number.
         self._ends = _ends_in(path) if path else Counter[str]()
-        if path:
-            path.touch(mode=0o600)
-        self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
+        self._journal = Journal(path) if path else None
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries))
@@ -158,9 +156,8 @@ class Ledger:
         """Record an event; it is in the file on return."""
         entry: Entry = {"at": wire.timestamp(), "kind": kind, **fields}
         self._entries.append(entry)
-        if self._file is not None:
-            self._file.write(wire.encode(entry).decode() + "\n")
-            self._file.flush()
+        if self._journal is not None:
+            self._journal.append(entry)
         for listener in list(self._listeners):
             listener(entry)
 
@@ -194,7 +191,7 @@ class Ledger:
 
         `end`: the event id of a final, or the slip of a print job.
         """
-        if self._file is None:
+        if self._journal is None:
             return False
         if self._ends[end] == 0:
             return True
@@ -234,9 +231,9 @@ class Ledger:
 
     def close(self) -> None:
         """Close the file; the entries stay in memory."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
 
 
 def _ends_in(path: Path) -> Counter[str]:

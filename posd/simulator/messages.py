@@ -342,19 +342,6 @@ OPERATION_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EventData:
-    """Content of an event, before its JSON form."""
-
-    event_id: str
-    occurred_at: str
-    status: str
-    previous_status: str | None
-    reading_type: str | None
-    failure: Failure | None
-    raw_response: dict[str, Any] | None
-
-
 def new_uuid(rng: Random) -> str:
     """Draw a random UUID (version 4)."""
     return str(UUID(int=rng.getrandbits(128), version=4))
@@ -377,27 +364,38 @@ def acknowledgement(settings: Settings, start: ReceivedStart, event_id: str) -> 
     }
 
 
-def transaction_event(settings: Settings, start: ReceivedStart, amount: Processed, event: EventData) -> dict[str, Any]:
+def transaction_event(
+    settings: Settings,
+    start: ReceivedStart,
+    amount: Processed,
+    *,
+    event_id: str,
+    occurred_at: str,
+    status: str,
+    previous_status: str | None,
+    reading_type: str | None,
+    failure: Failure | None,
+    raw_response: dict[str, Any] | None,
+) -> dict[str, Any]:
     """Build the JSON of a transaction event (terminal API, Events)."""
     body: dict[str, Any] = {
-        "event_id": event.event_id,
-        "occurred_at": event.occurred_at,
-        "status": event.status,
+        "event_id": event_id,
+        "occurred_at": occurred_at,
+        "status": status,
         "merchant_id": settings.merchant_id,
         "client_transaction_id": start.client_transaction_id,
         "terminal": {"serial_number": settings.serial, "brand": settings.brand, "model": settings.model},
     }
-    if event.previous_status is not None:
-        body["previous_status"] = event.previous_status
+    if previous_status is not None:
+        body["previous_status"] = previous_status
     values: dict[str, Any] = {
-        "reading_type": event.reading_type,
+        "reading_type": reading_type,
         "operation": operation(start, amount),
-        "failure_reason": None if event.failure is None else msgspec.structs.asdict(event.failure),
-        "raw_response": event.raw_response,
+        "failure_reason": None if failure is None else msgspec.structs.asdict(failure),
+        "raw_response": raw_response,
     }
-    conditional = CONDITIONAL_FIELDS.get(event.status, UNPUBLISHED_FIELDS)
-    body |= {name: values[name] for name in conditional if values[name] is not None}
-    return body
+    conditional = CONDITIONAL_FIELDS.get(status, UNPUBLISHED_FIELDS)
+    return body | {name: values[name] for name in conditional if values[name] is not None}
 
 
 def operation(start: ReceivedStart, amount: Processed) -> dict[str, Any]:

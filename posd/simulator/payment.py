@@ -14,7 +14,7 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import QueuedEvent
 from posd.simulator.ledger import Ledger, Record
-from posd.simulator.messages import EventData, ReceivedStart, changed
+from posd.simulator.messages import ReceivedStart, changed
 from posd.simulator.network import NotPossible
 from posd.simulator.scenario import (
     Abort,
@@ -332,7 +332,10 @@ class PaymentRun:
             if status == PaymentStatus.APPROVAL
             else None
         )
-        event = EventData(
+        body = messages.transaction_event(
+            parts.settings,
+            start,
+            payment.amount,
             event_id=payment.event_id if step.same_event_id else messages.new_uuid(self._rng),
             occurred_at=self._now(),
             status=status,
@@ -341,9 +344,8 @@ class PaymentRun:
             failure=payment.failure,
             raw_response=raw_response,
         )
-        body = messages.transaction_event(parts.settings, start, payment.amount, event)
         payment.previous, payment.newest = payment.newest, wire.encode(body)
-        payment.event_id, payment.status = event.event_id, status
+        payment.event_id, payment.status = body["event_id"], status
         payment.sent = payment.sent or status in SENT
         if status in FINALS:
             payment.final = payment.newest

@@ -317,7 +317,10 @@ def _contradicting(payment: Payment, parts: Parts) -> bytes:
     rng = _rng(final["event_id"])
     approved = final["status"] == PaymentStatus.APPROVAL
     start, amount, edition = payment.start, payment.amount, parts.settings.edition
-    event = messages.EventData(
+    event = messages.transaction_event(
+        parts.settings,
+        start,
+        amount,
         event_id=messages.new_uuid(rng),
         occurred_at=final["occurred_at"],
         status=PaymentStatus.DECLINED if approved else PaymentStatus.APPROVAL,
@@ -328,7 +331,7 @@ def _contradicting(payment: Payment, parts: Parts) -> bytes:
         if approved
         else messages.approval(start, amount.authorized, payment.reading_type, edition, rng),
     )
-    return wire.encode(messages.transaction_event(parts.settings, start, amount, event))
+    return wire.encode(event)
 
 
 def _rng(seed: str) -> Random:

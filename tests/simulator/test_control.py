@@ -9,8 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.simulator import Settings, TerminalGroup
-from posd.simulator.control import Control
+from posd.simulator import Settings, TerminalGroup, control
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
 
 SERIAL = "SN/1"
@@ -20,10 +19,10 @@ JSON = {"content-type": "application/json"}
 class Developer:
     """Calls the control API of a shop with one terminal."""
 
-    def __init__(self, shop: TerminalGroup, control: Control, client: httpx2.AsyncClient) -> None:
+    def __init__(self, shop: TerminalGroup, url: str, client: httpx2.AsyncClient) -> None:
         self.terminal = shop.terminals[SERIAL]
         self.till = Till(self.terminal, client)
-        self.url = control.url
+        self.url = url
         self.client = client
 
     async def get(self, path: str) -> Any:
@@ -50,8 +49,8 @@ class Developer:
 
 @asynccontextmanager
 async def controlled(wanted: Settings, client: httpx2.AsyncClient) -> AsyncIterator[Developer]:
-    async with TerminalGroup([wanted]) as shop, Control(shop, "127.0.0.1", 0) as control:
-        yield Developer(shop, control, client)
+    async with TerminalGroup([wanted]) as shop, control.controlled(shop, "127.0.0.1", 0) as url:
+        yield Developer(shop, url, client)
 
 
 @pytest.fixture

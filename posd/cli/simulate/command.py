@@ -25,7 +25,7 @@ from posd.cli.app.tables import Layout
 from posd.cli.simulate.screen import Keys, OutputThread, as_words
 from posd.cli.simulate.screen import as_json as line_as_json
 from posd.simulator import Settings, SettingsError, TerminalGroup
-from posd.simulator.control import Control, listed_scenarios
+from posd.simulator.control import controlled, listed_scenarios
 from posd.simulator.ledger import Entry
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
 from posd.tls import issue
@@ -224,8 +224,8 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Output
         shop = await stack.enter_async_context(TerminalGroup(terminals))
         control_url = None
         if control is not None:
-            api = Control(shop, *split_address(control, "--control", "127.0.0.1:6870"))
-            control_url = (await stack.enter_async_context(api)).url
+            api = controlled(shop, *split_address(control, "--control", "127.0.0.1:6870"))
+            control_url = await stack.enter_async_context(api)
         several = len(shop.terminals) > 1
         for serial, terminal in shop.terminals.items():
             ca_file = terminal.settings.ca_certificate

@@ -391,47 +391,50 @@ def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
 Line = Callable[[float], bytes]
 
 
-class Renderer:
-    """Renderer of a log line. All steps are in one class, because a payment has some ten lines.
+#: Arguments of `LineSink.write`, as a processor of structlog returns them.
+_Written = tuple[tuple[Line], dict[str, Any]]
 
-    The text is one line for every reader, because unprintable characters are escaped. For the journal it has a level
-    prefix, which the journal removes.
+
+def renderer(
+    prefixes: Mapping[str, bytes], now: Callable[[], datetime]
+) -> Callable[[Any, str, MutableMapping[str, Any]], _Written]:
+    """Make the function that returns the arguments of `LineSink.write` for a line.
+
+    The text is built when the line is written, because a terminal may be waiting.
     """
 
-    def __init__(self, prefixes: Mapping[str, bytes], now: Callable[[], datetime]) -> None:
-        self._prefixes = prefixes
-        self._now = now
+    def render(logger: Any, level: str, fields: MutableMapping[str, Any]) -> _Written:
+        return (partial(_line, prefixes, now(), logger.name, level, fields, taken_out(fields)),), {}
 
-    def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> tuple[tuple[Line], dict[str, Any]]:
-        """Return the arguments of `LineSink.write`.
+    return render
 
-        The text is built when the line is written, because a terminal may be waiting.
-        """
-        return (partial(self._text, self._now(), logger.name, level, fields, taken_out(fields)),), {}
 
-    def _text(
-        self,
-        moment: datetime,
-        logger: str,
-        level: str,
-        given: Mapping[str, Any],
-        exception: list[dict[str, Any]] | None,
-        now: float,
-    ) -> bytes:
-        """Return the text of a line. Raise DropEvent after too many of its kind."""
-        fields = allow_listed(moment, logger, level, given)
-        floods.admit(fields, now)
-        if exception is not None:
-            fields["exception"] = exception
-        try:
-            line = _ENCODER.encode(fields)
-        except UnicodeEncodeError:  # a lone surrogate, as in a file's name that is not UTF-8
-            fields["timestamp"] = _written(moment)
-            line = json.dumps(fields, default=repr).encode()
-        if not line.isascii() or 0x7F in line:  # JSON itself escapes only characters below a space
-            line = escaped(line.decode()).encode()
-        line = REDACTOR.body(line)
-        return self._prefixes.get(fields["level"], b"") + line
+def _line(
+    prefixes: Mapping[str, bytes],
+    moment: datetime,
+    logger: str,
+    level: str,
+    given: Mapping[str, Any],
+    exception: list[dict[str, Any]] | None,
+    now: float,
+) -> bytes:
+    """Return the text of a line. Raise DropEvent after too many of its kind.
+
+    The text is one line for every reader, because unprintable characters are escaped. For the journal it has a level
+    prefix, which the journal removes. All steps are in one function, because a payment has some ten lines.
+    """
+    fields = allow_listed(moment, logger, level, given)
+    floods.admit(fields, now)
+    if exception is not None:
+        fields["exception"] = exception
+    try:
+        line = _ENCODER.encode(fields)
+    except UnicodeEncodeError:  # a lone surrogate, as in a file's name that is not UTF-8
+        fields["timestamp"] = _written(moment)
+        line = json.dumps(fields, default=repr).encode()
+    if not line.isascii() or 0x7F in line:  # JSON itself escapes only characters below a space
+        line = escaped(line.decode()).encode()
+    return prefixes.get(fields["level"], b"") + REDACTOR.body(line)
 
 
 class LineSink:
@@ -533,7 +536,7 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     writer.start()
     prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}
     structlog.configure(
-        processors=[Renderer(prefixes, now)],
+        processors=[renderer(prefixes, now)],
         logger_factory=LineSink,
         # A class of our own: all users of structlog share its classes.
         wrapper_class=type("Logger", (structlog.make_filtering_bound_logger(level),), {}),

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -100,8 +101,9 @@ async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None
     """
     server = None
     if listen is not None:
+        serve = partial(_serve, text, asyncio.Semaphore(MOST_CONNECTIONS))
         try:
-            server = await asyncio.start_server(_Door(text).serve, listen.host, listen.port, limit=MOST_BYTES)
+            server = await asyncio.start_server(serve, listen.host, listen.port, limit=MOST_BYTES)
         except OSError as error:
             words = os.strerror(error.errno) if error.errno else str(error)
             log.warning("metrics.not_served", listen=str(listen), error=words)
@@ -112,36 +114,31 @@ async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None
             server.close()
 
 
-class _Door:
-    """Server of one request for each connection."""
+async def _serve(
+    text: Text, places: asyncio.Semaphore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Serve one request of a connection."""
+    try:
+        if not places.locked():
+            async with places, asyncio.timeout(SECONDS):
+                writer.write(await _answer(text, await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+    except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        pass
+    finally:
+        writer.close()
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
-        self._open = 0
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
-        try:
-            if self._open <= MOST_CONNECTIONS:
-                async with asyncio.timeout(SECONDS):
-                    writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
-        finally:
-            self._open -= 1
-            writer.close()
-
-    async def _answer(self, head: bytes) -> bytes:
-        """Return the response to a request, from its bytes before the body."""
-        first, *lines = head.decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        method, _, rest = first.partition(" ")
-        refused = refusal(method, rest.partition(" ")[0].partition("?")[0], headers.get("host"))
-        if refused is not None:
-            status, words, more = refused
-            return _response(status, _PLAIN, f"{words}\n", more)
-        return _response(200, CONTENT_TYPE, await self._text(), ())
+async def _answer(text: Text, head: bytes) -> bytes:
+    """Return the response to a request, from its bytes before the body."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    method, _, rest = first.partition(" ")
+    refused = refusal(method, rest.partition(" ")[0].partition("?")[0], headers.get("host"))
+    if refused is not None:
+        status, words, more = refused
+        return _response(status, _PLAIN, f"{words}\n", more)
+    return _response(200, CONTENT_TYPE, await text(), ())
 
 
 def _response(status: int, content_type: str, text: str, more: tuple[tuple[bytes, bytes], ...]) -> bytes:

@@ -59,7 +59,7 @@ async def test_an_abort_takes_no_body(posd: Daemon, terminal: ScriptedTerminal, 
 
 def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
     fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
-    ((made,), _) = output.Renderer({}, wall)(output.LineSink("posd.test"), "info", fields)
+    ((made,), _) = output.renderer({}, wall)(output.LineSink("posd.test"), "info", fields)
     line = json.loads(made(0.0))
     assert line.pop("timestamp").endswith("Z")
     assert line == {

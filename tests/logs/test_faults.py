@@ -84,11 +84,11 @@ def test_a_deep_fault_fits_into_a_line_of_the_journal() -> None:
         "detail": "x" * 1_000_000,
         "fleet": ["S" * 64] * 10_000,
     }
-    ((line,), _) = output.Renderer({}, wall)(output.LineSink(), "error", fields)
+    ((line,), _) = output.renderer({}, wall)(output.LineSink(), "error", fields)
     assert len(line(0.0)) < 48 * 1024
 
 
 def test_an_address_of_a_person_is_taken_out_of_words() -> None:
     fields = {"event": "payment.attention", "detail": f"it says <{VALUE}>, and 5 @ 3", "peer": "10.0.0.1"}
-    ((line,), _) = output.Renderer({}, wall)(output.LineSink(), "info", fields)
+    ((line,), _) = output.renderer({}, wall)(output.LineSink(), "info", fields)
     assert json.loads(line(0.0))["detail"] == "it says <(an e-mail address)>, and 5 @ 3"

@@ -11,7 +11,7 @@ from posd.base.clocks import wall
 from posd.base.exposition import render
 from posd.daemon import systemd
 from posd.daemon.metrics import FAMILIES
-from posd.logs.output import MAX_TEXT, Renderer, floods
+from posd.logs.output import MAX_TEXT, floods, renderer
 from tests.support.exposition import read
 from tests.support.manager import manager
 from tests.support.strange import ALL, STRANGE
@@ -27,7 +27,7 @@ def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> N
     floods.forget()
     for prefixes in ({}, {"info": b"<6>"}):
         fields = {"event": "test.event", "level": "info", "detail": text, "code": text, "fleet": [text, {text: text}]}
-        ((made,), _) = Renderer(prefixes, wall)(LOGGER, "info", fields)
+        ((made,), _) = renderer(prefixes, wall)(LOGGER, "info", fields)
         line = made(0.0).decode()
         assert line.isprintable()
         assert line.startswith("<6>{" if prefixes else "{")
@@ -39,7 +39,7 @@ def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> N
 @pytest.mark.parametrize("microsecond", [0, 5, 120_000, 999_999])
 def test_the_time_of_a_line_always_has_six_digits(detail: str, microsecond: int) -> None:
     moment = datetime(2026, 11, 20, 10, 42, 3, microsecond, UTC)
-    ((made,), _) = Renderer({}, lambda: moment)(LOGGER, "info", {"event": "test.event", "detail": detail})
+    ((made,), _) = renderer({}, lambda: moment)(LOGGER, "info", {"event": "test.event", "detail": detail})
     assert json.loads(made(0.0))["timestamp"] == f"2026-11-20T10:42:03.{microsecond:06}Z"
 
 

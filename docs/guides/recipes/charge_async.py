@@ -71,11 +71,11 @@ async def settle(start: Callable[[], Awaitable[AsyncPayment]], amount: str) -> i
         print(f"{'NOT PAID' if error.never_started else 'CALL THE SUPERVISOR'}: {error}")
         return NOT_PAID if error.never_started else SUPERVISOR
     if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:
-        paid = outcome.authorized_amount or Decimal(amount)
-        if paid - (outcome.document.get("tip") or 0) != Decimal(amount):  # a gift card had less on it
+        paid, tip = outcome.authorized_amount, outcome.document.get("tip") or 0
+        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less on it
             print(f"PAID {paid} of {amount}, ticket {outcome.ticket_number}")
             return PAID_ANOTHER_AMOUNT
-        print(f"PAID {paid}, ticket {outcome.ticket_number}")  # with the tip that was added at the terminal
+        print(f"PAID {amount if paid is None else paid}, ticket {outcome.ticket_number}")  # with the tip
         return PAID
     if outcome.next_step == "new_id_ok":
         reason = outcome.failure_reason.message if outcome.failure_reason else None

@@ -41,11 +41,11 @@ def main(identity: str, till: str, amount: str) -> int:
             print(f"{'NOT PAID' if error.never_started else 'CALL THE SUPERVISOR'}: {error}")
             return 3 if error.never_started else 4
     if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
-        paid = outcome.authorized_amount or Decimal(amount)
-        if paid - (outcome.document.get("tip") or 0) != Decimal(amount):  # a gift card had less on it
+        paid, tip = outcome.authorized_amount, outcome.document.get("tip") or 0
+        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less on it
             print(f"PAID {paid} of {amount}")
             return 6
-        print(f"PAID {paid}")  # with the tip that was added at the terminal
+        print(f"PAID {amount if paid is None else paid}")  # with the tip
         return 0
     if outcome.paid is Paid.NOT_PAID:
         print(f"NOT PAID: {outcome.result}")

@@ -14,7 +14,7 @@ from posd.base.times import iso, parse_iso
 from posd.payments import counting, journal, rows
 from posd.payments import operations as rules
 from posd.payments.amounts import AmountRules
-from posd.payments.counting import Original, excess
+from posd.payments.counting import MAX_SHOWN, Original, excess
 from posd.payments.model import Outcome, Transaction, may_be_paid, undecided
 from posd.payments.operations import end_of_day
 from posd.payments.wire import NotAnEvent, read_event
@@ -234,9 +234,6 @@ class ChainLinks:
 # Place of a new transaction in its chain, inside the commit of its intent. `payments.operations` and `payments.amounts`
 # have the rules.
 
-#: Most transactions that a refusal names.
-MAX_SHOWN = 20
-
 
 def place(
     unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountRules
@@ -272,7 +269,8 @@ def _place(
     ids = frozenset(item.client_transaction_id for item in chain)
     if original is None:
         return placed, ids
-    _refuse_excess(placed, original, beside, amounts)
+    if (exceeds := excess(placed, original, beside, amounts)) is not None:
+        raise exceeds
     if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
         # A re-authorization can be of another day than its pre-authorization.
         until = _same_day_until(unit, original, original.outcome, zone)
@@ -375,21 +373,6 @@ def _what_to_do(kind: OperationType, found: rules.BlockingOperation) -> str:
     if other.type is OperationType.VOID:
         return "A void is final; for a further payment start a new charge."
     return "A further refund is possible instead."
-
-
-def _refuse_excess(
-    transaction: Transaction, original: Transaction, beside: Sequence[Transaction], amounts: AmountRules
-) -> None:
-    found = excess(transaction, original, beside, amounts)
-    if found is not None:
-        raise Problem(
-            "amount_exceeds",
-            f"cannot start: {transaction.type} asks for {found.asked}, and {found.allowed} is allowed: {found.words}. "
-            f"Correct the amount; no {transaction.type} was sent",
-            asked=found.asked,
-            allowed=found.allowed,
-            transactions=found.transactions[:MAX_SHOWN],
-        )
 
 
 def _standing(transaction: Transaction) -> str:

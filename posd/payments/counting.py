@@ -13,15 +13,18 @@ Source: local API, Amounts, Chains; design, 13.
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
 from posd.base.json_types import exact
 from posd.base.money import ZERO, read_money, total
 from posd.base.operations import CAPTURE, POST_TIP, RE_AUTH, REFUND, RESERVING, REVERSING, VOID, OperationType
+from posd.base.problems import Problem
 from posd.payments.amounts import TIP, AmountRules
 from posd.payments.model import Result, Transaction, approved
+
+#: Most transactions that a refusal names.
+MAX_SHOWN = 20
 
 
 class Of(StrEnum):
@@ -231,19 +234,10 @@ def given_back(item: Transaction, whole: Decimal) -> Decimal:
     return max(item.total or whole, abs(operation_of(item).authorized or ZERO))
 
 
-class Excess(NamedTuple):
-    """Operation above the limit of its original, with the ids of the counted ones, and text."""
-
-    asked: Decimal
-    allowed: Decimal
-    transactions: list[str]
-    words: str
-
-
 def excess(
     asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountRules
-) -> Excess | None:
-    """Return by how much it exceeds the limit of its approved original, or None.
+) -> Problem | None:
+    """Return the problem of an operation above the limit of its approved original, or None.
 
     `members`: all transactions that derive from the original, oldest first.
     """
@@ -260,7 +254,7 @@ def excess(
 
 def _excess_of_capture(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules
-) -> Excess | None:
+) -> Problem | None:
     """All captures together are at most the reservation, without their tips."""
     held, captures = reserving(original, done), done[CAPTURE]
     reserved = charged(held)
@@ -270,10 +264,12 @@ def _excess_of_capture(
     allowed = max(ZERO, reserved * (100 + rules.capture_over_percent) / 100 - used)
     asked = asked_for.total - requested_tip(asked_for)
     words = f"{reserved} is reserved" + (f" and {used} of it captured" if captures else "")
-    return _beyond(asked, allowed, [held, *captures], words)
+    return _exceeds(asked_for, asked, allowed, [held, *captures], words) if asked > allowed else None
 
 
-def _excess_of_void(asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules) -> Excess | None:
+def _excess_of_void(
+    asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules
+) -> Problem | None:
     """A void is for the whole charge, with or without later tips, unless a part is allowed."""
     standing, tips = reserving(original, done), done[POST_TIP]
     own = charged(standing)
@@ -282,33 +278,37 @@ def _excess_of_void(asked_for: Transaction, original: Transaction, done: Approve
     allowed, asked = total((own, *map(tipped, tips))), asked_for.total
     if asked == own or (rules.partial_void and asked <= allowed):
         return None
+    words = f"{allowed} was charged"
     if asked < allowed:
-        words = (
-            f"{allowed} was charged, and a void is for all of it (leave the amount out); for a part ask for a refund"
-        )
-        return Excess(asked, allowed, _ids([standing, *tips]), words)
-    return _beyond(asked, allowed, [standing, *tips], f"{allowed} was charged")
+        words += ", and a void is for all of it (leave the amount out); for a part ask for a refund"
+    return _exceeds(asked_for, asked, allowed, [standing, *tips], words) if asked != allowed else None
 
 
-def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Approved) -> Excess | None:
+def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Approved) -> Problem | None:
     """All refunds together are at most the charge; one without an amount is for all of it."""
     tips, refunds = done[POST_TIP], done[REFUND]
     counted, own = [original, *tips, *refunds], charged(original)
     if own is None:
         words = "the charged amount is not known, but a refund of it was approved"
-        return Excess(asked_for.total, ZERO, _ids(counted), words) if refunds else None
+        return _exceeds(asked_for, asked_for.total, ZERO, counted, words) if refunds else None
     whole = total((own, *map(tipped, tips)))
     refunded = total(given_back(item, whole) for item in refunds)
     allowed, asked = max(ZERO, whole - refunded), asked_for.total or whole
     words = f"{whole} was charged" + (f" and {refunded} of it refunded" if refunds else "")
     if not asked:
-        return Excess(original.total, ZERO, _ids(counted), f"{words}, by the terminal's word")
-    return _beyond(asked, allowed, counted, words)
+        return _exceeds(asked_for, original.total, ZERO, counted, f"{words}, by the terminal's word")
+    return _exceeds(asked_for, asked, allowed, counted, words) if asked > allowed else None
 
 
-def _beyond(asked: Decimal, allowed: Decimal, counted: Sequence[Transaction], words: str) -> Excess | None:
-    return Excess(asked, allowed, _ids(counted), words) if asked > allowed else None
-
-
-def _ids(counted: Sequence[Transaction]) -> list[str]:
-    return [item.client_transaction_id for item in counted]
+def _exceeds(
+    asked_for: Transaction, asked: Decimal, allowed: Decimal, counted: Sequence[Transaction], words: str
+) -> Problem:
+    """Return the problem of an operation that asks for too much. `counted`: the transactions that set the limit."""
+    return Problem(
+        "amount_exceeds",
+        f"cannot start: {asked_for.type} asks for {asked}, and {allowed} is allowed: {words}. Correct the amount; no "
+        f"{asked_for.type} was sent",
+        asked=asked,
+        allowed=allowed,
+        transactions=[item.client_transaction_id for item in counted[:MAX_SHOWN]],
+    )

@@ -70,45 +70,39 @@ class AddressConflict(StrEnum):
     SERIAL = "serial"  # the device at the address reports another serial
 
 
-class Situation(msgspec.Struct, frozen=True):
-    """All inputs of the decision.
+def judge(
+    *,
+    pinned: bool,
+    proven: bool,
+    old: LastTrusted,
+    claimants: int,
+    proved: bool = False,
+    decided: bool = False,
+    contested: bool = False,
+    is_open: bool = False,
+) -> UsableAddress | AddressConflict:
+    """Return the address to use, or the conflict that forbids all, for a terminal without a configured address.
 
     `claimants`: number of devices without proof that reply under the serial at other addresses. `proven`: a device
-    replies whose certificate has the serial. `proved`: the last trusted one had shown such a
-    certificate. `decided`: the operator decided that it is the terminal; `contested`: and that others are not. `open`:
-    a payment of the terminal is open.
+    replies whose certificate has the serial. `proved`: the last trusted one had shown such a certificate. `decided`:
+    the operator decided that it is the terminal; `contested`: and that others are not. `is_open`: a payment of the
+    terminal is open.
     """
-
-    configured: bool
-    pinned: bool
-    proven: bool
-    old: LastTrusted
-    claimants: int
-    proved: bool = False
-    decided: bool = False
-    contested: bool = False
-    open: bool = False
-
-
-def judge(seen: Situation) -> UsableAddress | AddressConflict:
-    """Return the address to use, or the conflict that forbids all."""
-    if seen.configured:
-        return UsableAddress.CONFIGURED
-    if seen.pinned:
+    if pinned:
         return UsableAddress.NEWEST
-    if seen.proven:
+    if proven:
         return UsableAddress.PROVEN
-    if seen.old is LastTrusted.NEVER:
-        return AddressConflict.RIVALS if seen.claimants > 1 else UsableAddress.NEWEST
-    if not seen.claimants or seen.old is LastTrusted.UNKNOWN:
+    if old is LastTrusted.NEVER:
+        return AddressConflict.RIVALS if claimants > 1 else UsableAddress.NEWEST
+    if not claimants or old is LastTrusted.UNKNOWN:
         return UsableAddress.TRUSTED
-    if seen.old is LastTrusted.ANSWERS:  # a device that the operator has rejected must not stop payments
-        return UsableAddress.TRUSTED if seen.decided else AddressConflict.RIVALS
-    if seen.claimants > 1:
+    if old is LastTrusted.ANSWERS:  # a device that the operator has rejected must not stop payments
+        return UsableAddress.TRUSTED if decided else AddressConflict.RIVALS
+    if claimants > 1:
         return AddressConflict.RIVALS
-    if seen.open or seen.proved or seen.contested:
+    if is_open or proved or contested:
         return AddressConflict.MOVED
-    return UsableAddress.NEW if seen.old is LastTrusted.LOST else UsableAddress.TRUSTED
+    return UsableAddress.NEW if old is LastTrusted.LOST else UsableAddress.TRUSTED
 
 
 class Trusted(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ from posd.terminals.identity import (
     LastTrusted,
     OtherTerminal,
     Proof,
-    Situation,
     Trusted,
     UsableAddress,
 )
@@ -48,9 +47,6 @@ REACHABLE: Mapping[CandidateVerdict, bool | None] = {
 }
 #: Results of a connection to a device that replies.
 REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
-
-#: Use of the configured address, which decides alone.
-CONFIGURED = identity.judge(Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=0))
 
 
 class AddressChange(Enum):
@@ -185,23 +181,20 @@ class TerminalLocation:
     @property
     def _chosen(self) -> UsableAddress | AddressConflict:
         if self.configured is not None or not self.on_lan:
-            return CONFIGURED
+            return UsableAddress.CONFIGURED  # it decides alone
         trusted, place, old = self.trusted, self.place, self._old
         same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
         return identity.judge(
-            Situation(
-                configured=False,
-                pinned=self.pinned,
-                proven=any(_proves(item) for item in self.candidates),
-                old=old,
-                claimants=len(others),
-                proved=self._proved,
-                decided=trusted is not None and trusted.decided,
-                contested=trusted is not None and bool(trusted.turned_down),
-                # an empty or ambiguous host needs no check
-                open=len(others) == 1 and self._fleet.is_open(self.serial),
-            )
+            pinned=self.pinned,
+            proven=any(_proves(item) for item in self.candidates),
+            old=old,
+            claimants=len(others),
+            proved=self._proved,
+            decided=trusted is not None and trusted.decided,
+            contested=trusted is not None and bool(trusted.turned_down),
+            # an empty or ambiguous host needs no check
+            is_open=len(others) == 1 and self._fleet.is_open(self.serial),
         )
 
     @property

@@ -177,11 +177,11 @@ def test_what_an_original_allows(
     asked: Transaction, original: Transaction, others: tuple[Transaction, ...], rules: AmountRules, allowed: str | None
 ) -> None:
     found = excess(asked, original, others, rules)
-    assert (None if found is None else found.allowed) == (None if allowed is None else Decimal(allowed))
+    assert (None if found is None else found.extra["allowed"]) == (None if allowed is None else Decimal(allowed))
     if found is not None:
-        assert found.asked == (asked.total or original.total)
-        assert set(found.transactions) <= {item.client_transaction_id for item in (original, *others)}
-        assert found.words
+        assert found.extra["asked"] == (asked.total or original.total)
+        assert set(found.extra["transactions"]) <= {item.client_transaction_id for item in (original, *others)}
+        assert found.code == "amount_exceeds"
 
 
 def test_what_did_not_end_in_an_approval_is_not_counted() -> None:

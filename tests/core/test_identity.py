@@ -1,9 +1,11 @@
 """Which address of a terminal may be used: every situation there is, against the promises of design 13.2."""
 
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 import pytest
 
+from posd.terminals import identity
 from posd.terminals.attempt import Attempt, Replied, ReplyLost, refuser
 from posd.terminals.identity import (
     AddressConflict,
@@ -11,16 +13,34 @@ from posd.terminals.identity import (
     OpenConflict,
     OtherTerminal,
     Proof,
-    Situation,
     Trusted,
     UsableAddress,
-    judge,
     steps,
     words,
 )
 from tests.support.tables import every
 
-BOOLEANS = ("configured", "pinned", "proven", "proved", "decided", "contested", "open")
+BOOLEANS = ("pinned", "proven", "proved", "decided", "contested", "is_open")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The inputs of the judgement."""
+
+    pinned: bool
+    proven: bool
+    old: LastTrusted
+    claimants: int
+    proved: bool = False
+    decided: bool = False
+    contested: bool = False
+    is_open: bool = False
+
+
+def judge(seen: Situation) -> UsableAddress | AddressConflict:
+    return identity.judge(**asdict(seen))
+
+
 #: Every situation there is.
 ALL = [
     Situation(**dict(zip(BOOLEANS, flags, strict=True)), old=old, claimants=claimants)
@@ -31,7 +51,6 @@ ALL = [
 def unproven(**changes: object) -> Situation:
     """Return a situation without proof, by default of a terminal at its last address."""
     base = {
-        "configured": False,
         "pinned": False,
         "proven": False,
         "old": LastTrusted.ANSWERS,
@@ -40,17 +59,13 @@ def unproven(**changes: object) -> Situation:
     return Situation(**base | changes)  # type: ignore[arg-type]
 
 
-def test_a_configured_address_always_wins() -> None:
-    assert {judge(seen) for seen in ALL if seen.configured} == {UsableAddress.CONFIGURED}
-
-
 def test_what_is_pinned_or_proven_moves_without_a_question() -> None:
-    assert {judge(seen) for seen in ALL if seen.pinned and not seen.configured} == {UsableAddress.NEWEST}
-    rest = [seen for seen in ALL if seen.proven and not seen.configured and not seen.pinned]
+    assert {judge(seen) for seen in ALL if seen.pinned} == {UsableAddress.NEWEST}
+    rest = [seen for seen in ALL if seen.proven and not seen.pinned]
     assert {judge(seen) for seen in rest} == {UsableAddress.PROVEN}
 
 
-UNPROVEN = [seen for seen in ALL if not (seen.configured or seen.pinned or seen.proven)]
+UNPROVEN = [seen for seen in ALL if not (seen.pinned or seen.proven)]
 
 
 def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
@@ -58,7 +73,7 @@ def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
     assert followed
     for seen in followed:
         assert (seen.old, seen.claimants) == (LastTrusted.LOST, 1), seen
-        assert {seen.open, seen.proved, seen.contested} == {False}, seen
+        assert {seen.is_open, seen.proved, seen.contested} == {False}, seen
 
 
 def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None:
@@ -83,9 +98,8 @@ def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_ar
 
 def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
     for seen in ALL:
-        if seen.open and isinstance(judge(seen), UsableAddress):
-            closed = Situation(**{name: getattr(seen, name) for name in seen.__struct_fields__} | {"open": False})
-            assert judge(closed) is judge(seen), seen
+        if seen.is_open and isinstance(judge(seen), UsableAddress):
+            assert judge(replace(seen, is_open=False)) is judge(seen), seen
 
 
 @every(
@@ -99,7 +113,7 @@ def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
         ({"claimants": 1, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
         ({"claimants": 1, "old": LastTrusted.LOST}, UsableAddress.NEW),
         ({"claimants": 1, "old": LastTrusted.LOST, "decided": True}, UsableAddress.NEW),
-        ({"claimants": 1, "old": LastTrusted.SILENT, "open": True}, AddressConflict.MOVED),
+        ({"claimants": 1, "old": LastTrusted.SILENT, "is_open": True}, AddressConflict.MOVED),
         ({"claimants": 1, "old": LastTrusted.SILENT, "proved": True}, AddressConflict.MOVED),
         (
             {"claimants": 1, "old": LastTrusted.SILENT, "decided": True, "contested": True},

@@ -20,13 +20,13 @@ from posd.payments.answers import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record
-from posd.records.model import Phase
+from posd.records.model import Phase, facts_of
 from posd.records.service import RecordService, storage_problem
 from posd.records.start import identity_conflict
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
-from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
+from posd.terminals.attempt import Attempt, NotSent, cut, size_of
 
 #: Codes of the problems that refuse an abort, besides those of an unknown id.
 REFUSED = (
@@ -111,8 +111,7 @@ class Aborts(RecordService):
             terminal=transaction.terminal,
             kind="probe" if request.probe else "request",
             judgement=answer,
-            http_status=attempt.status if isinstance(attempt, Replied) else None,
-            reason=None if isinstance(attempt, Replied) else attempt.reason,
+            **facts_of(attempt),
         )
         return answer, after
 

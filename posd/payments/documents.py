@@ -18,7 +18,7 @@ from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
 from posd.payments.answers import NAMES, RESULTS, AbortAnswer, SearchFailed
 from posd.payments.display import Display, display
-from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
+from posd.payments.entries import AbortAnswered, Attempted, Entry, JudgedStart, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
 from posd.payments.missing_proof import MissingProof
@@ -361,7 +361,7 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
     """Return the line of the history for an entry of the journal."""
     match entry:
         case Attempted(attempt=attempt):
-            judgement = entry.judgement(transaction.client_transaction_id)
+            judgement = JudgedStart.of(entry, transaction.client_transaction_id).judgement
             return AttemptLine(at=at, judgement=NAMES[type(judgement)], **facts_of(attempt))
         case AbortAnswered(attempt=attempt):
             return AbortAnsweredLine(at=at, answer=entry.answer, **facts_of(attempt))

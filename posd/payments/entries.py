@@ -33,10 +33,6 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     attempt: Attempt
     errors_in_2xx: bool | None = None
 
-    def judgement(self, client_transaction_id: str) -> Judgement:
-        """Return what it proves about the transaction with that id."""
-        return judge(self.attempt, client_transaction_id, errors_in_2xx=self.errors_in_2xx)
-
 
 class JudgedStart(msgspec.Struct, frozen=True):
     """The attempt to send the start, and its judgement, so that the terminal's reply is read once."""
@@ -47,7 +43,8 @@ class JudgedStart(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, attempted: Attempted, client_transaction_id: str) -> "JudgedStart":
         """Judge the attempt to start the transaction with that id."""
-        return cls(attempted, attempted.judgement(client_transaction_id))
+        judgement = judge(attempted.attempt, client_transaction_id, errors_in_2xx=attempted.errors_in_2xx)
+        return cls(attempted, judgement)
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):

@@ -10,7 +10,6 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
-import msgspec
 import structlog
 
 from posd.base.fair_queue import APART_BYTES, read_apart
@@ -197,8 +196,10 @@ class Inbox(RecordService):
             return self._after_removal(unit, removed, event, came)
         if (refused := self._unwelcome(unit, event, before)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
-        known = self._known(unit, before, event)
-        stored = known or self._rebuilt(event, identity, at)
+        known = before
+        if before is not None:
+            known = with_unit(unit, before, self._fleet, before.terminal or event.serial_number)
+        stored = known or rebuild(event, identity, at, self._fleet.answer_unit(event.serial_number))
         if (limit := self._limit(unit, stored, event, seen, len(came.body))) is not None:
             return self._keep_out(unit, known, limit, at)
         if before is None:
@@ -219,15 +220,6 @@ class Inbox(RecordService):
             kept_of=_sender(stored),
             updates_terminal=stored.updates_terminal,
         )
-
-    def _known(self, unit: WriteTransaction, before: Transaction | None, event: TransactionEvent) -> Transaction | None:
-        if before is None:
-            return None
-        return with_unit(unit, before, self._fleet.answer_unit(before.terminal or event.serial_number))
-
-    def _rebuilt(self, event: TransactionEvent, identity: str, at: datetime) -> Transaction:
-        rebuilt = rebuild(event, identity, at)
-        return msgspec.structs.replace(rebuilt, answer_unit=self._fleet.answer_unit(rebuilt.terminal))
 
     def _limit(
         self, unit: WriteTransaction, transaction: Transaction, event: TransactionEvent, seen: New, size: int

@@ -12,7 +12,6 @@ from functools import partial
 import msgspec
 import structlog
 
-from posd.base.money import AmountUnit
 from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.answers import SearchFailed, SearchHit, StartAccepted
@@ -40,6 +39,7 @@ from posd.records.model import Phase, Quarantined
 from posd.records.service import CallsInFlight, publish, take_over
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
 
 #: `kind` of a payment's lines in the feed.
 KIND = rows.PAYMENT.name
@@ -86,11 +86,11 @@ def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
     _publish(unit, None, transaction, Recorded(word), transaction.updated_at, approval_came=approved(transaction))
 
 
-def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
+def with_unit(unit: WriteTransaction, transaction: Transaction, fleet: Fleet, serial: str) -> Transaction:
     """Set the unit of its terminal's amounts on a payment that was recovered without it. Return it."""
-    if transaction.answer_unit is not None or answer_unit is None:
+    if transaction.answer_unit is not None:
         return transaction
-    return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=answer_unit))
+    return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=fleet.answer_unit(serial)))
 
 
 def record(
@@ -136,10 +136,11 @@ def move(
     return changed
 
 
-def _approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
+def _approval_came(before: Transaction, after: Transaction, cause: Cause) -> bool:
     """Whether an approval is new here; one that a restore takes over was read, or not, in the replaced file."""
-    taken_over = isinstance(cause, Recorded) and cause.word == "taken_over"
-    return approved(after) and not (before is not None and approved(before)) and not taken_over
+    if after.outcome is before.outcome or (isinstance(cause, Recorded) and cause.word == "taken_over"):
+        return False
+    return approved(after) and not approved(before)
 
 
 def note(unit: WriteTransaction, transaction: Transaction, word: str, at: str) -> None:

@@ -176,8 +176,8 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
 def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:
     """Return the inserted transaction: by an intent or a restore, or rebuilt from its first event."""
     if rebuilt_from is not None:
-        rebuilt = rebuild(read_event(rebuilt_from.body), stored.client_transaction_id, parse_iso(stored.created_at))
-        return msgspec.structs.replace(rebuilt, answer_unit=stored.answer_unit)
+        event, at = read_event(rebuilt_from.body), parse_iso(stored.created_at)
+        return rebuild(event, stored.client_transaction_id, at, stored.answer_unit)
     return rows.TRANSACTIONS.as_inserted(stored, type=stored.type, answer_unit=stored.answer_unit)
 
 

@@ -178,7 +178,7 @@ class Searching(RecordService):
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
             return None
-        before = with_unit(unit, before, self._fleet.answer_unit(before.terminal))
+        before = with_unit(unit, before, self._fleet, before.terminal)
         if isinstance(answer, SearchHit) and self._is_too_much(before, answer):
             answer = SearchFailed(TOO_MUCH)
         if self._shows_terminal(answer, before.terminal):

@@ -305,7 +305,7 @@ class Payments(RecordService):
         try:
             # If the commit has to be repeated, a later call may have started the id meanwhile, because this intent was
             # not on disk. Then the judgement of this attempt does not count.
-            concluded = await self._starts.conclude(identity, partial(self._conclude, draft, attempted))
+            concluded = await self._starts.conclude(identity, partial(self._conclude, draft, way.terminal, attempted))
         except Exception as error:
             if not certain:
                 raise self._starts.not_known(identity, error) from error
@@ -392,11 +392,12 @@ class Payments(RecordService):
 
     # 5. The reply is judged, and the result is recorded.
 
-    async def _conclude(self, transaction: Transaction, attempted: Attempted) -> Transaction | None:
+    async def _conclude(
+        self, transaction: Transaction, terminal: FleetTerminal, attempted: Attempted
+    ) -> Transaction | None:
         """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
         start = JudgedStart.of(attempted, transaction.client_transaction_id)
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
-        terminal = self._fleet.of(transaction.terminal)
         proved = terminal.proved(sent_to) if sent_to is not None else None
         concluded = await self._store.write(
             partial(self._record_attempt, transaction=transaction, start=start, now=self._now(), proved=proved)

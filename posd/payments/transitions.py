@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
+from posd.base.money import AmountUnit
 from posd.base.operations import WIRE_TYPES
 from posd.base.times import iso
 from posd.payments import lifecycle, outcomes
@@ -115,7 +116,9 @@ def advance(
     return _touch(_settle(transaction, event, step.verdict, EvidenceKind.EVENT, now), before, now), step.verdict
 
 
-def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) -> Transaction:
+def rebuild(
+    event: TransactionEvent, client_transaction_id: str, now: datetime, answer_unit: AmountUnit | None = "main"
+) -> Transaction:
     """Build the transaction of an authentic event that the database does not know (orphan)."""
     orphan = Transaction(
         client_transaction_id=client_transaction_id,
@@ -124,6 +127,7 @@ def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) 
         created_at=iso(now),
         updated_at=iso(now),
         phase=Phase.ACTIVE,
+        answer_unit=answer_unit,
     )
     return attend(
         orphan,

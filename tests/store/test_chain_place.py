@@ -17,7 +17,7 @@ from posd.base.json_types import encode
 from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.payments import chains, rows
+from posd.payments import chains, counting, rows
 from posd.payments.amounts import AmountRules
 from posd.payments.counting import Original
 from posd.payments.model import Transaction
@@ -362,11 +362,11 @@ def test_a_void_is_a_cancellation_until_the_midnight_of_the_shop_after_the_appro
 
 
 def test_a_refusal_names_no_more_than_some_of_many(records: Book) -> None:
-    many = ", ".join(f"f{number}=refund of a for 0.01" for number in range(chains.MAX_SHOWN + 1))
+    many = ", ".join(f"f{number}=refund of a for 0.01" for number in range(counting.MAX_SHOWN + 1))
     chain = Chain(records, f"a=charge, {many}")
     with pytest.raises(Problem) as raised:
         chain.place("refund of a for 1")
-    assert raised.value.extra["transactions"] == [chain.id(f"f{number}") for number in range(chains.MAX_SHOWN)]
+    assert raised.value.extra["transactions"] == [chain.id(f"f{number}") for number in range(counting.MAX_SHOWN)]
 
 
 def test_an_original_is_found_by_what_was_named_and_else_by_its_reference(records: Book) -> None:

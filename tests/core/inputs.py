@@ -48,7 +48,7 @@ JUDGEMENTS: Mapping[str, Judgement] = {
 
 
 def content(status: str, previous: str | None = None, reference: str = "r-1", **changes: object) -> bytes:
-    """Return an event's bytes: the same ones for the same words."""
+    """Return an event's bytes. The same arguments give the same bytes."""
     if status == "APPROVAL":
         response = {"transaction_reference": reference, "ticket_number": "000123", "authorized_amount": 11.20}
         changes = {"raw_response": response} | changes
@@ -57,7 +57,7 @@ def content(status: str, previous: str | None = None, reference: str = "r-1", **
 
 
 def final_of(data: bytes) -> tuple[str, ...]:
-    """Return the final state that an event reports, with its reference; an empty or a single one."""
+    """Return the final state that an event reports, with its reference, as a tuple of at most one item."""
     event = read(data)
     if event.status not in FINALS:
         return ()
@@ -66,7 +66,7 @@ def final_of(data: bytes) -> tuple[str, ...]:
 
 
 def event(data: bytes) -> Input:
-    """Return an event that comes for the first time."""
+    """Return an event that arrives for the first time."""
     read_event = read(data)
 
     def apply(transaction: Transaction) -> Transaction:
@@ -76,17 +76,17 @@ def event(data: bytes) -> Input:
 
 
 def events(path: Path, most: int) -> list[Deck]:
-    """Return the events of a path, each up to this many times; events with the same content are equal."""
+    """Return the events of a path, each up to this many times. Events with the same content are equal."""
     return [Deck((event(content(*edge)),), most, kind=str(edge)) for edge in path]
 
 
 def search(name: str, answer: Answer, finals: Sequence[str] = (), *, full: bool = False) -> Input:
-    """Return the result of a search."""
+    """Return an input for the result of a search."""
     return Input(f"search: {name}", lambda transaction: searched(transaction, answer, NOW), tuple(finals), full)
 
 
 def found(*bodies: bytes) -> Input:
-    """Return a search that finds these."""
+    """Return an input for a search that finds these."""
     finals = [final for data in bodies for final in final_of(data)]
     names = ", ".join(read(data).event_id for data in bodies)
     return search(names, SearchHit(tuple(data.decode() for data in bodies)), finals, full=True)
@@ -100,14 +100,14 @@ UNUSABLE = search(
 
 
 def answers(path: Path) -> list[Input]:
-    """Return every reply to a search that reports as much as the events of the path."""
+    """Return every reply to a search that reports as much data as the events of the path."""
     bodies = [content(*edge) for edge in {status: (status, previous) for status, previous in path}.values()]
     alone = [found(data) for data in bodies]
     return [*NO_ANSWER, UNUSABLE, *alone, found(*bodies), found(*reversed(bodies)), found(*bodies[:2])]
 
 
 def poor_answers(path: Path) -> list[Input]:
-    """Return replies that report only a state each: no acquirer's response, no reason, no reading type."""
+    """Return replies that report only a state: no acquirer's response, no reason, no reading type."""
     bare = {"raw_response": None, "failure_reason": None, "reading_type": None}
     edges = {status: (status, previous) for status, previous in path}.values()
     bodies = [content(*edge, previous_status=None, **bare) for edge in edges]
@@ -122,21 +122,21 @@ def _poor(*bodies: bytes, finals: Sequence[str] = ()) -> Input:
 
 
 def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:
-    """Return the effect of the answer to the start."""
+    """Return the effect of the reply to the start."""
     return lambda transaction: conclude_start(transaction, judgement, NOW)
 
 
 def _interrupted(transaction: Transaction) -> Transaction:
-    """Recover it as a starting daemon does: a transaction beyond `starting` stays unchanged."""
+    """Recover it as a daemon does at its start. A transaction beyond `starting` stays unchanged."""
     return interrupted(transaction, NOW) if transaction.phase is Phase.STARTING else transaction
 
 
-#: How the start can end: with an answer that is judged, or with a daemon that died meanwhile.
+#: How the start can end: with a reply that is judged, or with a daemon that died meanwhile.
 REPLIES = (*(Input(name, reply(judgement)) for name, judgement in JUDGEMENTS.items()), Input("crash", _interrupted))
 
 
 def while_open(effect: Callable[[Transaction], Transaction]) -> Callable[[Transaction], Transaction]:
-    """Return an effect that is refused of a final transaction."""
+    """Return an effect that a final transaction refuses."""
     return lambda transaction: transaction if transaction.phase is Phase.FINAL else effect(transaction)
 
 
@@ -160,5 +160,5 @@ CALLBACK = Input("unusable callback", lambda transaction: quarantined(transactio
 
 
 def named(value: object) -> str:
-    """Name a parameter, the same in every process: sets have no order."""
+    """Return a name for a parameter, the same in every process, although sets have no order."""
     return str(sorted(value)) if isinstance(value, set) else str(value)

@@ -69,7 +69,7 @@ def every_path(longest: int) -> Iterator[Path]:
 
 
 def name_of(path: Path) -> str:
-    """Return a path as words: `acknowledged, card x 2, requested, approval`."""
+    """Return a path as text: `acknowledged, card x 2, requested, approval`."""
     words = [WORDS[status] for status, _ in path]
     return ", ".join(f"{word} x {len(list(same))}" for word, same in groupby(words)).replace(" x 1", "")
 
@@ -80,7 +80,7 @@ def event_bodies(path: Path, serial: str = "SN-TEST") -> tuple[bytes, ...]:
 
 
 def read(data: bytes) -> TransactionEvent:
-    """Read an event."""
+    """Parse an event."""
     return read_event(data)
 
 

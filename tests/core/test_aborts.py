@@ -1,4 +1,4 @@
-"""Judgement of replies to an abort: only "nothing is running" has a further use."""
+"""Judgement of replies to an abort. Only "nothing is running" has a further use."""
 
 import json
 
@@ -47,12 +47,12 @@ BUSY = b'{"type": "TERMINAL", "code": "TER-003"}'
     ],
     ids=str,
 )
-def test_where_the_profile_reads_no_errors_the_status_alone_counts(attempt: Attempt, answer: AbortAnswer) -> None:
+def test_without_errors_in_2xx_only_the_status_counts(attempt: Attempt, answer: AbortAnswer) -> None:
     assert judge_abort(attempt, reads_errors=False) is answer
 
 
 @every("attempt", [NotSent("refused"), ReplyLost("reset"), Replied(200, b"?"), Replied(409, b"{}")], ids=str)
-def test_only_an_answer_that_says_so_finds_something_running(attempt: Attempt) -> None:
+def test_only_an_explicit_reply_means_that_a_payment_runs(attempt: Attempt) -> None:
     assert finds_running(attempt) is False
     assert finds_running(Replied(500, BUSY)) is True
 
@@ -70,7 +70,7 @@ def test_only_an_answer_that_says_so_finds_something_running(attempt: Attempt) -
     ],
     ids=str,
 )
-def test_where_something_runs_it_is_never_proved_that_it_did_not_start(
+def test_a_payment_that_the_terminal_runs_is_never_proved_not_started(
     status: int, document: object, *, heard: bool
 ) -> None:
     doubtful = apply(starting(), Attempted(ReplyLost("reset")), NOW)
@@ -95,14 +95,14 @@ ANSWERS: dict[str, Entry] = {
 @every(
     ("inputs", "aborting"),
     [
-        ((ASKED,), True),  # the daemon may be killed before the answer is recorded
+        ((ASKED,), True),  # the daemon may be killed before the reply is recorded
         ((ASKED, ANSWERS["taken"]), True),
         ((ASKED, ANSWERS["unknown"]), True),
-        ((ASKED, ANSWERS["nothing_running"]), True),  # the terminal shows nothing that a customer could follow
+        ((ASKED, ANSWERS["nothing_running"]), True),  # the terminal shows nothing that a customer could act on
         ((ASKED, ANSWERS["not_taken"]), False),
         ((ASKED, ANSWERS["unreachable"]), False),
         ((AbortRequested(probe=True), ANSWERS["taken"]), False),
-        ((ASKED, ANSWERS["taken"], Status.CARD_PRESENTED), True),  # it can have been under way
+        ((ASKED, ANSWERS["taken"], Status.CARD_PRESENTED), True),  # it may have been under way
         ((ASKED, ANSWERS["taken"], Status.APPROVAL_REQUESTED), False),
         ((ASKED, ANSWERS["taken"], Status.APPROVAL), False),
         ((Status.TERMINAL_CANCELED, ASKED), False),
@@ -110,7 +110,7 @@ ANSWERS: dict[str, Entry] = {
     ],
     ids=str,
 )
-def test_an_abort_that_may_have_been_taken_lasts_until_the_acquirer_is_asked_or_the_end(
+def test_an_abort_that_may_have_been_accepted_counts_until_the_acquirer_is_asked_or_the_end(
     inputs: tuple[Entry | Status, ...], *, aborting: bool
 ) -> None:
     after = starting()

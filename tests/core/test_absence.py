@@ -1,4 +1,4 @@
-"""When a listener that was away makes a person look, and for how long (spec 6.2)."""
+"""When and how long a downtime of the listener needs a person (spec 6.2)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -26,11 +26,13 @@ def absence(
         (240, 240.0, False),
         (241, 241.0, True),
         (86_400, 86_400.0, True),
-        (-1, None, True),  # the clock was set back: posd does not know, and does not say that all is well
+        (-1, None, True),  # the clock was set back: the length is unknown, and posd must not report that all is well
         (-86_400, None, True),
     ],
 )
-def test_four_minutes_are_the_limit_and_no_time_is_ever_negative(gap: float, seconds: float | None, long: bool) -> None:
+def test_a_downtime_of_four_minutes_is_reported_and_no_time_is_negative(
+    gap: float, seconds: float | None, long: bool
+) -> None:
     measured = away(NOON - timedelta(seconds=gap), NOON)
     assert (measured, too_long(measured)) == (seconds, long)
 
@@ -43,12 +45,12 @@ def test_four_minutes_are_the_limit_and_no_time_is_ever_negative(gap: float, sec
         (None, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (None, LastSearch(SINCE, SearchResult.NONE), False, False),
         (None, LastSearch(SINCE, SearchResult.NO_ANSWER), False, False),
-        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # it was found before, not since
+        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # found before the downtime, not since
         (BEFORE, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
     ],
 )
-def test_a_payment_is_settled_by_its_end_or_by_a_search_that_found_it_since(
+def test_a_payment_is_settled_by_its_end_or_by_a_search_that_found_it_after_the_downtime(
     searched: str | None, last: LastSearch | None, ended: bool, expected: bool
 ) -> None:
     assert settled(absence(a=searched), "a", ended=ended, last_search=last) is expected
@@ -57,7 +59,7 @@ def test_a_payment_is_settled_by_its_end_or_by_a_search_that_found_it_since(
 @pytest.mark.parametrize(
     ("old", "new", "seconds"), [(300.0, 900.0, 900.0), (900.0, 300.0, 900.0), (None, 300.0, None), (300.0, None, None)]
 )
-def test_a_second_absence_keeps_what_the_first_left(
+def test_a_second_downtime_keeps_the_payments_of_the_first(
     old: float | None, new: float | None, seconds: float | None
 ) -> None:
     first, second = absence(seconds=old, a=None), absence(seconds=new, cause=DowntimeCause.SUSPENDED, b=BEFORE)
@@ -81,7 +83,7 @@ def test_a_second_absence_keeps_what_the_first_left(
         (absence(cause=DowntimeCause.HELD_UP), 1, ["posd was held up"]),
     ],
 )
-def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
+def test_the_check_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
     said = f"{words(item, left)}: {remedy(steps(list(item.payments)[:left]))}"
     assert [part for part in parts if part not in said] == []
     assert "ID" not in said
@@ -91,8 +93,8 @@ def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, part
     ("last_sign", "seconds"),
     [(NOON - timedelta(days=7), 7 * 86_400.0), (NOON + timedelta(hours=1), None), (None, 720.0)],
 )
-def test_it_is_told_by_the_clock_as_it_is_now(last_sign: datetime | None, seconds: float | None) -> None:
-    """At the start it was five years back; it has been set right a minute later."""
+def test_the_times_are_shown_by_the_present_clock(last_sign: datetime | None, seconds: float | None) -> None:
+    """At the start the clock was five years behind. A minute later it was corrected."""
     found = EndedAbsence(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
     now = found.now(NOON + timedelta(seconds=60), 1060.0)
     assert (now.until, now.seconds) == ("2026-11-20T12:00:00.000Z", seconds)

@@ -41,7 +41,7 @@ def codes(transaction: Transaction) -> set[str]:
     return {item.code for item in transaction.attention}
 
 
-def test_a_lost_address_is_told_with_what_it_means_and_what_is_to_be_done() -> None:
+def test_a_lost_address_is_reported_with_its_meaning_and_the_cure() -> None:
     lost = address_lost(running(), OLD, NOW)
     attention = there(lost.attention_of(AttentionCode.ADDRESS_CHANGED))
     assert attention.detail == (
@@ -52,23 +52,23 @@ def test_a_lost_address_is_told_with_what_it_means_and_what_is_to_be_done() -> N
     assert (lost.callback_lost, lost.phase, lost.outcome) == (True, Phase.ACTIVE, None)
 
 
-def test_an_address_that_is_back_takes_everything_back() -> None:
+def test_an_address_that_returns_removes_the_mark() -> None:
     assert address_back(address_lost(running(), OLD, NOW), NOW) == running()
 
 
-def test_a_person_closes_the_attention_and_not_what_it_is_about() -> None:
+def test_acknowledging_the_attention_does_not_end_its_cause() -> None:
     dismissed_one = dismissed(address_lost(running(), OLD, NOW), AttentionCode.ADDRESS_CHANGED, NOW)
     assert (dismissed_one.callback_lost, dismissed_one.attention) == (True, ())
 
 
-def test_an_event_that_comes_after_all_does_not_say_that_the_next_one_will() -> None:
+def test_an_event_that_arrives_does_not_prove_that_the_next_one_will() -> None:
     lost = address_lost(running(), OLD, NOW)
     after, _ = advance(lost, read(content(CARD, ACK)), seen=RepeatedEvent.NEW, now=NOW)
     assert (after.status, after.callback_lost, codes(after)) == (CARD_PRESENTED, True, {"address_changed"})
 
 
 @pytest.mark.parametrize("path", [path for path, _ in SCENARIOS.values()], ids=SCENARIOS)
-def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
+def test_the_payment_ends_as_usual_and_the_end_settles_the_mark(path: Path) -> None:
     for before in range(len(path)):
         lived, undisturbed = doubt(starting(), "reset", NOW), doubt(starting(), "reset", NOW)
         for number, body in enumerate(event_bodies(path)):
@@ -82,7 +82,7 @@ def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
         assert (lived.outcome.result, lived.outcome.status) == (undisturbed.outcome.result, undisturbed.outcome.status)
 
 
-# Times of the searches
+# Times of the searches.
 
 
 def callback_lost(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> TransactionWatch:
@@ -91,9 +91,7 @@ def callback_lost(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLED
 
 @pytest.mark.parametrize("result", SearchResult)
 @pytest.mark.parametrize("phase", [Phase.ACTIVE, Phase.IN_DOUBT])
-def test_it_is_asked_for_in_a_rhythm_at_which_a_person_can_wait_after_any_answer(
-    phase: Phase, result: SearchResult
-) -> None:
+def test_searches_are_frequent_enough_for_a_waiting_person_after_any_reply(phase: Phase, result: SearchResult) -> None:
     item, pauses = callback_lost(phase), []
     for _ in range(LOST_TRIES + 2):
         item = answered(item, result, LIMITS, 1000.0, 0.0)
@@ -104,7 +102,7 @@ def test_it_is_asked_for_in_a_rhythm_at_which_a_person_can_wait_after_any_answer
     assert pauses[-2:] == [MAX_BACKOFF_SECONDS] * 2
 
 
-def test_its_silence_is_that_of_a_terminal_that_is_still_waiting() -> None:
+def test_its_silence_is_that_of_a_waiting_terminal() -> None:
     assert (callback_lost().silence, silence_limit(callback_lost(), LIMITS)) == (AttentionCode.STALLED, 300.0)
     assert silence_limit(callback_lost(Phase.IN_DOUBT, None), LIMITS) == LIMITS.grace
     assert overdue(callback_lost(), LIMITS, 399.0) is None
@@ -112,7 +110,7 @@ def test_its_silence_is_that_of_a_terminal_that_is_still_waiting() -> None:
 
 
 @pytest.mark.parametrize("event", [True, False])
-def test_what_a_search_or_an_event_brings_leaves_the_rhythm_as_it_is_planned(event: bool) -> None:
+def test_a_search_result_or_an_event_does_not_change_the_planned_pauses(event: bool) -> None:
     planned = callback_lost(search_at=130.0, wanted=True, tries=5)
     after = after_change(planned, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False)
     assert (after.search_at, after.wanted, after.tries, after.callback_lost) == (130.0, True, 0, True)
@@ -120,7 +118,7 @@ def test_what_a_search_or_an_event_brings_leaves_the_rhythm_as_it_is_planned(eve
     assert after_change(under_way, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False).search_at is None
 
 
-def test_what_a_person_wanted_is_not_wanted_any_more_once_the_terminal_speaks_by_itself() -> None:
+def test_an_event_ends_a_search_that_a_person_requested() -> None:
     calm = msgspec.structs.replace(callback_lost(search_at=130.0, wanted=True), callback_lost=False)
     after = after_change(calm, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=True, gap=False)
     assert (after.search_at, after.wanted) == (None, False)
@@ -128,7 +126,7 @@ def test_what_a_person_wanted_is_not_wanted_any_more_once_the_terminal_speaks_by
     assert not after_change(waiting, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=True, gap=False).wanted
 
 
-def test_it_is_asked_for_from_the_end_of_its_start_on() -> None:
+def test_searches_begin_with_the_end_of_the_start() -> None:
     beginning = callback_lost(Phase.STARTING, None)
     calm = msgspec.structs.replace(beginning, callback_lost=False)
     assert after_change(calm, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False).search_at is None
@@ -136,6 +134,6 @@ def test_it_is_asked_for_from_the_end_of_its_start_on() -> None:
     assert due(after_change(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
 
 
-def test_with_its_address_back_one_answer_is_enough() -> None:
+def test_with_its_address_back_one_reply_is_enough() -> None:
     item = TransactionWatch("SN-1", Phase.ACTIVE, ACKNOWLEDGED, quiet_since=100.0, wanted=True)
     assert answered(item, SearchResult.FOUND, LIMITS, 120.0, 0.0).search_at is None

@@ -1,4 +1,6 @@
-"""The one rule of all limits: never more than the allowance and the returned amounts, for each key, for few keys."""
+"""The rule of all limits: never more than the allowance plus the returned amounts, for each key, for a bounded number
+of keys.
+"""
 
 import math
 
@@ -21,7 +23,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS, st.integers(0, 5)), m
 
 
 @given(STEPS, st.integers(1, 10), st.integers(1, 4))
-def test_in_any_time_no_key_gets_more_than_its_room_and_what_came_back(steps: list, room: int, rate: int) -> None:
+def test_no_key_ever_gets_more_than_its_room_and_the_returned_amounts(steps: list, room: int, rate: int) -> None:
     clock = Clock()
     allowance = Allowance(room, rate, clock)
     taken: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}
@@ -42,7 +44,7 @@ def test_in_any_time_no_key_gets_more_than_its_room_and_what_came_back(steps: li
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS), max_size=40), st.integers(1, 10))
-def test_what_is_held_is_given_back_exactly_and_nothing_is_remembered_then(steps: list, room: int) -> None:
+def test_a_returned_amount_frees_exactly_that_and_the_key_is_forgotten(steps: list, room: int) -> None:
     allowance = Allowance(room)
     held = [(key, amount) for key, amount in steps if allowance.try_take(key, amount)]
     for key in "ab":
@@ -53,7 +55,7 @@ def test_what_is_held_is_given_back_exactly_and_nothing_is_remembered_then(steps
     assert allowance.used("a") == 0
 
 
-def test_without_a_rate_it_never_comes_back_by_itself() -> None:
+def test_without_a_rate_nothing_refills() -> None:
     allowance = Allowance(1)
     allowance.take()
     assert allowance.seconds_until("") == math.inf
@@ -62,14 +64,14 @@ def test_without_a_rate_it_never_comes_back_by_itself() -> None:
     assert allowance.try_take()
 
 
-def test_what_is_larger_than_the_room_waits_until_all_of_it_is_there() -> None:
+def test_an_amount_larger_than_the_room_waits_until_the_room_is_full() -> None:
     allowance = Allowance(10, 1, Clock())
     assert allowance.seconds_until("a", 1000) == 0
     allowance.take("a", 1000)
     assert allowance.seconds_until("a", 10) == 1000
 
 
-def test_the_keys_that_are_remembered_are_bounded_and_the_silent_one_goes_first() -> None:
+def test_the_number_of_stored_keys_is_bounded_and_the_idle_one_is_dropped_first() -> None:
     allowance = Allowance(10, 1, Clock(), most=3)
     for key in ("a", "b", "a", "c", "d"):
         allowance.take(key, 5)

@@ -1,4 +1,4 @@
-"""Units of amounts: exact in both directions, and refused where an amount does not fit."""
+"""Units of amounts: exact in both directions, and refused if an amount does not fit."""
 
 from decimal import Decimal
 
@@ -35,36 +35,36 @@ AMOUNTS = st.decimals(min_value=0, max_value=10**12 - 1, places=4) | st.integers
     ],
     ids=str,
 )
-def test_what_goes_out(given: str, unit: AmountUnit, wire: str | None) -> None:
+def test_a_sent_amount_is_in_the_terminals_unit(given: str, unit: AmountUnit, wire: str | None) -> None:
     assert fits(D(given), MOST_DIGITS[unit]) == (wire is not None)
     if wire is not None:
         assert str(to_wire(D(given), unit)) == wire
 
 
 @given(AMOUNTS, st.sampled_from(AMOUNT_UNITS))
-def test_what_goes_out_comes_back_as_it_was(amount: Decimal, unit: AmountUnit) -> None:
+def test_a_sent_amount_is_read_back_unchanged(amount: Decimal, unit: AmountUnit) -> None:
     if fits(amount, MOST_DIGITS[unit]):
         assert from_wire(to_wire(amount, unit), unit) == amount
 
 
 @given(st.decimals(min_value=-(10**20), max_value=10**20, places=12))
-def test_what_comes_is_never_rounded(amount: Decimal) -> None:
+def test_a_received_amount_is_never_rounded(amount: Decimal) -> None:
     assert EXACT.multiply(from_wire(amount, "hundredths"), D(100)) == amount
     assert from_wire(amount, "whole") == from_wire(amount, "main") == amount
 
 
-def test_a_member_that_is_null_is_left_out() -> None:
+def test_a_null_member_is_omitted() -> None:
     text, faults = read_amount({"iva": 1, "tip": None, "extra_taxes": {"iac": None, "ice": 2}}, NOTHING_MORE)
     assert faults == []
     assert AMOUNT.decode(text) == {"iva": 1, "subtotal_iva": 0, "subtotal_iva0": 0, "extra_taxes": {"ice": 2}}
 
 
-def test_a_member_that_is_not_known_names_its_place_in_the_configuration() -> None:
+def test_an_unknown_member_names_its_setting() -> None:
     _, (member, tax) = read_amount({"total": 1, "extra_taxes": {"total": 1}}, NOTHING_MORE)
     for fault, key in ((member, "members"), (tax, "extra_taxes")):
         assert f"[amounts] {key} in the configuration" in fault.message
     assert ("tip, extra_taxes" in member.message, "tip" in tax.message) == (True, False)
-    assert tax.message.count("extra_taxes") == 1, "it is no tax itself"
+    assert tax.message.count("extra_taxes") == 1, "it is not a tax itself"
 
 
 def test_an_event_without_raw_response_authorizes_nothing() -> None:
@@ -73,7 +73,7 @@ def test_an_event_without_raw_response_authorizes_nothing() -> None:
     assert authorized(starting(), event) is None
 
 
-def test_a_whole_amount_object() -> None:
+def test_a_complete_amount_object_is_converted() -> None:
     text, faults = read_amount({"iva": D("1.20"), "subtotal_iva": 10, "extra_taxes": {"iac": D("0.05")}}, NOTHING_MORE)
     assert faults == []
     assert on_wire(text, "main") == text
@@ -104,7 +104,7 @@ def test_a_whole_amount_object() -> None:
         ("1.5", "whole", 2, "no digits after the point: amount_unit"),
     ],
 )
-def test_digits_that_neither_the_currency_nor_the_unit_has_are_refused(
+def test_digits_beyond_the_currency_and_the_unit_are_refused(
     amount: str, unit: AmountUnit, decimals: int, words: str | None
 ) -> None:
     text, _ = read_amount({"subtotal_iva0": amount}, NOTHING_MORE)
@@ -125,7 +125,7 @@ def test_digits_that_neither_the_currency_nor_the_unit_has_are_refused(
         (("NONE",), 2),
     ],
 )
-def test_of_several_currencies_the_one_with_most_digits_counts(currencies: tuple[str, ...], digits: int) -> None:
+def test_of_several_currencies_the_one_with_the_most_digits_counts(currencies: tuple[str, ...], digits: int) -> None:
     assert digits_of(currencies) == digits
 
 
@@ -155,7 +155,7 @@ def a_charge(answer_unit: AmountUnit | None) -> Transaction:
     ],
     ids=str,
 )
-def test_what_the_terminal_says_is_read_in_its_unit(
+def test_amounts_of_the_terminal_are_read_in_its_unit(
     unit: AmountUnit | None, says: str, tip: str, expected: tuple[str | None, str | None, list[str]]
 ) -> None:
     response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": float(says)}
@@ -170,7 +170,7 @@ def test_what_the_terminal_says_is_read_in_its_unit(
     assert by_sum == (expected[0] in ("4.389", "43890"))
 
 
-def test_an_event_without_amounts_says_none() -> None:
+def test_an_event_without_amounts_has_none() -> None:
     event = read(content("DECLINED"))
     after, _ = advance(a_charge("hundredths"), event, seen=RepeatedEvent.NEW, now=NOW)
     assert after.outcome is not None

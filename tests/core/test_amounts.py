@@ -53,26 +53,26 @@ def faults(amount: Any, rules: AmountRules = RULES) -> dict[str, str]:
         ({"iva": "1,20"}, "/amount/iva", "must be a decimal string"),
     ],
 )
-def test_an_amount_that_does_not_add_up_is_refused(amount: Any, path: str, words: str) -> None:
+def test_an_amount_with_a_wrong_sum_is_refused(amount: Any, path: str, words: str) -> None:
     found = faults(amount)
     assert list(found) == [path]
     assert words in found[path]
 
 
-def test_a_refusal_names_the_setting_that_admits_the_member() -> None:
+def test_a_refusal_names_the_setting_that_permits_the_member() -> None:
     assert "[amounts] members" in faults({"total": 5})["/amount/total"]
     found = faults({"iva": 1, "extra_taxes": {"xyz": 1}})
     assert "[amounts] extra_taxes" in found["/amount/extra_taxes/xyz"]
 
 
-def test_further_members_are_admitted_by_the_configuration() -> None:
+def test_the_configuration_permits_further_members() -> None:
     rules = AmountRules(members=("service",), extra_taxes=("city",))
     amount = {"service": 1, "extra_taxes": {"city": 2}}
     assert set(faults(amount)) == {"/amount/service", "/amount/extra_taxes/city"}
     assert faults(amount, rules) == {}
 
 
-def test_what_is_left_out_is_sent_as_0_and_digits_stay() -> None:
+def test_omitted_members_are_sent_as_0_and_digits_stay() -> None:
     given_amount = {"subtotal_iva": "10.10", "tip": Decimal("1.50"), "extra_taxes": None}
     assert read_amount(given_amount, RULES) == (b'{"iva":0,"subtotal_iva":10.10,"subtotal_iva0":0,"tip":1.50}', [])
 
@@ -89,7 +89,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
-def test_what_is_taken_has_known_members_only_and_a_sum_above_0(amount: dict[str, Any]) -> None:
+def test_an_accepted_amount_has_only_known_members_and_a_sum_above_0(amount: dict[str, Any]) -> None:
     encoded, found = read_amount(amount, RULES)
     if found:
         assert all(fault.message for fault in found)
@@ -101,13 +101,13 @@ def test_what_is_taken_has_known_members_only_and_a_sum_above_0(amount: dict[str
     assert sum(sent.values()) + sum(taxes.values()) > 0
 
 
-# What an original allows.
+# Limits of an original.
 
 
 def of(
     kind: OperationType, asked: str | None, number: int = 1, *, took: str | None = None, tip: str = "0"
 ) -> Transaction:
-    """Make an approval: the requested amount, or the authorized one if given, and its tip."""
+    """Return an approval with the requested amount, or the authorized one if given, and its tip."""
     transaction = msgspec.structs.replace(
         asking(kind, asked, tip=tip), client_transaction_id=f"00000000-0000-4000-8000-{number:012}"
     )
@@ -144,7 +144,7 @@ PARTIAL = AmountRules(partial_void=True)
         (asking(CAPTURE, "1"), of(PRE_AUTH, "100"), (of(CAPTURE, "130", 2),), RULES, "0"),
         (asking(CAPTURE, "115"), of(PRE_AUTH, "100"), (), PERCENT, None),
         (asking(CAPTURE, "115.01"), of(PRE_AUTH, "100"), (), PERCENT, "115"),
-        # voids: for all of it
+        # voids: the whole amount
         (asking(VOID, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.20"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.2000"), of(CHARGE, "11.20"), (), RULES, None),
@@ -167,13 +167,13 @@ PARTIAL = AmountRules(partial_void=True)
         (asking(REFUND, None), of(CHARGE, "11.20"), (of(REFUND, "5", 2),), RULES, "6.20"),
         (asking(REFUND, "1"), of(CHARGE, "11.20"), (of(REFUND, None, 2),), RULES, "0"),
         (asking(REFUND, "5"), of(CAPTURE, "11.20", took="4"), (), RULES, "4"),
-        # others are not bounded
+        # other types are not limited
         (asking(RE_AUTH, "500"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(POST_TIP, "500"), of(CHARGE, "100"), (), RULES, None),
     ],
     ids=str,
 )
-def test_what_an_original_allows(
+def test_an_operation_is_limited_by_its_original(
     asked: Transaction, original: Transaction, others: tuple[Transaction, ...], rules: AmountRules, allowed: str | None
 ) -> None:
     found = excess(asked, original, others, rules)
@@ -184,7 +184,7 @@ def test_what_an_original_allows(
         assert found.code == "amount_exceeds"
 
 
-def test_what_did_not_end_in_an_approval_is_not_counted() -> None:
+def test_an_operation_without_an_approval_is_not_counted() -> None:
     declined = resolved(asking(CAPTURE, "60"), Result.DECLINED, "Ana", "slip", None, NOW)
     assert excess(asking(CAPTURE, "100"), of(PRE_AUTH, "100"), [declined], RULES) is None
 

@@ -1,4 +1,4 @@
-"""Evidence of a signed call about the clocks."""
+"""What a refused signed call shows about the clocks."""
 
 from datetime import UTC, datetime
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 26, 10, 0, 0, 600_000, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> None:
+def test_the_difference_of_the_clocks_is_computed(date: str | None, seconds: int | None) -> None:
     assert clock_ahead(NOW, date) == seconds
 
 
@@ -37,7 +37,7 @@ def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> N
             "the clock of this machine is 6 min ahead of that of the terminal, which accepts 5 min: that is the",
         ),
         (403, -361, "the clock of this machine is 6 min 1 s behind that of the terminal"),
-        (400, 301, "the clock of this machine is 5 min 1 s ahead of"),  # a cloud names no cause
+        (400, 301, "the clock of this machine is 5 min 1 s ahead of"),  # for a cloud service no cause is named
         (
             401,
             300,
@@ -50,11 +50,11 @@ def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> N
     ],
     ids=str,
 )
-def test_what_is_said_of_a_refused_call(status: int, seconds: int | None, words: str) -> None:
+def test_a_refused_call_names_the_clock_only_if_it_differs(status: int, seconds: int | None, words: str) -> None:
     said = clock_remark(status, seconds, 300)
     assert said.startswith(words)
     assert bool(said) == bool(words)
 
 
-def test_times_in_words() -> None:
+def test_times_are_written_as_text() -> None:
     assert [in_words(seconds) for seconds in (0, 59, 60, 61, 3600)] == ["0 s", "59 s", "1 min", "1 min 1 s", "60 min"]

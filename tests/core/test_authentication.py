@@ -1,4 +1,4 @@
-"""The authentication of a call: a scheme that fails, a header that cannot be sent, and headers of the configuration."""
+"""Authentication of a call: a scheme that fails, a header that cannot be sent, and headers of the configuration."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_headers_of_the_configuration_replace_those_of_the_request_in_any_case()
     ("scheme", "word"),
     [(fails, "ValueError"), (headers({"X-Key": f"{SECRET}\r\nX-Other: 1"}), "a header that cannot be sent")],
 )
-def test_a_scheme_that_fails_says_how_and_quotes_nothing(scheme: Authentication, word: str) -> None:
+def test_a_failing_scheme_gives_the_reason_and_quotes_nothing(scheme: Authentication, word: str) -> None:
     with pytest.raises(CallFailed, match=word) as raised:
         authenticate(REQUEST, scheme)
     assert SECRET not in str(raised.value)

@@ -13,7 +13,7 @@ from tests.core.scenarios import IDENTITY
 KEY, OLD = b"k" * 32, b"o" * 32
 
 
-def test_a_token_is_valid_for_its_id_and_key_alone() -> None:
+def test_a_token_is_valid_only_for_its_id_and_key() -> None:
     mine = token(KEY, Channel.TRANSACTION, IDENTITY)
     assert verify([KEY], Channel.TRANSACTION, IDENTITY, mine)
     assert not verify([KEY], Channel.TRANSACTION, IDENTITY.replace("7", "8"), mine)
@@ -22,7 +22,7 @@ def test_a_token_is_valid_for_its_id_and_key_alone() -> None:
 
 
 def test_a_token_is_the_same_in_every_version() -> None:
-    """Callbacks under way survive an update of posd; another channel has other tokens."""
+    """Callbacks under way survive an update of posd. Another channel has other tokens."""
     message = f"posd:transactions:{IDENTITY}".encode()
     expected = base64.urlsafe_b64encode(hmac.new(KEY, message, hashlib.sha256).digest()).decode().rstrip("=")
     assert token(KEY, Channel.TRANSACTION, IDENTITY) == expected

@@ -1,4 +1,4 @@
-"""JSON as JavaScript writes it: by tables, by properties, and against a JavaScript."""
+"""JSON as JavaScript writes it: tables, properties, and a comparison with JavaScript itself."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ from tests.support.tables import every
     ],
     ids=str,
 )
-def test_the_form(text: str, expected: str) -> None:
+def test_values_have_the_form_of_javascript(text: str, expected: str) -> None:
     assert canonical(text.encode()) == expected.encode()
     assert canonical(expected.encode()) == expected.encode()
 
@@ -50,7 +50,7 @@ def test_the_form(text: str, expected: str) -> None:
     ],
     ids=str,
 )
-def test_what_does_not_survive(text: str, place: Place, word: str) -> None:
+def test_values_that_javascript_changes_are_found(text: str, place: Place, word: str) -> None:
     ((found, words),) = faults(text.encode())
     assert found == place
     assert word in words
@@ -58,7 +58,7 @@ def test_what_does_not_survive(text: str, place: Place, word: str) -> None:
         canonical(text.encode())
 
 
-def test_what_is_no_json_is_an_error() -> None:
+def test_invalid_json_is_an_error() -> None:
     for text in (b"", b"{", b"\xff", b"NaN", b'"\\ud800"'):
         with pytest.raises(ValueError, match=r"it (is|has)"):
             canonical(text)
@@ -80,7 +80,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_what_has_no_fault_means_the_same_and_stays_as_it_is(document: Any) -> None:
+def test_an_object_without_fault_keeps_its_meaning_and_its_text(document: Any) -> None:
     text = encode(document)
     if faults(text):
         with pytest.raises(NotCanonical):
@@ -93,12 +93,12 @@ def test_what_has_no_fault_means_the_same_and_stays_as_it_is(document: Any) -> N
     assert canonical(written) == written
 
 
-#: Reads a list from its input, and writes each item on a separate line.
+#: Program that reads a list from its input, and writes each item on its own line.
 JAVASCRIPT = "for (const v of JSON.parse(require('fs').readFileSync(0, 'utf8'))) console.log(JSON.stringify(v))"
 
 
 @needs("node")
-def test_it_is_what_a_javascript_writes() -> None:
+def test_the_text_equals_that_of_javascript() -> None:
     """Numbers of every size and texts of every kind."""
     rows = [
         f"{digits}e{power}" for power in range(-330, 310) for digits in ("1", "1.5", "9.007199254740993", "1234.56")

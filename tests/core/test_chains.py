@@ -1,4 +1,4 @@
-"""Allowed derivations: the whole table, and every small chain."""
+"""Permitted derivations: the whole table, and every small chain."""
 
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,7 @@ STATES = ("open", "in_doubt", "approved", "approved by a person", "declined", "r
 
 
 def in_state(kind: OperationType | None, state: str, number: int = 1, **fields: object) -> Transaction:
-    """Make a transaction that came to this state by its own inputs; its reference is `reference NUMBER`."""
+    """Return a transaction that reached this state by its own inputs. Its reference is `reference NUMBER`."""
     identity = f"00000000-0000-4000-8000-{number:012}"
     transaction = msgspec.structs.replace(starting(type=kind, **fields), client_transaction_id=identity)
     finals = {"declined": "DECLINED", "rejected": REJECTED, "canceled": CANCELED}
@@ -52,7 +52,7 @@ def in_state(kind: OperationType | None, state: str, number: int = 1, **fields: 
 @every("kind", DERIVED)
 @every("of", [*OperationType, None])
 @every("state", STATES)
-def test_only_an_approved_original_of_a_fitting_type_is_taken(
+def test_only_an_approved_original_of_a_fitting_type_is_accepted(
     kind: OperationType, of: OperationType | None, state: str
 ) -> None:
     original = in_state(of, state)
@@ -66,7 +66,7 @@ def test_only_an_approved_original_of_a_fitting_type_is_taken(
 
 
 @pytest.mark.parametrize("kind", DERIVED)
-def test_by_its_reference_a_re_authorization_stands_for_its_pre_authorization(kind: OperationType) -> None:
+def test_a_re_authorization_given_by_its_reference_stands_for_its_pre_authorization(kind: OperationType) -> None:
     re_auth = in_state(RE_AUTH, "approved")
     assert (misfit(kind, re_auth, by_reference=True) is None) is ((PRE_AUTH, kind) in FITS)
     assert misfit(kind, re_auth) is not None
@@ -77,8 +77,8 @@ RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved
 
 @every("kind", [CAPTURE, VOID, RE_AUTH])
 @every("states", RE_AUTHS, ids=str)
-def test_which_reference_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
-    """A capture and a void take that of the newest approved re-authorization, a re-authorization the original's."""
+def test_the_right_reference_of_a_chain_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
+    """A capture and a void have that of the newest approved re-authorization. A re-authorization has the original's."""
     original = in_state(PRE_AUTH, "approved", 1)
     derived = [in_state(RE_AUTH, state, number) for number, state in enumerate(states, 2)]
     others = [in_state(VOID, "declined", 90), in_state(CAPTURE, "canceled", 91), in_state(CAPTURE, "approved", 92)]
@@ -90,7 +90,7 @@ def test_which_reference_is_sent(kind: OperationType, states: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("kind", [CAPTURE, VOID])
-def test_the_newest_approval_counts_although_it_has_no_reference(kind: OperationType) -> None:
+def test_the_newest_approval_counts_even_without_a_reference(kind: OperationType) -> None:
     newest = in_state(RE_AUTH, "approved without", 2)
     assert source_of(kind, in_state(PRE_AUTH, "approved", 1), [newest]) is newest
 
@@ -99,7 +99,7 @@ OPEN_STATES = ("open", "in_doubt")
 APPROVED_STATES = ("approved", "approved by a person")
 
 FREE, REPEAT, NEVER = "free", "repeat", "never"
-#: (requested, already approved) for one original: allowed, only with `additional`, or never.
+#: (requested, already approved) for one original: permitted, only with `additional`, or never.
 APPROVED_BEFORE = {
     (RE_AUTH, RE_AUTH): FREE,
     (RE_AUTH, CAPTURE): REPEAT,
@@ -121,7 +121,7 @@ APPROVED_BEFORE = {
 }
 
 
-def test_the_table_has_each_pair_that_can_have_the_same_original() -> None:
+def test_the_table_has_each_pair_of_operations_of_one_original() -> None:
     pairs = {(asked, before) for of in OperationType for asked in _after(of) for before in _after(of)}
     assert set(APPROVED_BEFORE) == pairs
     named = {(kind, before) for kind, row in OPERATIONS.items() for before in row.ended_by | row.repeats}
@@ -132,8 +132,7 @@ def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
 
 
-#: Words of the page for "already approved": allowed, permitted by `additional`, or the codes without and with
-#: `additional`.
+#: Text of the page for "already approved": permitted, permitted with `additional`, or the codes without and with it.
 PAGE = {
     FREE: "allowed",
     REPEAT: 'with `"additional": true`, else `{code}`',
@@ -158,10 +157,10 @@ def test_the_page_has_the_table() -> None:
 @every("pair", sorted(APPROVED_BEFORE))
 @every("state", STATES)
 @every("repeat", [False, True])
-def test_what_stands_in_the_way_of_a_second_operation(
+def test_a_second_operation_is_blocked_as_the_table_says(
     pair: tuple[OperationType, OperationType], state: str, repeat: bool
 ) -> None:
-    """All pairs x open, in doubt, approved, declined and the like, with `additional` and without."""
+    """All pairs with open, in doubt, approved, declined and other siblings, with `additional` and without."""
     kind, before = pair
     other = in_state(before, state)
     found = in_the_way(kind, [other], [other], repeat=repeat)
@@ -183,31 +182,31 @@ def test_what_stands_in_the_way_of_a_second_operation(
 @every("kind", DERIVED)
 @every("elsewhere", DERIVED)
 @every("state", STATES)
-def test_what_is_open_anywhere_in_the_chain_stands_in_the_way(
+def test_an_open_operation_anywhere_in_the_chain_blocks(
     kind: OperationType, elsewhere: OperationType, state: str
 ) -> None:
-    """For another original: for example a refund of the first capture beside an open refund of the second."""
+    """Also for another original: for example a refund of the first capture and an open refund of the second."""
     other = in_state(elsewhere, state)
     found = in_the_way(kind, [], [other], repeat=True)
     assert (found and found.code) == ("chain_conflict" if state in OPEN_STATES else None)
 
 
-def test_the_original_itself_does_not_stand_in_the_way() -> None:
+def test_the_original_itself_does_not_block() -> None:
     assert in_the_way(VOID, [], [in_state(CHARGE, "open")], repeat=False) is None
 
 
-def test_what_is_open_of_a_type_that_is_not_known_stands_in_the_way() -> None:
+def test_an_open_operation_of_unknown_type_blocks() -> None:
     found = there(in_the_way(VOID, [], [in_state(None, "open")], repeat=True))
     assert found.code == "chain_conflict"
 
 
-def test_what_no_repeat_lifts_is_told_first() -> None:
+def test_an_obstacle_that_additional_cannot_lift_is_reported_first() -> None:
     captured, voided = in_state(CAPTURE, "approved", 1), in_state(VOID, "approved", 2)
     found = there(in_the_way(CAPTURE, [captured, voided], [captured, voided], repeat=False))
     assert (found.code, list(found.others)) == ("chain_conflict", [voided])
 
 
-def test_a_sibling_with_two_finals_stands_in_the_way_until_a_person_has_looked() -> None:
+def test_a_sibling_with_two_finals_blocks_until_a_person_has_acknowledged_it() -> None:
     sibling = in_state(CAPTURE, "declined")
     approval = read(content("APPROVAL", REQUESTED, event_id="0b7d2a8e-3333-4d7c-9d55-0f6b1c2a9e11"))
     conflicting, _ = advance(sibling, approval, seen=RepeatedEvent.NEW, now=NOW)

@@ -1,4 +1,4 @@
-"""What is believed of the wall clock: every doubt, what ends it, and how far the confirmed time moves."""
+"""Trust in the wall clock: every doubt, its end, and the movement of the confirmed time."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ KEPT = StoredClock(NOON, NOON)
 
 
 def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> ClockReading:
-    """Return a reading of so long after noon, `elapsed` seconds after the reference."""
+    """Return a reading this long after noon, `elapsed` seconds after the reference."""
     return ClockReading(NOON + ahead, 1000.0 + elapsed)
 
 
@@ -87,14 +87,14 @@ CASES = {
 
 
 @every("case", CASES.values(), CASES)
-def test_what_speaks_against_the_clock(case: Case) -> None:
+def test_each_kind_of_evidence_makes_the_clock_untrusted(case: Case) -> None:
     assert rules.doubt(case.reading, case.kept, case.reference, BUILT, LIMIT) is case.doubt
     if case.doubt is not None:
         words = rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
         assert f"{case.reading.wall:%Y-%m-%d %H:%M:%S} UTC" in words
 
 
-def test_every_doubt_has_its_words_and_what_ends_it() -> None:
+def test_every_doubt_has_its_text_and_its_end() -> None:
     assert set(rules.WORDS) == set(ENDED_BY) == set(Doubt)
     assert {found for found, by in ENDED_BY.items() if not by} == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
 
@@ -116,7 +116,7 @@ EARLIER = {
 
 
 @every("case", EARLIER.values(), EARLIER)
-def test_what_earlier_runs_have_left(case: Earlier) -> None:
+def test_the_state_of_earlier_runs_is_used(case: Earlier) -> None:
     assert rules.beginning(case.kept, case.record) == case.known
 
 
@@ -127,7 +127,7 @@ class Sightings(NamedTuple):
 
 
 def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> EventTime:
-    """Return an event of a terminal whose clock is so far ahead, which came so long ago."""
+    """Return an event of a terminal whose clock is this far ahead, received this long ago."""
     return EventTime(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
 
 
@@ -148,12 +148,12 @@ HEARD = {
 
 
 @every("case", HEARD.values(), HEARD)
-def test_several_terminals_confirm_the_clock_and_one_does_not(case: Sightings) -> None:
+def test_several_terminals_confirm_the_clock_and_one_alone_does_not(case: Sightings) -> None:
     found = rules.heard(case.sightings, at(), LIMIT)
     assert (found.agree, found.ahead_seconds) == (case.agree, case.ahead)
 
 
-def test_what_confirms_the_clock() -> None:
+def test_the_clock_is_confirmed_by_sufficient_evidence() -> None:
     agreeing, silent = TerminalTimes(3, 2, 0.0, agree=True), TerminalTimes(0, 0, None, agree=False)
     assert rules.witness(Kernel.SYNCHRONISED, silent) is ClockWitness.KERNEL
     for kernel in (Kernel.UNKNOWN, Kernel.UNSYNCHRONISED):
@@ -161,7 +161,7 @@ def test_what_confirms_the_clock() -> None:
         assert rules.witness(kernel, silent) is None
 
 
-def test_witnesses_are_asked_where_they_change_something() -> None:
+def test_witnesses_are_read_only_if_they_can_change_the_result() -> None:
     asked = {found: rules.asks(found, at(), KEPT) for found in Doubt}
     assert asked == {found: bool(by) for found, by in ENDED_BY.items()}
     assert not rules.asks(None, at(), None)
@@ -169,7 +169,7 @@ def test_witnesses_are_asked_where_they_change_something() -> None:
     assert rules.asks(None, at(NIGHT + SECOND), KEPT)
 
 
-def test_the_confirmed_time_moves_with_the_clock_that_is_believed() -> None:
+def test_the_confirmed_time_moves_with_a_trusted_clock() -> None:
     assert rules.moved(None, at(), 0.0, confirmed=False) == KEPT
     assert rules.moved(KEPT, at(SECOND), 1.0, confirmed=False) == StoredClock(NOON + SECOND, NOON + SECOND)
     assert rules.moved(KEPT, at(-SECOND), 1.0, confirmed=False) == KEPT, "it never goes back"
@@ -177,19 +177,19 @@ def test_the_confirmed_time_moves_with_the_clock_that_is_believed() -> None:
     assert rules.moved(KEPT, night, 0.0, confirmed=False) == StoredClock(night.wall, night.wall)
 
 
-def test_one_reading_after_a_long_absence_moves_the_confirmed_time_by_nothing() -> None:
+def test_one_reading_after_a_long_downtime_does_not_move_the_confirmed_time() -> None:
     week = at(7 * DAY)
     after = rules.moved(KEPT, week, 0.0, confirmed=False)
     assert after == StoredClock(week.wall, NOON)
     assert rules.moved(KEPT, week, 0.0, confirmed=True) == StoredClock(week.wall, week.wall)
     records = rules.moved(StoredClock(NOON, NOON, by_records=True), week, 0.0, confirmed=False)
-    assert records == after, "of records neither"
+    assert records == after, "nor for records"
     later = rules.moved(after, at(7 * DAY + SECOND), 1.0, confirmed=False)
     assert later.confirmed == NOON + timedelta(seconds=CATCH_UP)
 
 
 @given(st.lists(st.tuples(st.integers(0, 8 * 86_400), st.integers(0, 3600), st.booleans()), max_size=20))
-def test_the_confirmed_time_never_goes_back_and_never_overtakes_the_clock(
+def test_the_confirmed_time_never_goes_back_and_never_exceeds_the_clock(
     steps: list[tuple[int, int, bool]],
 ) -> None:
     kept, wall = KEPT, NOON
@@ -220,9 +220,9 @@ def test_a_person_corrects_the_highest_time() -> None:
         (timedelta(days=900, hours=1), "900 days"),
     ],
 )
-def test_how_long_something_is(value: timedelta, words: str) -> None:
+def test_a_duration_is_written_as_text(value: timedelta, words: str) -> None:
     assert rules.span(value) == words
 
 
-def test_the_day_of_this_version_is_a_moment_in_utc() -> None:
+def test_the_build_time_of_this_version_is_in_utc() -> None:
     assert (released().isoformat()[:10], released().tzinfo) == (RELEASED, UTC)

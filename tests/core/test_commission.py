@@ -43,7 +43,7 @@ def seen(*proven: Part, profile: str = NOW) -> Commission:
     return Commission("SN-1", "2026-11-20T10:42:00.000Z", "Ana", "new", None, proven, profile)
 
 
-def test_a_row_is_vouched_for_by_the_configuration_or_by_what_was_seen_with_the_present_profile() -> None:
+def test_a_row_is_confirmed_by_the_configuration_or_by_a_commissioning_with_the_present_profile() -> None:
     sets = [(), (Part.ABORT,), (Part.SEARCH,), (Part.ABORT, Part.SEARCH), tuple(set(Part) - {Part.ABORT, Part.SEARCH})]
     for operation, confirmed, proven, profile in product(("abort", "search"), (False, True), sets, (NOW, "another")):
         row = replace(LOCAL[operation], confirmed=confirmed)
@@ -76,13 +76,13 @@ def changed(operation: str, **given: Any) -> Mapping[str, OperationRow]:
         (replace(TERMINAL, webhook_signature="wh-secret-body-hex"), LOCAL),
     ],
 )
-def test_whatever_the_proof_depends_on_makes_another_version(
+def test_each_setting_that_the_proof_depends_on_changes_the_version(
     terminal: TerminalConfig, table: Mapping[str, OperationRow]
 ) -> None:
     assert profile_version(terminal, table) != NOW
 
 
-def test_the_settings_of_the_scheme_count_where_it_is_used() -> None:
+def test_the_settings_of_a_scheme_count_only_if_it_is_used() -> None:
     other = replace(TERMINAL.hash_encrypt, key_separator="_")
     signing = replace(TERMINAL, auth="hash-encrypt")
     assert profile_version(replace(TERMINAL, hash_encrypt=other), LOCAL) == NOW
@@ -100,14 +100,14 @@ def test_the_settings_of_the_scheme_count_where_it_is_used() -> None:
         replace(TERMINAL, webhook_secret=HeaderValue(file=Path("/secret"))),
     ],
 )
-def test_an_address_a_secret_and_trust_make_no_other_version(terminal: TerminalConfig) -> None:
+def test_an_address_a_secret_and_trust_do_not_change_the_version(terminal: TerminalConfig) -> None:
     assert profile_version(terminal, LOCAL) == NOW
 
 
-def test_a_row_that_is_confirmed_as_well_leaves_the_version_as_it_is() -> None:
+def test_confirming_a_row_does_not_change_the_version() -> None:
     assert profile_version(TERMINAL, changed("abort", confirmed=True)) == NOW
 
 
-def test_in_the_cloud_the_service_that_answers_is_a_part_of_it() -> None:
+def test_in_the_cloud_the_version_includes_the_service() -> None:
     one = replace(TERMINAL, access_mode="cloud", base_url="https://one.example")
     assert profile_version(one, CLOUD) != profile_version(replace(one, base_url="https://two.example"), CLOUD)

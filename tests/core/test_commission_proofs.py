@@ -1,4 +1,4 @@
-"""Parts of a terminal that a commissioning proves, for every combination of observations."""
+"""Functions of a terminal that a commissioning proves, for every combination of observations."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -30,7 +30,7 @@ def proven(seen: WalkProofs) -> set[str]:
     return {part for part, words in lacking(seen).items() if not words}
 
 
-def test_every_part_can_be_proven_and_what_lacks_is_said_in_words() -> None:
+def test_every_part_can_be_proven_and_a_missing_proof_has_a_text() -> None:
     assert proven(ALL) == set(LACKS) == set(Part)
     for code in lacking(WalkProofs(())).values():
         words = chosen("says")["lacks"][code]
@@ -39,7 +39,9 @@ def test_every_part_can_be_proven_and_what_lacks_is_said_in_words() -> None:
 
 
 def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
-    """Every pair of payments by their end and their searches, with every answer for what never was; and the rule."""
+    """Yield every pair of payments, by end and searches, with every reply for a payment that never existed; and the
+    expected result.
+    """
     ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
     for first, second, unknown in product(ends, [None, *ends], UNKNOWN):
         payments = (first,) if second is None else (first, second)
@@ -49,15 +51,15 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
         yield WalkProofs(payments, unknown), found and not denied and none
 
 
-def test_search_is_proven_by_a_payment_that_it_finds_and_an_explicit_none_and_never_where_it_denied_one() -> None:
-    """A payment that was canceled before the acquirer got it may be in no index: that is no denial."""
+def test_search_is_proven_by_a_found_payment_and_an_explicit_none_unless_it_denied_one() -> None:
+    """A payment canceled before the acquirer got it may be in no index. That does not count as denied."""
     rows = list(seen_of_search())
     assert {expected for _, expected in rows} == {False, True}
     for seen, expected in rows:
         assert ("search" in proven(seen)) == expected, seen
 
 
-def test_abort_is_proven_where_it_was_taken_and_the_payment_canceled_and_nothing_else_was_ever_said() -> None:
+def test_abort_is_proven_by_an_accepted_abort_and_a_canceled_payment_without_other_replies() -> None:
     ends = [
         CANCELED._replace(status=status, abort=answer)
         for status, answer in product(STATUSES, [None, *map(str, AbortAnswer)])
@@ -71,7 +73,7 @@ def test_abort_is_proven_where_it_was_taken_and_the_payment_canceled_and_nothing
         assert ("abort" in proven(WalkProofs(payments))) == expected, payments
 
 
-def test_start_and_callback_are_proven_where_each_payment_showed_them() -> None:
+def test_start_and_callback_are_proven_if_each_payment_showed_them() -> None:
     for one, two in product(product((False, True), repeat=2), repeat=2):
         payments = [CANCELED._replace(acknowledged=ack, called_back=back) for ack, back in (one, two)]
         found = proven(WalkProofs(payments))
@@ -79,21 +81,21 @@ def test_start_and_callback_are_proven_where_each_payment_showed_them() -> None:
         assert ("callback" in found) == (one[1] and two[1])
 
 
-def test_the_signature_is_proven_where_one_is_expected_and_each_end_came_over_the_callback() -> None:
-    """A callback without a valid signature is refused, so it is no event of the payment."""
+def test_the_signature_is_proven_if_one_is_expected_and_each_end_came_by_a_callback() -> None:
+    """A callback without a valid signature is refused, so it is not an event of the payment."""
     unsigned = NONE | {"webhook_signature": ""}
     for unknown, back in product((None, unsigned, NONE), (False, True)):
         found = proven(WalkProofs((CANCELED, APPROVED._replace(called_back=back)), unknown))
         assert ("signature" in found) == (unknown is NONE and back)
 
 
-def test_the_amounts_unit_is_proven_by_a_person_or_an_approval_and_never_against_one_of_them() -> None:
+def test_the_amount_unit_is_proven_by_a_person_or_an_approval_and_never_against_one_of_them() -> None:
     for shown, exact in product((None, False, True), repeat=2):
         expected = False not in (shown, exact) and True in (shown, exact)
         assert ("amount_unit" in proven(WalkProofs((APPROVED._replace(exact=exact),), NONE, shown))) == expected
 
 
-def test_printing_is_proven_by_a_page_that_came_out_and_the_question_by_an_answer() -> None:
+def test_printing_is_proven_by_a_printed_page_and_polling_by_a_reply() -> None:
     for accepted, status, asked in product((False, True), (None, "COMPLETED", "FAILED", "PENDING"), (False, True)):
         found = proven(WalkProofs((), None, None, ProvedPrintJob("job", accepted, status, asked)))
         assert ("print" in found) == (accepted and status == "COMPLETED")
@@ -114,10 +116,11 @@ HISTORY = [
 ]
 
 
-def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
+def test_a_payment_is_read_from_its_record() -> None:
     canceled = document("canceled", "TERMINAL_CANCELED", "event")
     assert payment(canceled, HISTORY, ["found"], Decimal(1)) == CANCELED
-    # After a search alone it did not arrive by callback; after an operator's decision the terminal reported nothing.
+    # After a search alone it was not reported by a callback. After an operator's decision the terminal reported
+    # nothing.
     by_search = payment(document("canceled", "TERMINAL_CANCELED", "search"), HISTORY[:-1], [], Decimal(1))
     assert (by_search.status, by_search.called_back) == ("TERMINAL_CANCELED", False)
     by_person = payment(document("canceled", "TERMINAL_CANCELED", "operator"), HISTORY, [], Decimal(1))
@@ -132,7 +135,7 @@ def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
         assert read.exact is exact
 
 
-def test_a_print_job_is_read_from_what_posd_recorded_of_it() -> None:
+def test_a_print_job_is_read_from_its_record() -> None:
     job = {"print_job_id": "job", "status": "COMPLETED", "decided_by": "webhook"}
     taken = {"kind": "attempt", "judgement": "accepted"}
     assert print_job({"status": "PENDING", "print_job": job}, [taken]) == ProvedPrintJob("job", True, "COMPLETED", True)

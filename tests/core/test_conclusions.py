@@ -1,4 +1,4 @@
-"""Conclusions of posd and operators without a final event, and the effect of a search's reply on a transaction."""
+"""Conclusions of posd and operators without a final event, and the effect of a search result on a transaction."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -58,7 +58,7 @@ def in_doubt() -> Transaction:
         (SearchHit((content(CARD, ACK).decode(),)), SearchResult.FOUND),
     ],
 )
-def test_every_search_is_noted_and_what_brings_nothing_changes_nothing_else(
+def test_every_search_is_recorded_and_one_without_a_result_changes_nothing_else(
     answer: Answer, result: SearchResult
 ) -> None:
     before = in_doubt()
@@ -72,35 +72,35 @@ def test_every_search_is_noted_and_what_brings_nothing_changes_nothing_else(
         assert after.updated_at == LATER_TEXT
 
 
-def test_a_state_that_was_found_again_is_nothing_new() -> None:
+def test_a_state_found_again_changes_nothing() -> None:
     once = found(content(CARD, ACK)).apply(in_doubt())
     again = searched(once, SearchHit((content(CARD, ACK).decode(),)), LATER)
     assert (again.updated_at, again.trail, codes(again)) == (once.updated_at, once.trail, set())
 
 
-def test_a_search_is_no_event_and_marks_no_gap() -> None:
+def test_a_search_does_not_mark_a_gap() -> None:
     transaction = event(content(ACK)).apply(starting())
     assert codes(found(content(REQUESTED, CARD)).apply(transaction)) == set()
 
 
-def test_a_final_that_was_found_closes_a_gap_and_a_silence() -> None:
+def test_a_final_found_by_a_search_closes_a_gap_and_a_silence() -> None:
     gap = event(content(REQUESTED, CARD)).apply(event(content(ACK)).apply(starting()))
     stalled = silent(gap, AttentionCode.STALLED, 60, NOW)
     assert codes(stalled) == {"gap", "stalled"}
-    assert codes(found(content(REQUESTED, CARD)).apply(stalled)) == {"gap", "stalled"}, "it stands where it stood"
+    assert codes(found(content(REQUESTED, CARD)).apply(stalled)) == {"gap", "stalled"}, "its state is unchanged"
     assert codes(found(content("APPROVAL", REQUESTED)).apply(stalled)) == set()
 
 
-def test_a_state_further_on_ends_a_silence() -> None:
+def test_a_later_state_ends_a_silence() -> None:
     stalled = silent(event(content(ACK)).apply(starting()), AttentionCode.STALLED, 60, NOW)
     assert codes(found(content(CARD, ACK)).apply(stalled)) == set()
 
 
-def test_how_the_card_was_read_is_known_from_a_search_too() -> None:
+def test_the_reading_type_is_known_from_a_search_too() -> None:
     assert found(content(CARD, ACK)).apply(starting()).reading_type == "CONTACTLESS"
 
 
-def test_what_was_found_in_a_form_that_cannot_be_used_is_shown_and_can_no_longer_be_proved_away() -> None:
+def test_an_unusable_search_result_is_shown_and_excludes_the_proof() -> None:
     after = UNUSABLE.apply(in_doubt())
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "quarantined_event"})
     assert proved(after, PIECES, LATER) == after
@@ -108,7 +108,7 @@ def test_what_was_found_in_a_form_that_cannot_be_used_is_shown_and_can_no_longer
 
 
 @pytest.mark.parametrize("name", ["refused", "unsent", "canceled"])
-def test_what_was_found_in_a_form_that_cannot_be_used_takes_no_conclusion_back(name: str) -> None:
+def test_an_unusable_search_result_does_not_withdraw_a_conclusion(name: str) -> None:
     concluded = REPLY[name](starting())
     after = UNUSABLE.apply(concluded)
     assert (after.phase, after.outcome, after.heard) == (Phase.FINAL, concluded.outcome, False)
@@ -116,7 +116,7 @@ def test_what_was_found_in_a_form_that_cannot_be_used_takes_no_conclusion_back(n
 
 
 @pytest.mark.parametrize("result", Result)
-def test_what_was_found_in_a_form_that_cannot_be_used_takes_no_persons_word_back(result: Result) -> None:
+def test_an_unusable_search_result_does_not_withdraw_a_persons_decision(result: Result) -> None:
     closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
     after = UNUSABLE.apply(closed)
     assert (after.phase, after.outcome, codes(after)) == (Phase.FINAL, closed.outcome, {"quarantined_event"})
@@ -127,7 +127,7 @@ def test_an_unknown_state_is_shown() -> None:
     assert (after.phase, codes(after)) == (Phase.IN_DOUBT, {"in_doubt", "unknown_status"})
 
 
-def test_another_terminal_that_has_it_is_believed_and_shown() -> None:
+def test_another_terminal_that_has_the_payment_is_accepted_and_shown() -> None:
     after = found(content(CARD, ACK, terminal={"serial_number": "SN-OTHER"})).apply(in_doubt())
     assert (after.phase, after.status, codes(after)) == (Phase.ACTIVE, CARD, {"serial_mismatch"})
 
@@ -139,7 +139,7 @@ def test_another_terminal_that_has_it_is_believed_and_shown() -> None:
         (AttentionCode.STALLED, "terminal SN-TEST has been silent since CARD_PRESENTED for 10 s"),
     ],
 )
-def test_a_silence_is_said_and_concludes_nothing(code: AttentionCode, words: str) -> None:
+def test_a_silence_is_shown_and_concludes_nothing(code: AttentionCode, words: str) -> None:
     before = event(content(CARD)).apply(REPLY["acknowledged"](starting()))
     after = silent(before, code, 10.0, LATER)
     assert (after.phase, after.outcome, after.trail) == (before.phase, None, before.trail)
@@ -148,7 +148,7 @@ def test_a_silence_is_said_and_concludes_nothing(code: AttentionCode, words: str
     assert code not in codes(event(content(REQUESTED, CARD)).apply(after)), "an event ends it"
 
 
-def test_the_whole_proof_ends_a_doubt() -> None:
+def test_the_complete_proof_ends_a_doubt() -> None:
     after = proved(in_doubt(), PIECES, LATER)
     assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
     outcome = there(after.outcome)
@@ -170,11 +170,11 @@ def test_the_whole_proof_ends_a_doubt() -> None:
         taken_over(starting(), "only the id could be read", NOW),
     ],
 )
-def test_the_proof_proves_nothing_where_anything_was_heard(transaction: Transaction) -> None:
+def test_the_proof_fails_after_any_report_of_the_terminal(transaction: Transaction) -> None:
     assert proved(transaction, PIECES, LATER) == transaction
 
 
-def test_a_release_frees_the_terminal_and_answers_nothing() -> None:
+def test_a_release_frees_the_terminal_and_decides_nothing() -> None:
     after = released(in_doubt(), LATER)
     assert (after.phase, after.outcome, after.released, after.abortable) == (Phase.IN_DOUBT, None, True, False)
     assert codes(after) == {"in_doubt", "released"}
@@ -182,7 +182,7 @@ def test_a_release_frees_the_terminal_and_answers_nothing() -> None:
 
 
 @pytest.mark.parametrize("result", Result)
-def test_a_person_says_how_it_ended(result: Result) -> None:
+def test_a_person_resolves_a_payment(result: Result) -> None:
     after = resolved(released(in_doubt(), NOW), result, "Ana", "seen on the slip", "r-1", LATER)
     assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
     outcome = there(after.outcome)
@@ -200,50 +200,50 @@ def test_a_person_says_how_it_ended(result: Result) -> None:
     assert message == ("Ana says that it did not start: seen on the slip" if result is Result.NOT_STARTED else None)
 
 
-def test_a_person_closes_one_attention() -> None:
+def test_a_person_acknowledges_one_attention() -> None:
     two = released(in_doubt(), NOW)
     assert codes(dismissed(two, AttentionCode.IN_DOUBT, LATER)) == {"released"}
     assert dismissed(two, AttentionCode.GAP, LATER) == two
 
 
-def test_what_a_restore_could_not_read_in_full_is_in_doubt_and_never_proved_away() -> None:
+def test_a_payment_that_a_restore_could_not_read_completely_stays_in_doubt() -> None:
     after = taken_over(starting(), "the old file could not be read", LATER)
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "orphan"})
 
 
-def test_an_attention_that_is_raised_again_keeps_its_beginning() -> None:
+def test_an_attention_raised_again_keeps_its_first_time() -> None:
     once = interrupted(starting(), NOW)
     again = doubt(once, "another reason", LATER)
     (first,), (second,) = once.attention, again.attention
     assert (second.since, second.detail != first.detail) == (first.since, True)
 
 
-def test_a_hit_that_is_not_ours_is_no_answer_and_yet_heard_of() -> None:
+def test_a_hit_of_another_merchant_is_no_answer_but_excludes_the_proof() -> None:
     after = searched(in_doubt(), SearchFailed("of another merchant", 200, bears_id=True), LATER)
     assert (after.phase, after.heard) == (Phase.IN_DOUBT, True)
     assert codes(after) == {"in_doubt", "quarantined_event"}
     assert proved(after, PIECES, LATER) == after
 
 
-def test_a_hit_that_is_not_ours_takes_a_refusal_back() -> None:
+def test_a_hit_of_another_merchant_withdraws_a_refusal() -> None:
     after = searched(REPLY["refused"](starting()), SearchFailed("of another merchant", bears_id=True), LATER)
     assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
     assert codes(after) == {"in_doubt", "quarantined_event", "outcome_corrected"}
 
 
-def test_one_element_of_no_use_beside_one_that_states_the_end_is_shown() -> None:
+def test_an_unusable_element_next_to_a_final_is_shown() -> None:
     final = content("APPROVAL", REQUESTED)
     after = searched(in_doubt(), SearchHit((f'{{"client_transaction_id": "{IDENTITY}"}}', final.decode())), LATER)
     assert (after.outcome and after.outcome.result, codes(after)) == (Result.APPROVED, {"quarantined_event"})
 
 
-def test_what_a_terminal_was_seen_to_know_can_no_longer_be_proved_never_to_have_started() -> None:
+def test_a_payment_that_a_terminal_has_known_is_never_proved_not_started() -> None:
     after = touched(in_doubt(), LATER)
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt"})
     assert proved(after, PIECES, LATER) == after
 
 
-def test_an_acknowledgement_takes_a_persons_not_started_back() -> None:
+def test_an_acknowledgement_withdraws_a_persons_not_started() -> None:
     closed = resolved(in_doubt(), Result.NOT_STARTED, "Ana", "nothing on the screen", None, NOW)
     after = REPLY["acknowledged"](closed)
     assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)
@@ -252,7 +252,7 @@ def test_an_acknowledgement_takes_a_persons_not_started_back() -> None:
 
 @pytest.mark.parametrize("result", [Result.CANCELED, Result.REJECTED])
 @pytest.mark.parametrize("tell", [event, found], ids=["event", "search"])
-def test_a_question_to_the_acquirer_takes_a_persons_cancellation_back(
+def test_a_request_to_the_acquirer_withdraws_a_persons_cancellation(
     result: Result, tell: Callable[[bytes], Input]
 ) -> None:
     closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
@@ -262,14 +262,14 @@ def test_a_question_to_the_acquirer_takes_a_persons_cancellation_back(
     assert next_step(after, NOW, timedelta(seconds=60)) is NextStep.ASK_PERSON
 
 
-def test_a_question_to_the_acquirer_that_the_person_knew_of_takes_no_word_back() -> None:
+def test_a_request_to_the_acquirer_that_the_person_knew_of_withdraws_nothing() -> None:
     known = event(content(REQUESTED, CARD)).apply(in_doubt())
     closed = resolved(known, Result.CANCELED, "Ana", "the terminal was off", None, NOW)
     after = found(content(REQUESTED, CARD)).apply(closed)
     assert (after.phase, after.outcome) == (Phase.FINAL, closed.outcome)
 
 
-def test_the_way_to_a_decline_takes_no_persons_decline_back() -> None:
+def test_states_before_a_decline_do_not_withdraw_a_persons_decline() -> None:
     closed = resolved(in_doubt(), Result.DECLINED, "Ana", "seen on the slip", None, NOW)
     after = event(content(REQUESTED, CARD)).apply(closed)
     assert (after.phase, after.outcome) == (Phase.FINAL, closed.outcome)

@@ -1,4 +1,4 @@
-"""The effect of an operation on money, by vectors; and no reply of a terminal increases what a chain still allows."""
+"""The effect of an operation on money, by vectors; and no reply of a terminal increases the limits of a chain."""
 
 import json
 from decimal import Decimal
@@ -35,7 +35,7 @@ def operation(
     reversal: str | None = None,
     added: Decimal | None = None,
 ) -> Transaction:
-    """Make an operation that came to this."""
+    """Return an operation with this end."""
     asked = b"{}" if amount is None else encode({"subtotal_iva0": amount, "tip": tip})
     outcome: Outcome | None = None
     if result is not None:
@@ -48,13 +48,13 @@ def number(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def test_each_type_of_operation_has_approved_ones_whose_effect_is_stated() -> None:
+def test_the_vectors_have_approved_operations_of_each_type() -> None:
     stated = {case["rows"][-1]["type"] for case in VECTORS if case["rows"][-1]["result"] == Result.APPROVED}
     assert stated >= set(OperationType)
 
 
 @every("case", VECTORS, ids=lambda case: case["about"])
-def test_what_an_operation_came_to(case: dict[str, Any]) -> None:
+def test_an_operation_has_the_effect_of_its_vector(case: dict[str, Any]) -> None:
     made = [
         operation(
             row["type"] and OperationType(row["type"]),
@@ -74,7 +74,7 @@ def test_what_an_operation_came_to(case: dict[str, Any]) -> None:
     assert (found.kind, found.counted) == (case["kind"], number(case["counted"]))
 
 
-def test_a_release_is_of_what_was_reserved_last() -> None:
+def test_a_release_has_the_last_reserved_amount() -> None:
     pre_auth, again = operation(PRE_AUTH, Decimal(100)), operation(RE_AUTH, Decimal(150))
     found = effect(operation_of(operation(VOID, None)), original_of(pre_auth, [again]))
     assert (found.kind, found.of, found.amount, found.counted) == ("release", Of.RESERVATION, -150, None)
@@ -89,11 +89,11 @@ RULES = AmountRules()
 @every(
     ("asked", "original", "others", "allowed"),
     [
-        # the sign of an answer changes nothing
+        # the sign of a reply changes nothing
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(10), D(-10))], 0),
         (operation(CAPTURE, D(60)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(-60))], 40),
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-10)), [], 10),
-        # a tip that was answered with the new total is the tip
+        # a tip that was reported as the new total counts as the tip
         (operation(REFUND, D(22)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(12))], 12),
         # an approval of 0 charged nothing, so nothing can be given back
         (operation(REFUND, None), operation(CHARGE, D(10), D(0)), [], 0),
@@ -108,7 +108,7 @@ RULES = AmountRules()
         # a tip added at the terminal was charged, and is not part of the reservation
         (operation(REFUND, D(13)), operation(CHARGE, D(10), D(12), added=D(2)), [], 12),
         (operation(CAPTURE, D(41)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(62), added=D(2))], 40),
-        # of an unknown amount one refund is sent
+        # of an unknown amount only one refund is sent
         (operation(REFUND, D(5)), operation(CHARGE, None), [], None),
         (operation(REFUND, D(5)), operation(CHARGE, None), [operation(REFUND, D(5))], 0),
         (operation(CAPTURE, D(5)), operation(PRE_AUTH, None), [], None),
@@ -117,7 +117,7 @@ RULES = AmountRules()
     ],
     ids=str,
 )
-def test_no_answer_raises_what_is_allowed(
+def test_no_reply_increases_a_limit(
     asked: Transaction, original: Transaction, others: list[Transaction], allowed: int | None
 ) -> None:
     found = excess(asked, original, others, RULES)
@@ -129,7 +129,7 @@ ANSWERS = st.none() | st.just(D(0)) | st.decimals("-400", "400", places=2)
 
 
 def allowance(kind: OperationType, original: Transaction, members: list[Transaction]) -> Decimal:
-    """Return the largest sum that is let through, by asking for far more."""
+    """Return the largest permitted sum, found with a request far above it."""
     found = there(excess(operation(kind, D(10**6)), original, members, RULES))
     allowed: Decimal = found.extra["allowed"]
     return allowed
@@ -141,7 +141,7 @@ def allowance(kind: OperationType, original: Transaction, members: list[Transact
     ANSWERS,
     st.lists(st.tuples(st.sampled_from([POST_TIP, REFUND, REFUND]), AMOUNTS | st.none(), ANSWERS), max_size=6),
 )
-def test_refunds_never_exceed_what_was_taken(
+def test_refunds_never_exceed_the_charge(
     kind: OperationType,
     asked: Decimal,
     answer: Decimal | None,
@@ -175,7 +175,7 @@ def test_refunds_never_exceed_what_was_taken(
 @given(
     AMOUNTS, ANSWERS, st.lists(st.tuples(st.sampled_from([RE_AUTH, CAPTURE, CAPTURE]), AMOUNTS, ANSWERS), max_size=6)
 )
-def test_captures_never_exceed_what_is_reserved(
+def test_captures_never_exceed_the_reservation(
     asked: Decimal, answer: Decimal | None, steps: list[tuple[OperationType, Decimal, Decimal | None]]
 ) -> None:
     original = operation(PRE_AUTH, asked, answer)

@@ -1,4 +1,4 @@
-"""An approval with one damaged byte is approved, or quarantined and searched for. Never anything else."""
+"""An approval with one damaged byte is approved, or quarantined and searched for. Nothing else is possible."""
 
 import json
 import re
@@ -56,13 +56,13 @@ def _damaged() -> list[tuple[int, bytes]]:
     return found
 
 
-#: Of the some forty values of each byte the quick suite tries five.
+#: The quick suite tries five of the some forty values of each byte.
 DAMAGED = _damaged()[:: examples(7, 1)]
 _REFERENCE = range(EVENT.index(REFERENCE.encode()), EVENT.index(REFERENCE.encode()) + len(REFERENCE))
 
 
 def _was_json(data: bytes) -> bool:
-    """Whether all of it is readable, with all members that the terminal API marks "always"."""
+    """Return whether all of it is readable, with all members that the terminal API marks "always"."""
     try:
         members = decode(data)
         texts = [members[name] for name in ("event_id", "occurred_at", "merchant_id", "client_transaction_id")]
@@ -72,9 +72,9 @@ def _was_json(data: bytes) -> bool:
     return texts[3].lower() == IDENTITY and all(isinstance(text, str) and text for text in texts)
 
 
-def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_asked_for(tell: Callable[[str], None]) -> None:
-    """Every byte, each with some forty values. An event that is not approved is quarantined, or has an unknown state;
-    posd searches at once for both (`Reconciler`). No other outcome, and no other reference.
+def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell: Callable[[str], None]) -> None:
+    """Every byte has some forty values. An event that is not approved is quarantined, or has an unknown state; posd
+    searches at once for both (`Reconciler`). There is no other outcome, and no other reference.
     """
     counts: Counter[str] = Counter()
     started = starting()
@@ -111,7 +111,7 @@ def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_asked_for(tell: C
 
 
 def _check_reference(place: int, data: bytes, reference: str | None) -> None:
-    if reference is None:  # its byte, its name or that of the object is damaged
+    if reference is None:  # its value, its name or the name of its object is damaged
         return
     if place in _REFERENCE:
         stands = data[_REFERENCE.start - 1 : _REFERENCE.stop + 1]
@@ -125,13 +125,13 @@ def _literal(data: bytes) -> bytes:
     return found[1].strip(b'"') if found else b""
 
 
-def test_no_part_of_an_approval_is_taken_for_the_whole() -> None:
+def test_no_part_of_an_approval_counts_as_complete() -> None:
     for length in range(len(EVENT)):
         with pytest.raises(NotAnEvent):
             read_event(EVENT[:length])
 
 
-def test_what_was_damaged_is_said_once_and_never_changes_the_outcome() -> None:
+def test_damage_is_reported_once_and_never_changes_the_outcome() -> None:
     data = EVENT.replace(b"VISA", b"VI\xffA")
     after, _ = advance(starting(), read_event(data), seen=RepeatedEvent.NEW, now=NOW)
     whole, _ = advance(starting(), read_event(EVENT), seen=RepeatedEvent.NEW, now=NOW)

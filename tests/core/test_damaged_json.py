@@ -1,4 +1,4 @@
-"""Partly damaged JSON: the rest is read, and the structure has to be complete."""
+"""Partly damaged JSON: the rest is read, if the structure is complete."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ CUT = "�"
         (b'"\xff"', CUT, {()}),
     ],
 )  # fmt: skip
-def test_what_stands_around_the_damage_is_read(damaged: bytes, read: Any, places: set[tuple[Any, ...]]) -> None:
+def test_members_around_the_damage_are_read(damaged: bytes, read: Any, places: set[tuple[Any, ...]]) -> None:
     mended = mend(damaged)
     assert json.loads(mended.body) == read
     assert mended.damaged == places
@@ -78,33 +78,33 @@ def test_what_stands_around_the_damage_is_read(damaged: bytes, read: Any, places
         b'{"a": "\xff"}' + b" " * MAX_DAMAGED_BYTES,
     ],
 )
-def test_what_is_not_whole_is_not_read(broken: bytes) -> None:
+def test_incomplete_json_is_not_read(broken: bytes) -> None:
     with pytest.raises(BrokenStructure):
         mend(broken)
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1, 20_000])
-def test_what_is_nested_too_deeply_is_read_around(levels: int) -> None:
+def test_members_nested_too_deeply_are_skipped(levels: int) -> None:
     nested = b'{"a": ' + b"[" * (levels - 1) + b'"]"' + b"]" * (levels - 1) + b', "b": 7}'
     mended = readable(nested)
     assert json.loads(mended.body)["b"] == 7
     assert bool(mended.damaged) is (levels > MAX_DEPTH)
 
 
-def test_what_is_json_is_left_as_it_is() -> None:
+def test_valid_json_is_not_changed() -> None:
     text = b' {"a": 1.10,\t"a": "\\u00e9"} '
     assert readable(text) == readable(text)
     assert (readable(text).body, readable(text).damaged, presentable(text)) == (text, frozenset(), text)
 
 
-def test_what_cannot_be_read_at_all_says_both_reasons_and_is_shown_as_nothing() -> None:
+def test_unreadable_json_gives_both_reasons_and_is_shown_as_nothing() -> None:
     with pytest.raises(ValueError, match="not UTF-8; it breaks off"):
         readable(b'{"a": "\xff"')
     assert presentable(b'{"a": "\xff"') == b"{}"
     assert presentable(b'{"a": "\xff"}') == '{"a":"�"}'.encode()
 
 
-def test_places_are_named_on_one_line_in_ascii_and_not_too_many() -> None:
+def test_damaged_places_are_named_on_one_line_in_ascii_and_limited() -> None:
     assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "what stands around it")
     assert named([(name,) for name in "edcba"]) == ("a", "b", "c", "d", "e")
     assert named([(name,) for name in "gfedcba"]) == ("a", "b", "c", "d", "e", "2 more")
@@ -112,7 +112,7 @@ def test_places_are_named_on_one_line_in_ascii_and_not_too_many() -> None:
     assert len(long) < 250
 
 
-#: JSON with all that its structure can have.
+#: JSON with every kind of structure.
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -121,13 +121,13 @@ DOCUMENTS = st.recursive(
 
 
 @given(DOCUMENTS)
-def test_what_is_not_damaged_is_read_as_it_is(document: Any) -> None:
+def test_undamaged_json_is_read_unchanged(document: Any) -> None:
     mended = mend(json.dumps(document).encode())
     assert (json.loads(mended.body), mended.damaged) == (document, frozenset())
 
 
 @given(DOCUMENTS, st.data())
-def test_any_bytes_in_a_text_are_read_as_json_or_not_at_all(document: Any, data: st.DataObject) -> None:
+def test_any_bytes_in_a_text_are_read_as_json_or_refused(document: Any, data: st.DataObject) -> None:
     whole = bytearray(json.dumps({"a": document, "b": 1}).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))

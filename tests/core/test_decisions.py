@@ -1,4 +1,4 @@
-"""What follows from an event or an answer: outcome, evidence, attention."""
+"""Effects of an event or a reply: outcome, evidence, attention."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -53,12 +53,12 @@ def refused() -> Transaction:
     ("recorded", "expected"),
     [([], RepeatedEvent.NEW), ([b"a", b"b"], RepeatedEvent.REPEATED), ([b"x"], RepeatedEvent.REUSED)],
 )
-def test_recognise(recorded: list[bytes], expected: RepeatedEvent) -> None:
+def test_an_event_is_new_repeated_or_a_reused_id_by_its_bytes(recorded: list[bytes], expected: RepeatedEvent) -> None:
     assert recognise(b"a", recorded) is expected
 
 
-def test_the_same_answer_recorded_twice_is_recorded_once() -> None:
-    """A commit of uncertain end is tried again, and may have been on disk."""
+def test_a_reply_recorded_twice_counts_once() -> None:
+    """A commit with an uncertain result is repeated, and may already be on disk."""
     for judgement in (
         StartRefused(409, "busy"),
         Canceled(200, "{}", ErrorEnvelope("TERMINAL-SUNMI", "-1", "canceled")),
@@ -69,7 +69,7 @@ def test_the_same_answer_recorded_twice_is_recorded_once() -> None:
 
 
 @pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused"), Doubtful("reset")])
-def test_an_event_that_was_faster_beats_the_answer(judgement: Judgement) -> None:
+def test_an_event_before_the_reply_counts(judgement: Judgement) -> None:
     running = along(starting(), (ACK, None))
     assert conclude_start(running, judgement, NOW) == running
 
@@ -83,7 +83,7 @@ def test_after_any_authentic_callback_a_refusal_proves_nothing(judgement: Judgem
         assert conclude_start(transaction, judgement, NOW).phase is Phase.IN_DOUBT
 
 
-def test_a_refusal_of_what_is_in_doubt_with_an_event_leaves_it_so() -> None:
+def test_a_refusal_after_an_event_leaves_the_payment_open() -> None:
     strange = along(interrupted(starting(), NOW), ("TERMINAL_WARMING_UP", None))
     assert conclude_start(strange, StartRefused(409, "busy"), NOW).phase is Phase.IN_DOUBT
 
@@ -93,14 +93,14 @@ def test_doubt_ends_with_an_acknowledgement() -> None:
     assert (after.phase, codes(after)) == (Phase.ACTIVE, set())
 
 
-def test_the_acknowledgement_is_a_state_and_not_an_event() -> None:
+def test_an_acknowledgement_is_a_state_and_not_an_event() -> None:
     acknowledged = conclude_start(starting(), StartAccepted("SN-TEST"), NOW)
     assert (acknowledged.status, acknowledged.trail.position) == (ACK, None)
     _, verdict = advance(acknowledged, read(body(IDENTITY, ACK)), seen=RepeatedEvent.NEW, now=NOW)
     assert verdict is Verdict.APPLIED
 
 
-def test_approval_has_what_a_till_needs() -> None:
+def test_an_approval_has_the_data_that_a_till_needs() -> None:
     after = along(starting(), *PATH, ("APPROVAL", REQUESTED))
     outcome = there(after.outcome)
     assert (outcome.result, outcome.ticket_number, outcome.authorized_amount) == ("approved", "000123", Decimal("11.2"))
@@ -110,7 +110,7 @@ def test_approval_has_what_a_till_needs() -> None:
     assert next_step(after, NOW, GRACE) is NextStep.DONE
 
 
-def test_how_the_card_was_read_is_known_from_the_event_that_said_it() -> None:
+def test_the_reading_type_is_known_from_its_event() -> None:
     canceled = along(starting(), (ACK, None), (CARD, ACK), (CANCELED, CARD))
     assert (canceled.reading_type, there(canceled.outcome).reading_type) == ("CONTACTLESS", "CONTACTLESS")
 
@@ -128,21 +128,21 @@ def test_how_the_card_was_read_is_known_from_the_event_that_said_it() -> None:
         ({}, 0, False),
     ],
 )
-def test_an_amount_that_was_not_asked_for_is_shown(authorized: object, tip: int, differs: bool) -> None:
+def test_an_amount_that_was_not_requested_is_shown(authorized: object, tip: int, differs: bool) -> None:
     response = {"transaction_reference": "r", "authorized_amount": authorized}
     operation = {"type": "CHARGE", "amount": {"tip": tip}}
     after = apply(along(starting(), *PATH), "APPROVAL", REQUESTED, raw_response=response, operation=operation)
     assert ("amount_differs" in codes(after)) is differs
 
 
-def test_a_callback_that_tells_of_no_known_state_disproves_it_too() -> None:
+def test_a_callback_with_an_unknown_state_disproves_not_started_too() -> None:
     for after in (apply(refused(), "TERMINAL_WARMING_UP"), quarantined(refused(), "not JSON", NOW)):
         assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
         assert {"outcome_corrected", "in_doubt"} <= codes(after)
         assert next_step(after, NOW, GRACE) is NextStep.ASK_PERSON
 
 
-def test_what_a_person_said_stays_until_a_final_says_otherwise() -> None:
+def test_a_persons_decision_stays_until_a_final_differs() -> None:
     inferred = there(refused().outcome)
     word = model.Evidence(kind=EvidenceKind.OPERATOR, at="now")
     declined = model.msgspec.structs.replace(inferred, result=Result.DECLINED, evidence=(word,))
@@ -151,10 +151,10 @@ def test_what_a_person_said_stays_until_a_final_says_otherwise() -> None:
     assert (moved.phase, moved.outcome, moved.status) == (Phase.FINAL, declined, CARD)
     confirmed = apply(moved, "DECLINED", REQUESTED)
     assert there(confirmed.outcome).supersedes == declined
-    assert "outcome_corrected" not in codes(confirmed), "the terminal says the same"
+    assert "outcome_corrected" not in codes(confirmed), "the terminal reports the same"
 
 
-def test_every_change_has_its_time_and_what_changes_nothing_has_none() -> None:
+def test_every_change_has_its_time_and_an_input_without_effect_has_none() -> None:
     later, at = NOW + GRACE, "2026-11-20T10:42:13.000Z"
     changed, _ = advance(starting(), read(body(IDENTITY, ACK)), seen=RepeatedEvent.NEW, now=later)
     changes = (
@@ -168,7 +168,7 @@ def test_every_change_has_its_time_and_what_changes_nothing_has_none() -> None:
     assert late.updated_at == "2026-11-20T10:42:03.000Z"
 
 
-def test_only_what_is_open_and_never_had_an_outcome_changes_what_is_known_of_its_terminal() -> None:
+def test_only_an_open_payment_that_never_had_an_outcome_updates_its_terminal() -> None:
     reopened = apply(refused(), ACK)
     assert (reopened.phase, reopened.updates_terminal) == (Phase.ACTIVE, False)
     assert (starting().updates_terminal, refused().updates_terminal) == (True, False)
@@ -181,7 +181,7 @@ def test_an_orphan_is_rebuilt_from_its_events() -> None:
     assert not orphan.abortable, "it holds no terminal: an abort could hit another payment"
     final = apply(along(orphan, *PATH), "APPROVAL", REQUESTED, operation={"type": "PREAUTH"})
     assert (final.type, final.outcome is not None) == ("pre-auth", True)
-    assert "amount_differs" not in codes(final), "what was asked for is not known"
+    assert "amount_differs" not in codes(final), "the request is not known"
 
 
 def test_a_quarantined_callback_is_shown_once_with_the_newest_reason() -> None:
@@ -194,29 +194,31 @@ def test_a_quarantined_callback_is_shown_once_with_the_newest_reason() -> None:
 @pytest.mark.parametrize(
     ("path", "abortable"), [((), True), (PATH[:2], True), (PATH, False), ((*PATH, ("DECLINED", REQUESTED)), False)]
 )
-def test_abortable_until_the_acquirer_is_asked(path: tuple[tuple[str, str | None], ...], abortable: bool) -> None:
+def test_a_payment_is_abortable_until_the_acquirer_is_asked(
+    path: tuple[tuple[str, str | None], ...], abortable: bool
+) -> None:
     assert along(starting(), *path).abortable is abortable
 
 
-def test_no_abort_once_an_event_says_that_the_acquirer_was_asked_or_that_another_device_answered() -> None:
+def test_no_abort_after_an_event_shows_a_request_to_the_acquirer_or_another_device() -> None:
     asked = apply(along(starting(), *PATH[:2]), "TERMINAL_WARMING_UP", REQUESTED)
     assert not asked.abortable
     assert not conclude_start(starting(), StartAccepted("SN-OTHER"), NOW).abortable
 
 
-def test_a_failure_reason_that_is_a_text_is_its_message() -> None:
+def test_a_failure_reason_given_as_text_is_its_message() -> None:
     after = apply(along(starting(), *PATH), "DECLINED", REQUESTED, failure_reason="no funds")
     failure = there(there(after.outcome).failure_reason)
     assert (failure.type, failure.code, failure.message) == (None, None, "no funds")
 
 
-def test_a_callback_that_cannot_be_used_takes_no_final_of_the_terminal_back() -> None:
+def test_an_unusable_callback_does_not_withdraw_a_final_of_the_terminal() -> None:
     for final in (along(starting(), (ACK, None), (CANCELED, ACK)), along(starting(), *PATH, ("DECLINED", REQUESTED))):
         after = quarantined(final, "not JSON", NOW)
         assert (after.phase, after.outcome) == (Phase.FINAL, final.outcome)
 
 
-def test_a_terminal_whose_identity_is_in_doubt_is_shown_until_it_is_certain() -> None:
+def test_an_identity_conflict_is_shown_until_it_is_decided() -> None:
     transaction = disputed(starting(), "two devices claim SN-TEST", NOW)
     assert codes(transaction) == {"identity_conflict"}
     assert codes(undisputed(transaction, NOW)) == set()

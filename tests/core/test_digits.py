@@ -1,4 +1,4 @@
-"""Ids and digits are read the same in every place, in any notation of a whole number."""
+"""Ids and digits are read in the same way everywhere, in any notation of a whole number."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -28,7 +28,7 @@ NOTATIONS = {
     "0.0": "0",
     "0e5": "0",
     "1.50": "1.50",
-    "9007199254740993.0": "9007199254740993",  # a double does not hold it
+    "9007199254740993.0": "9007199254740993",  # a double cannot represent it
     f"1e{MAX_WHOLE_DIGITS - 1}": "1" + "0" * (MAX_WHOLE_DIGITS - 1),
     f"1e{MAX_WHOLE_DIGITS}": f"1E+{MAX_WHOLE_DIGITS}",
     "1e999999999": "1E+999999999",
@@ -126,17 +126,17 @@ READERS: dict[str, Callable[[str], str | None]] = {
 
 
 @pytest.mark.parametrize("place", READERS)
-def test_a_whole_number_is_its_digits_wherever_it_is_read(place: str) -> None:
+def test_a_whole_number_is_read_as_its_digits_everywhere(place: str) -> None:
     assert {literal: READERS[place](literal) for literal in NOTATIONS} == NOTATIONS
 
 
-def test_what_is_no_text_and_no_number_is_no_id() -> None:
+def test_a_value_that_is_neither_text_nor_number_is_not_an_id() -> None:
     assert [as_text(value) for value in (None, True, [], {}, 7, 7.0)] == [None] * 6
     assert as_text(Decimal("7.0")) == as_text("7") == "7"
 
 
 @pytest.mark.parametrize("page", ["1", "1.0", "1E0"])
 @pytest.mark.parametrize("size", ["50", "50.0", "5E+1"])
-def test_an_empty_page_is_none_in_every_notation_of_its_figures(page: str, size: str) -> None:
+def test_an_empty_page_means_none_in_every_notation_of_its_numbers(page: str, size: str) -> None:
     reply = answered(f'{{"data": [], "page": {page}, "size": {size}, "total": 0.0}}')
     assert isinstance(read_reply(reply, "", IDENTITY, paged=True), SearchMiss)

@@ -1,4 +1,4 @@
-"""What the cashier is shown: of every state a text, and none that could make anybody charge twice."""
+"""Texts for the cashier: every state has one, and none can cause a second charge."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ from tests.core.scenarios import IDENTITY, NOW
 from tests.support.tables import every
 
 GRACE = timedelta(seconds=10)
-#: What a till display holds in a line or two; the call for a supervisor may be longer.
+#: Characters that fit into one or two lines of a till display. The call for a supervisor may be longer.
 SHORT, LONGEST = 60, 80
 #: Displays that say not to charge again.
 NEVER_AGAIN = {Language.EN: "Do not charge again", Language.ES: "No cobre otra vez"}
-#: None: the type of an orphan whose events do not say it.
+#: None: an orphan whose events do not give its type.
 KINDS = (*OperationType, None)
 APPROVED = {DisplayCode.PAID, DisplayCode.RESERVED, DisplayCode.REVERSED}
 
-#: Attentions by which the next step differs; no other does anything to it.
+#: Attentions that change the next step.
 CODES = (
     AttentionCode.IN_DOUBT,
     AttentionCode.EVENT_ID_REUSED,
@@ -51,7 +51,7 @@ def ended(result: Result, reached_acquirer: bool | None = None, authorized: str 
 
 
 def every_transaction() -> Iterator[Transaction]:
-    """Yield a transaction of every phase, status, result, type and attention, also combinations that do not occur."""
+    """Yield a transaction of every phase, status, result, type and attention, including impossible combinations."""
     outcomes = [ended(result, reached) for result, reached in product(Result, (None, False, True))]
     ends = [
         *((phase, None) for phase in Phase if phase is not Phase.FINAL),
@@ -101,7 +101,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
         assert seen[code] == {NextStep.WAIT}
 
 
-def test_every_type_has_its_words() -> None:
+def test_every_type_has_its_texts() -> None:
     """A row of OPERATIONS says whether an approval charges, reserves or gives back, and the effect of another end."""
     paid = {kind for kind in KINDS if approval(kind) is DisplayCode.PAID}
     assert paid == {OperationType.CHARGE, OperationType.CAPTURE, OperationType.POST_TIP}
@@ -128,7 +128,7 @@ def test_every_code_has_a_text_in_each_language() -> None:
         assert said.of(Language.EN) != said.of(Language.ES)
 
 
-def test_no_text_can_be_read_as_charge_again_while_that_is_not_true() -> None:
+def test_no_text_suggests_another_charge_unless_it_is_safe() -> None:
     for (code, kind, said), language in product(every_text(), Language):
         line, never = said.of(language), NEVER_AGAIN[language]
         must = code in {DisplayCode.LOOKING, DisplayCode.CALL_SUPERVISOR}
@@ -139,10 +139,10 @@ def test_no_text_can_be_read_as_charge_again_while_that_is_not_true() -> None:
         negative = any(word in line.split() for word in ("NOT", "NO", "SIN"))
         assert negative is (code is DisplayCode.NOT_PAID), (code, kind, line)
         if code is DisplayCode.NOT_PAID and kind not in {OperationType.CHARGE, OperationType.PRE_AUTH}:
-            assert ": " in line, f"{line} does not say that what it was for is as before"
+            assert ": " in line, f"{line} does not say that the original is unchanged"
 
 
-def test_the_texts_that_say_paid_are_those_of_a_payment() -> None:
+def test_only_the_texts_of_a_payment_say_paid() -> None:
     for code, kind, said in every_text():
         words = {word.strip(":.,").upper() for language in Language for word in said.of(language).split()}
         if words & {"PAID", "PAGADO", "PAGADA"}:
@@ -158,7 +158,7 @@ ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
 @every(
     ("asked", "authorized", "said"),
     [
-        (ASKED, "5", Display(DisplayCode.PAID, "PAID 5.00 of 11.20")),  # a gift card can have less on it
+        (ASKED, "5", Display(DisplayCode.PAID, "PAID 5.00 of 11.20")),  # a gift card can have less than the amount
         (ASKED, "11.2", Display(DisplayCode.PAID, "PAID 11.20")),
         (ASKED, "12", Display(DisplayCode.PAID, "PAID 12.00")),  # with a tip
         (ASKED, None, Display(DisplayCode.PAID, "PAID 11.20")),
@@ -168,7 +168,7 @@ ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
         (b"{}", None, Display(DisplayCode.PAID, "PAID")),
     ],
 )
-def test_paid_says_what_was_authorized_else_what_was_asked_for(
+def test_paid_has_the_authorized_amount_or_else_the_requested_one(
     asked: bytes, authorized: str | None, said: Display
 ) -> None:
     transaction = next(each for each in every_transaction() if each.type is OperationType.CHARGE)
@@ -192,11 +192,11 @@ def test_paid_says_what_was_authorized_else_what_was_asked_for(
         ("123456789012345678901234.123456789012345678901234", "123456789012345678901234.123456789012345678901234"),
     ],
 )
-def test_an_amount_is_written_exactly(amount: str, said: str) -> None:
+def test_an_amount_is_shown_exactly(amount: str, said: str) -> None:
     assert written(Decimal(amount)) == said
 
 
-#: When a code is shown, in the words of the API.
+#: Code -> when it is shown, in the words of the API.
 WHEN = {
     DisplayCode.SENDING: f"`{Phase.STARTING}`",
     **{code: f"`{Phase.ACTIVE}`, `{status}`" for status, code in ACTIVE.items()},
@@ -209,7 +209,7 @@ WHEN = {
 
 
 def table() -> str:
-    """Return the table of docs/guides/integration.md, as the code has it."""
+    """Return the table of docs/guides/integration.md, as the code generates it."""
     lines = ["| `display.code` | when | `type` | English | Spanish |", "| --- | --- | --- | --- | --- |"]
     for code in DisplayCode:
         kinds: defaultdict[Text, list[str]] = defaultdict(list)
@@ -223,7 +223,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def test_the_page_has_every_text_as_it_is() -> None:
+def test_the_page_has_every_text() -> None:
     page = Path(__file__).parents[2] / "docs" / "guides" / "integration.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
 

@@ -1,4 +1,4 @@
-"""Journal entries: the effect of each, its name, and that both survive storing it."""
+"""Journal entries: the effect of each, its name, and that both survive storage."""
 
 import json
 from base64 import b64encode
@@ -137,7 +137,7 @@ ENTRIES = [
     (OutcomeRead(), "outcome_read", lambda was: transitions.dismissed(was, AttentionCode.OUTCOME_UNREAD, NOW)),
 ]
 
-#: Beginnings at which every entry that can change anything does so.
+#: Transactions on which every entry with an effect has one.
 BEGINNINGS = (
     starting(),
     transitions.interrupted(starting(), NOW),
@@ -158,12 +158,12 @@ def word_of(entry: Entry) -> str:
     return feed_word(JudgedStart.of(entry, IDENTITY) if isinstance(entry, Attempted) else entry)
 
 
-def test_every_kind_of_entry_is_here() -> None:
+def test_the_table_has_every_kind_of_entry() -> None:
     assert {type(entry) for entry, _, _ in ENTRIES} == set(get_args(Entry))
 
 
 @every(("entry", "word", "effect"), ENTRIES, ids=[f"{word}" for _, word, _ in ENTRIES])
-def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
+def test_a_stored_entry_has_the_same_effect_and_word(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
     back = written_down(entry)
     assert back == entry
     assert word_of(back) == word
@@ -172,7 +172,7 @@ def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, w
 
 
 @every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
-def test_an_entry_changes_something_somewhere_unless_a_search_has_to_say_what_it_did(entry: Entry) -> None:
+def test_every_entry_has_an_effect_on_some_transaction_except_records_of_a_search(entry: Entry) -> None:
     changed = any(apply(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
     left_to_searches = (AbortRequested(probe=True), AbortAnswered(Replied(409, b"")), AbortAnswered(ReplyLost("reset")))
     assert changed is (entry not in left_to_searches)
@@ -187,15 +187,15 @@ ENDS = (
 
 
 @every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
-def test_what_is_final_has_an_outcome_and_nothing_else_has_one(entry: Entry) -> None:
-    """A restore puts two records together: any entry can follow any end."""
+def test_exactly_final_payments_have_an_outcome(entry: Entry) -> None:
+    """A restore combines two records, so any entry can follow any end."""
     for end in ENDS:
         after = apply(end, entry, NOW)
         assert (after.phase is Phase.FINAL) == (after.outcome is not None), end.outcome
 
 
 @every("end", ENDS)
-def test_a_persons_word_that_follows_an_end_changes_nothing(end: Transaction) -> None:
+def test_a_persons_decision_after_an_end_changes_nothing(end: Transaction) -> None:
     said = Resolved("Ana", "slip", 1000, Result.CANCELED, None)
     assert apply(end, said, NOW) is end
     assert apply(end, TakenOver("torn"), NOW) is end
@@ -210,14 +210,14 @@ EVENTS = [
     content("APPROVAL", REQUESTED, reference="r-2"),
     content("DECLINED", REQUESTED),
     content(CANCELED, CARD),
-    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # an event_id that another event has as well
+    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # an event_id that another event has too
     content("DECLINED", REQUESTED, event_id=f"{ACK} r-1 after None"),
     content("WARMING_UP", ACK),
 ]
 
 
 @given(st.lists(st.sampled_from([*EVENTS, *(entry for entry, _, _ in ENTRIES)]), max_size=12))
-def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | Entry]) -> None:
+def test_replaying_the_record_gives_the_same_transaction(things: list[bytes | Entry]) -> None:
     lived, verdicts = starting(), []
     record: list[tuple[datetime, Entry | tuple[TransactionEvent, New]]] = []
     bodies: dict[str, list[bytes]] = {}
@@ -238,13 +238,13 @@ def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | En
     assert replay(starting(), record) == (lived, verdicts)
 
 
-def test_nothing_replayed_is_the_beginning() -> None:
+def test_replaying_nothing_gives_the_new_transaction() -> None:
     begun: Transaction = starting()
     assert replay(begun, []) == (begun, [])
 
 
 def written_before(kind: str, status: int, document: object) -> Entry:
-    """Return an entry as it was written by a version that did not read errors."""
+    """Return an entry as a version wrote it that did not read errors."""
     body = b64encode(json.dumps(document).encode()).decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     return msgspec.json.decode(json.dumps({"kind": kind, "attempt": attempt}), type=Entry)
@@ -263,14 +263,14 @@ def written_before(kind: str, status: int, document: object) -> Entry:
     ],
     ids=str,
 )
-def test_an_answer_is_judged_as_when_it_was_recorded(
+def test_a_reply_is_judged_as_when_it_was_recorded(
     status: int, document: object, phase: Phase, result: Result | None
 ) -> None:
     after = apply(starting(), written_before("attempt", status, document), NOW)
     assert (after.phase, after.outcome and after.outcome.result, after.mismatched) == (phase, result, False)
 
 
-def test_a_persons_word_stands_after_an_upgrade() -> None:
+def test_a_persons_decision_stays_after_an_upgrade() -> None:
     entry = written_before("attempt", 200, {"type": "TERMINAL-SUNMI", "code": "-1"})
     resolved = Resolved("Ana", "slip says paid", 1, Result.APPROVED)
     after, _ = replay(starting(), [(NOW, entry), (NOW, resolved)])
@@ -292,7 +292,7 @@ def test_an_abort_is_judged_as_when_it_was_recorded(status: int, document: objec
     assert apply(starting(), entry, NOW).heard is heard
 
 
-def test_a_line_of_the_history_has_the_fields_of_its_entry_that_are_described() -> None:
+def test_a_line_of_the_history_has_the_described_fields_of_its_entry() -> None:
     line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-01-01T00:00:00.000Z", Quarantined("why", "SN-9"))
     assert msgspec.to_builtins(line) == {"at": "2026-01-01T00:00:00.000Z", "kind": "quarantined", "reason": "why"}
 
@@ -306,7 +306,7 @@ def test_a_line_of_the_history_has_the_fields_of_its_entry_that_are_described() 
     ],
     ids=["not-sent", "reply-lost", "replied"],
 )
-def test_the_history_of_a_call_has_the_status_of_its_reply_or_why_there_was_none(
+def test_the_history_of_a_call_has_the_status_of_its_reply_or_the_reason_without_one(
     attempt: Attempt, status: int | None, reason: str | None
 ) -> None:
     assert facts_of(attempt) == {"http_status": status, "reason": reason}

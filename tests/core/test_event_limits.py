@@ -1,4 +1,4 @@
-"""Which events of a payment are kept past its limit: the first of each state always, final ones for longer."""
+"""Events of a payment that are stored past its limit: the first of each state always, final ones for longer."""
 
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
 from posd.payments import transitions
@@ -28,7 +28,7 @@ ROWS: list[tuple[str, New, int, Limit | None]] = [
     ("APPROVAL", RepeatedEvent.NEW, EVENTS, None),
     ("APPROVAL", RepeatedEvent.NEW, ALL - 1, None),
     ("APPROVAL", RepeatedEvent.NEW, ALL, FINALS_OF_TRANSACTION),
-    # The first of its state.
+    # the first event with its state
     ("DECLINED", RepeatedEvent.NEW, ALL, None),
     ("APPROVAL_REQUESTED", RepeatedEvent.NEW, ALL, None),
     ("DECLINED", RepeatedEvent.REUSED, ALL, FINALS_OF_TRANSACTION),
@@ -37,13 +37,13 @@ ROWS: list[tuple[str, New, int, Limit | None]] = [
 
 
 @every("status, seen, recorded, limit", ROWS)
-def test_what_is_kept_out_of_a_payment_of_which_so_many_are_recorded(
+def test_events_beyond_the_limit_of_a_payment_are_refused(
     status: str, seen: New, recorded: int, limit: Limit | None
 ) -> None:
     assert limit_of_events(SAID, event(status), seen=seen, recorded=recorded) is limit
 
 
-def test_of_each_state_one_gets_in_past_every_limit_and_no_more() -> None:
+def test_one_event_of_each_state_is_stored_past_every_limit() -> None:
     trail, kept = Trail(), 0
     for _ in range(3):
         for status in Status:
@@ -53,7 +53,7 @@ def test_of_each_state_one_gets_in_past_every_limit_and_no_more() -> None:
     assert kept == len(Status)
 
 
-def test_that_some_were_refused_is_said_once_and_changes_nothing_else() -> None:
+def test_refused_events_are_reported_once_and_change_nothing_else() -> None:
     noted = transitions.overrun(starting(), NOW)
     assert [item.code for item in noted.attention] == ["event_limit"]
     assert transitions.overrun(noted, NOW) == noted

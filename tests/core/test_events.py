@@ -1,4 +1,4 @@
-"""The wire codec is strict about an event's state and payment, lenient about the rest, and loses nothing."""
+"""The codec is strict about an event's state and payment, lenient about the rest, and loses nothing."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.support.tables import every
 
 @every("field", ["event_id", "occurred_at", "merchant_id", "client_transaction_id", "terminal"])
 @every("value", [None, "", [], True], ids=["absent", "empty", "list", "true"])
-def test_an_approval_without_another_member_is_one_and_says_what_is_missing(field: str, value: object) -> None:
+def test_an_approval_without_a_member_counts_and_names_the_missing_one(field: str, value: object) -> None:
     event = read_event(body(IDENTITY, "APPROVAL", **{field: value}))
     assert event.status == "APPROVAL"
     assert event.damaged == ("terminal.serial_number" if field == "terminal" and value is not True else field,) or (
@@ -26,12 +26,12 @@ def test_an_approval_without_another_member_is_one_and_says_what_is_missing(fiel
     ] == ("sha256" if field == "event_id" else "")
 
 
-def test_what_names_neither_a_transaction_nor_a_terminal_is_no_event() -> None:
+def test_a_body_without_transaction_and_terminal_is_not_an_event() -> None:
     with pytest.raises(NotAnEvent, match="neither"):
         read_event(b'{"status": "APPROVAL", "event_id": "e"}')
 
 
-def test_an_event_id_that_cannot_be_read_is_the_digest_of_the_bytes() -> None:
+def test_an_unreadable_event_id_is_replaced_by_a_digest_of_the_bytes() -> None:
     one, other = (body(IDENTITY, "APPROVAL", event_id=None, extra=extra) for extra in (1, 2))
     assert read_event(one).event_id == read_event(one).event_id
     assert read_event(one).event_id != read_event(other).event_id
@@ -40,7 +40,7 @@ def test_an_event_id_that_cannot_be_read_is_the_digest_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("field", ["event_id", "previous_status", "occurred_at", "merchant_id"])
-def test_of_another_field_that_says_two_things_none_is_believed(field: str) -> None:
+def test_a_field_with_two_values_has_none(field: str) -> None:
     data = body(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
     event = read_event(data[:-1] + f', "{field}": "other"}}'.encode())
     assert (event.status, event.damaged) == ("APPROVAL", (field,))
@@ -48,7 +48,7 @@ def test_of_another_field_that_says_two_things_none_is_believed(field: str) -> N
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_an_event_or_say_why_not(data: bytes) -> None:
+def test_any_bytes_are_an_event_or_give_a_reason(data: bytes) -> None:
     with pytest.raises(NotAnEvent):
         read_event(data)
 
@@ -70,7 +70,7 @@ def test_any_value_in_any_field_is_read_or_refused(field: str, value: object) ->
         assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
 
 
-def test_an_event_in_the_names_of_other_answers_is_read() -> None:
+def test_an_event_with_the_names_of_other_replies_is_read() -> None:
     known = event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
     response, terminal = known.pop("raw_response"), known.pop("terminal")
     known |= {"rawResponse": response, "terminal": {"serialNumber": terminal["serial_number"]}}

@@ -26,13 +26,13 @@ FINALS = {
     "cancellation": content(CANCELED, CARD),
     "rejection": content(REJECTED, CARD),
 }
-#: Repeated presentations of the card change nothing here.
+#: Repeated card events make no difference here.
 ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in path}
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("one", "other"), tuple(combinations(FINALS, 2)))
-def test_of_two_finals_the_first_stands_and_a_person_is_asked(
+def test_of_two_finals_the_first_counts_and_a_person_is_asked(
     one: str, other: str, tell: Callable[[str], None]
 ) -> None:
     both = (FINALS[one], FINALS[other])
@@ -66,9 +66,7 @@ def check_conflict(state: State) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)
-def test_what_the_terminal_says_supersedes_what_was_concluded_without_it(
-    path: Path, tell: Callable[[str], None]
-) -> None:
+def test_a_report_of_the_terminal_replaces_a_conclusion_without_it(path: Path, tell: Callable[[str], None]) -> None:
     states = [found(content(*edge)) for edge in {status: (status, before) for status, before in path}.values()]
     decks = [
         *events(path, most=1),
@@ -95,11 +93,11 @@ def check_words(state: State, path: Path) -> None:
     while concluded is not None:
         kept.append(concluded.result)
         concluded = concluded.supersedes
-    assert kept == list(reversed(words)), "nothing that was concluded is lost"
+    assert kept == list(reversed(words)), "no conclusion is lost"
     withdrawn = len(words) > 1 or (bool(words) and outcome is None)
     contradicted = bool(words) and outcome is not None and outcome.result != words[-1]
     corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
     old = outcome.supersedes if outcome else None
     if corrected is not None and old is not None and old.result is Result.CANCELED and not old.by_operator:
-        return  # it may have been taken back for a while, and proved right in the end
+        return  # it may have been withdrawn for a while, and confirmed in the end
     assert (corrected is not None) == (withdrawn or contradicted)

@@ -1,14 +1,13 @@
-"""Every order, every duplication and every loss of the events of every path that the spec's table has.
+"""Every order, duplication and loss of the events of every path in the spec's table.
 
-The reply to the start comes anywhere, and so do a callback that cannot be used and the answers of searches. Each walk
-covers one of these in full:
+The reply to the start comes anywhere. So do an unusable callback and the results of searches. Each walk covers one of
+these completely:
 
-- every event arrives never, once or twice, beside the reply and the callback;
-- every event arrives never or once, beside the reply and up to two searches. Each search has any reply of a terminal at
-  that point of the path: none, no answer, any state of the path (an index is often late), several of them, something
-  unusable.
+- every event arrives never, once or twice, with the reply and the callback; - every event arrives never or once, with
+the reply and up to two searches. Each search has any reply that a terminal could give at that point of the path: none,
+no answer, any state of the path (an index is often late), several of them, something unusable.
 
-The number of states, and of the orders for which they stand, is printed.
+The number of states, and of the orders that they stand for, is printed.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +27,13 @@ from tests.core.walks import Core, Deck, State, walk
 LONGEST = 6
 PATHS = {name_of(path): path for path in every_path(LONGEST)}
 
-#: How far along a state is.
+#: Position of a state in the lifecycle.
 RANK = {None: 0, "TERMINAL_ACKNOWLEDGED": 1, "CARD_PRESENTED": 2, "APPROVAL_REQUESTED": 3} | dict.fromkeys(FINALS, 4)
 GRACE = timedelta(seconds=10)
 REPLY = Deck(REPLIES, kind="reply")
 
 
-def test_the_paths_are_all_that_the_table_has_up_to_six_events() -> None:
+def test_the_paths_are_all_of_the_table_with_up_to_six_events() -> None:
     assert {path for path, _ in SCENARIOS.values()} <= set(PATHS.values())
     assert len(PATHS) == 16
 
@@ -52,7 +51,7 @@ def test_outcome_is_the_same_with_searches_at_every_place(path: Path, tell: Call
 
 
 def run(path: Path, decks: Sequence[Deck], tell: Callable[[str], None]) -> None:
-    """Walk through all orders of the decks, the events of the path first, then the reply."""
+    """Walk through all orders of the decks: events of the path first, then the reply."""
     states = orders = 0
     said: set[Outcome] = set()
     for state in walk(CORE, decks):
@@ -62,18 +61,18 @@ def run(path: Path, decks: Sequence[Deck], tell: Callable[[str], None]) -> None:
             said.add(timeless(state.transaction.outcome, path))
         if state.dealt[len(path)]:
             orders += state.orders
-    assert len(said) == 1, "what the outcome says is the same in any order"
+    assert len(said) == 1, "the outcome is the same in any order"
     tell(f"{name_of(path)}: {states} states stand for {orders} orders")
 
 
 def check(state: State, path: Path) -> None:
-    """Compare a state with the inputs on the way to it."""
+    """Compare a state with its inputs."""
     transaction, told = state.transaction, state.told
     codes = {item.code for item in transaction.attention}
     assert AttentionCode.CONFLICTING_FINAL not in codes
     assert AttentionCode.ILLEGAL_TRANSITION not in codes
     if all(state.dealt[: len(path)]):
-        assert AttentionCode.GAP not in codes, "every event has come: nothing is missing"
+        assert AttentionCode.GAP not in codes, "every event has arrived: nothing is missing"
     outcome = transaction.outcome
     if told.finals:
         assert outcome is not None
@@ -83,11 +82,11 @@ def check(state: State, path: Path) -> None:
         if inferred is not Result.CANCELED:
             assert (AttentionCode.OUTCOME_CORRECTED in codes) == bool(told.words)
         elif outcome.result is not Result.CANCELED:
-            assert AttentionCode.OUTCOME_CORRECTED in codes, "what was inferred was something else"
+            assert AttentionCode.OUTCOME_CORRECTED in codes, "the inference was different"
     elif outcome is not None:
         assert outcome.evidence[0].kind in ("refusal", "unsent")
         if outcome.result is Result.CANCELED:
-            assert not transaction.trail.approval_requested, "a call to the acquirer contradicts it"
+            assert not transaction.trail.approval_requested, "a request to the acquirer contradicts it"
         else:
             assert (outcome.result, transaction.heard) == (Result.NOT_STARTED, False)
 
@@ -107,14 +106,14 @@ def hold(before: Transaction, after: Transaction) -> None:
         assert codes.isdisjoint(SETTLED)
         assert step in (NextStep.ASK_PERSON, NextStep.DONE if outcome.result == "approved" else NextStep.NEW_ID_OK)
         if outcome.status in (CANCELED, REJECTED, "DECLINED") and outcome.reached_acquirer is None:
-            assert step is NextStep.ASK_PERSON, "the acquirer was asked, and it is not known what it did"
+            assert step is NextStep.ASK_PERSON, "the acquirer was asked, and its decision is unknown"
         if after.heard and not outcome.by_operator:
-            assert outcome.result is not Result.NOT_STARTED, "what was heard of has started"
+            assert outcome.result is not Result.NOT_STARTED, "a reported payment has started"
         if outcome.result is Result.NOT_STARTED and before.outcome is not None:
-            assert after.trail == before.trail, "nothing that was told of it leaves a not_started standing"
+            assert after.trail == before.trail, "no report of it leaves not_started unchanged"
     if before.outcome is not None and before.outcome.stated_by_terminal:
         assert outcome is not None
-        assert outcome.status is before.outcome.status, "the first final of the terminal stands"
+        assert outcome.status is before.outcome.status, "the first final of the terminal counts"
         assert before.outcome.transaction_reference in (None, outcome.transaction_reference)
 
 
@@ -125,7 +124,7 @@ CORE = Core(starting(), hold)
 def timeless(outcome: Outcome | None, path: Path) -> Outcome:
     """Return the facts of an outcome about the payment.
 
-    The event of a cancellation has no reading type (terminal API, Lifecycle); it is known if an earlier event had it.
+    The event of a cancellation has no reading type (terminal API, Lifecycle). It is known if an earlier event had it.
     """
     assert outcome is not None
     reading = None if path[-1][0] == CANCELED else outcome.reading_type

@@ -1,4 +1,4 @@
-"""Turns of work by owner: the wait of one does not depend on how much another has in the queue."""
+"""Turns of work by owner: the wait of one owner does not depend on the queue of another."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from posd.base.fair_queue import FairQueue, end_turn
 
 
 async def _run(queue: FairQueue, owners: Sequence[str]) -> list[str]:
-    """Queue one piece of work for each name, in this order; return the order in which they ran."""
+    """Queue one task for each name, in this order. Return the order in which they ran."""
     ran: list[str] = []
 
     async def work(owner: str) -> None:
@@ -35,7 +35,7 @@ async def test_owners_take_turns(owners: str, expected: str) -> None:
     assert "".join(await _run(FairQueue(1), owners)) == expected
 
 
-async def test_no_more_run_at_a_time_than_allowed() -> None:
+async def test_no_more_tasks_run_at_once_than_permitted() -> None:
     queue, running, most = FairQueue(3), 0, 0
 
     async def work(owner: int) -> None:
@@ -51,7 +51,7 @@ async def test_no_more_run_at_a_time_than_allowed() -> None:
     assert most == 3
 
 
-async def test_work_that_waits_for_another_lets_the_next_one_run() -> None:
+async def test_a_task_that_waits_for_another_lets_the_next_one_run() -> None:
     queue, answered = FairQueue(1), asyncio.Event()
 
     async def waiting() -> None:
@@ -63,10 +63,10 @@ async def test_work_that_waits_for_another_lets_the_next_one_run() -> None:
     assert await _run(queue, "bb") == ["b", "b"]
     answered.set()
     await first
-    assert await _run(queue, "cc") == ["c", "c"], "its turn is given back once"
+    assert await _run(queue, "cc") == ["c", "c"], "its turn is returned once"
 
 
-async def test_a_turn_ends_by_its_time_while_its_work_goes_on() -> None:
+async def test_a_turn_ends_by_its_time_while_its_task_continues() -> None:
     queue, disk = FairQueue(1, seconds=0.001), asyncio.Event()
 
     async def waiting() -> None:
@@ -81,7 +81,7 @@ async def test_a_turn_ends_by_its_time_while_its_work_goes_on() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["while it waits", "in the step that gives it the turn"])
-async def test_cancelled_work_keeps_no_turn(given: bool) -> None:
+async def test_a_cancelled_task_keeps_no_turn(given: bool) -> None:
     queue = FairQueue(1)
 
     async def work() -> None:
@@ -98,7 +98,7 @@ async def test_cancelled_work_keeps_no_turn(given: bool) -> None:
     assert await _run(queue, "bb") == ["b", "b"]
 
 
-async def test_the_work_of_a_turn_that_fails_gives_it_back() -> None:
+async def test_a_failed_task_returns_its_turn() -> None:
     queue = FairQueue(1)
     with pytest.raises(ZeroDivisionError):
         async with queue.turn("a"):

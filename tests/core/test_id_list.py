@@ -43,7 +43,7 @@ def test_a_line_names_a_payment(line: str, started: StartedPayment) -> None:
         assert read(f"# lane-1\n\n{line}{end}".encode()) == [started]
 
 
-def test_the_first_line_of_an_id_counts_and_the_order_stays() -> None:
+def test_the_first_line_of_an_id_counts_and_the_order_is_kept() -> None:
     assert read(f"{TWO}\n{ONE}\t{AT}\n{ONE.upper()}\n".encode()) == [
         StartedPayment(TWO, "", ""),
         StartedPayment(ONE, "", AT),
@@ -70,7 +70,7 @@ def test_the_first_line_of_an_id_counts_and_the_order_stays() -> None:
         (b"#" * MOST_LINE_BYTES, f"longer than {MOST_LINE_BYTES} bytes"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(line: bytes, words: str) -> None:
+def test_a_wrong_line_is_named(line: bytes, words: str) -> None:
     first, *faults, last = refusal(f"{ONE}\n\n".encode() + line + b"\n")
     assert "1 line" in first
     assert len(faults) == 1
@@ -80,7 +80,7 @@ def test_a_line_that_is_wrong_is_named(line: bytes, words: str) -> None:
     assert "posd collect ids" in last
 
 
-def test_of_many_wrong_lines_the_first_are_shown_and_all_are_counted() -> None:
+def test_of_many_wrong_lines_the_first_are_named_and_all_are_counted() -> None:
     first, *faults, rest, _ = refusal(b"wrong\n" * 30 + f"{ONE}\n".encode())
     assert "30 lines" in first
     assert [fault.split(":")[0].strip() for fault in faults] == [f"line {number}" for number in range(1, 6)]
@@ -88,14 +88,14 @@ def test_of_many_wrong_lines_the_first_are_shown_and_all_are_counted() -> None:
 
 
 @every("content", [b"", b"\n\n", b"# posd collect ids: lane quito-01-3\n"])
-def test_a_list_that_names_no_payment_is_refused(content: bytes) -> None:
-    """An empty list is what a shell leaves after a failed command, and a restore would rely on it."""
+def test_a_list_without_a_payment_is_refused(content: bytes) -> None:
+    """A failed shell command leaves an empty list, and a restore would rely on it."""
     said = " ".join(refusal(content))
     assert "names no payment" in said
     assert "without --ids" in said
 
 
-def test_a_list_has_a_limit() -> None:
+def test_a_list_is_limited() -> None:
     content = b"\n" * (MOST_LINES - 1) + f"{ONE}\n".encode()
     assert len(read(content)) == 1
     (said,) = refusal(content + b"\n")
@@ -103,7 +103,7 @@ def test_a_list_has_a_limit() -> None:
     assert "--since" in said
 
 
-def test_an_endless_file_is_not_read_to_its_end() -> None:
+def test_an_endless_file_is_read_only_up_to_the_limit() -> None:
     class Endless(BytesIO):
         def readline(self, size: int | None = -1, /) -> bytes:
             assert size is not None

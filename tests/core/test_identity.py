@@ -1,4 +1,4 @@
-"""Which address of a terminal may be used: every situation there is, against the promises of design 13.2."""
+"""Which address of a terminal may be used: every situation, compared with the promises of design 13.2."""
 
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -49,7 +49,7 @@ ALL = [
 
 
 def unproven(**changes: object) -> Situation:
-    """Return a situation without proof, by default of a terminal at its last address."""
+    """Return a situation without proof, by default with a terminal at its last address."""
     base = {
         "pinned": False,
         "proven": False,
@@ -59,7 +59,7 @@ def unproven(**changes: object) -> Situation:
     return Situation(**base | changes)  # type: ignore[arg-type]
 
 
-def test_what_is_pinned_or_proven_moves_without_a_question() -> None:
+def test_a_pinned_or_proven_device_may_move() -> None:
     assert {judge(seen) for seen in ALL if seen.pinned} == {UsableAddress.NEWEST}
     rest = [seen for seen in ALL if seen.proven and not seen.pinned]
     assert {judge(seen) for seen in rest} == {UsableAddress.PROVEN}
@@ -68,7 +68,7 @@ def test_what_is_pinned_or_proven_moves_without_a_question() -> None:
 UNPROVEN = [seen for seen in ALL if not (seen.pinned or seen.proven)]
 
 
-def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
+def test_without_proof_a_new_claim_is_followed_only_in_one_case() -> None:
     followed = [seen for seen in UNPROVEN if judge(seen) is UsableAddress.NEW]
     assert followed
     for seen in followed:
@@ -76,7 +76,7 @@ def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
         assert {seen.is_open, seen.proved, seen.contested} == {False}, seen
 
 
-def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None:
+def test_the_trusted_address_is_used_only_if_no_other_device_may_be_the_terminal() -> None:
     for seen in UNPROVEN:
         if judge(seen) is UsableAddress.TRUSTED:
             assert seen.old is not LastTrusted.NEVER, seen
@@ -87,7 +87,7 @@ def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None
             ), seen
 
 
-def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_are_two() -> None:
+def test_the_best_claim_is_used_only_if_none_was_ever_trusted_and_there_is_one() -> None:
     for seen in UNPROVEN:
         if seen.old is LastTrusted.NEVER:
             several = seen.claimants == 2
@@ -96,7 +96,7 @@ def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_ar
             assert judge(seen) is not UsableAddress.NEWEST, seen
 
 
-def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
+def test_an_open_payment_never_increases_trust() -> None:
     for seen in ALL:
         if seen.is_open and isinstance(judge(seen), UsableAddress):
             assert judge(replace(seen, is_open=False)) is judge(seen), seen
@@ -123,7 +123,9 @@ def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
     ],
     ids=str,
 )
-def test_the_table(changes: dict[str, object], expected: UsableAddress | AddressConflict) -> None:
+def test_each_situation_has_the_decision_of_the_table(
+    changes: dict[str, object], expected: UsableAddress | AddressConflict
+) -> None:
     assert judge(unproven(**changes)) is expected
 
 
@@ -140,14 +142,14 @@ def test_each_conflict_names_the_devices(kind: AddressConflict) -> None:
     assert "posd terminals identity SN-1" in dispute.detail
 
 
-def test_where_another_serial_answers_the_configuration_is_corrected() -> None:
+def test_a_device_with_another_serial_asks_for_a_corrected_configuration() -> None:
     edit, load, decide = steps("SN-1", "SN-2")
     assert edit.does.endswith("write SN-2 in place of SN-1 into [[terminals]]")
     assert (edit.command, load.command) == ("sudo editor", "posd config check && sudo systemctl reload posd")
     assert "posd terminals identity SN-1 --base-url URL" in str(decide.command)
 
 
-def test_a_decision_is_told_from_what_posd_noted_itself() -> None:
+def test_a_persons_decision_is_distinguished_from_posds_own_notes() -> None:
     assert not Trusted("http://a", Proof.NONE, "t").decided
     assert Trusted("http://a", Proof.NONE, "t", operator="Ana").decided
 
@@ -173,6 +175,6 @@ def test_an_error_may_name_the_terminal_that_refuses(attempt: Attempt, serial: s
     assert refuser(attempt) == serial
 
 
-def test_what_is_announced_is_told_from_what_a_device_says() -> None:
+def test_an_announcement_is_distinguished_from_a_devices_reply() -> None:
     said = words(AddressConflict.SERIAL, "SN-1", (), "http://a", OtherTerminal("SN-2", announced=True))
     assert said == "the device at http://a announces itself (mDNS) as terminal SN-2, not SN-1"

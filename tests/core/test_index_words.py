@@ -1,4 +1,4 @@
-"""Words of JSON members: the same exactly where name and value are the same, and never long."""
+"""Words of JSON members: equal exactly if name and value are equal, and never long."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ VALUES = st.recursive(
 
 
 def written(value: Any) -> str:
-    """Write JSON; a Decimal as the number that it is."""
+    """Write JSON. A Decimal is written as a number."""
     match value:
         case bool() | None | str() | int():
             return json.dumps(value)
@@ -57,7 +57,7 @@ def word(name: str, value: Any) -> str:
         ('"[1]"', "[1]"),
     ],
 )
-def test_it_is_found(stored: str, text: str) -> None:
+def test_a_member_is_found_by_an_equal_one(stored: str, text: str) -> None:
     assert set(index_words(f'{{"k": {stored}}}'.encode())) & set(asked_words("k", text))
 
 
@@ -76,16 +76,16 @@ def test_it_is_found(stored: str, text: str) -> None:
         ('"e\\u0301"', "\u00e9"),
     ],
 )
-def test_it_is_not_found(stored: str, text: str) -> None:
+def test_a_member_is_not_found_by_a_different_one(stored: str, text: str) -> None:
     assert not set(index_words(f'{{"k": {stored}}}'.encode())) & set(asked_words("k", text))
 
 
 @every("text", [b"", b"no JSON", b"\xff", b'{"a": 1', b"[1]", b"7", b'{"a": "\\ud800"}', b'{"a": NaN}'])
-def test_what_is_no_object_has_no_words(text: bytes) -> None:
+def test_a_value_that_is_not_an_object_has_no_words(text: bytes) -> None:
     assert index_words(text) == []
 
 
-def test_of_a_repeated_name_the_last_counts() -> None:
+def test_the_last_value_of_a_repeated_name_counts() -> None:
     assert index_words(b'{"a": 1, "a": 2}') == [word("a", 2)]
 
 
@@ -100,7 +100,7 @@ def test_different_members_have_different_words(name: str, value: Any, other: st
 
 
 def plain(value: Any) -> Any:
-    """Return a value that is equal to another where both are the same JSON: true is not 1."""
+    """Return a value that equals another exactly if both are the same JSON: true is not 1."""
     match value:
         case bool():
             return str, value
@@ -116,14 +116,14 @@ def plain(value: Any) -> Any:
     st.text(st.characters(exclude_categories=["Cs"]), min_size=WORD_LENGTH, max_size=2 * WORD_LENGTH),
     st.integers(0, WORD_LENGTH - 1),
 )
-def test_a_long_word_is_cut_and_still_its_own(text: str, at: int) -> None:
+def test_a_long_word_is_cut_and_still_unique(text: str, at: int) -> None:
     other = text[:at] + chr(ord(text[at]) ^ 1 if ord(text[at]) not in range(0xD7FF, 0xE001) else 65) + text[at + 1 :]
     assert len(word("k", text)) == WORD_LENGTH
     assert (word("k", text) == word("k", other)) == (text == other)
     assert word("k", text) != word("k", word("k", text))
 
 
-def test_sixteen_kib_have_no_more_words_than_names() -> None:
+def test_sixteen_kib_have_at_most_one_word_for_each_name() -> None:
     many = {f"{number}": 1 for number in range(1500)}
     assert len(index_words(json.dumps(many).encode())) == 1500
     deep = b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}"

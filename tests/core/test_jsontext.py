@@ -1,4 +1,4 @@
-"""JSON from outside: how deep it may be nested does not depend on the stack."""
+"""JSON from outside: its permitted depth does not depend on the stack."""
 
 import json
 
@@ -22,7 +22,7 @@ from posd.base.json_types import MAX_DEPTH, TooDeep, decode, deeper_than
         (b'{"\\\\": [[]], "[\\"[": "{{{"}', 3),
     ],
 )
-def test_levels_are_counted_outside_of_strings(text: bytes, levels: int) -> None:
+def test_levels_are_counted_outside_strings(text: bytes, levels: int) -> None:
     assert not deeper_than(text, levels)
     if levels:
         assert deeper_than(text, levels - 1)
@@ -39,7 +39,7 @@ def test_any_nesting_is_counted(document: object) -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_the_deepest_that_is_read_is_read_from_any_depth_of_the_stack(opening: str) -> None:
+def test_the_deepest_permitted_json_is_read_at_any_stack_depth(opening: str) -> None:
     closing = "]" if opening == "[" else "}"
     deepest = (opening * MAX_DEPTH + "1" + closing * MAX_DEPTH).encode()
 
@@ -50,6 +50,6 @@ def test_the_deepest_that_is_read_is_read_from_any_depth_of_the_stack(opening: s
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 900, 100_000])
-def test_deeper_is_refused(levels: int) -> None:
+def test_deeper_json_is_refused(levels: int) -> None:
     with pytest.raises(TooDeep, match="nested too deeply"):
         decode(b"[" * levels + b"]" * levels)

@@ -1,4 +1,4 @@
-"""The table of moves against the spec's own table of transitions, and gaps."""
+"""The table of moves compared with the spec's table of transitions; and gaps."""
 
 import itertools
 
@@ -23,12 +23,12 @@ from tests.support.tables import every
 
 STATES = (None, *Status)
 EVERY_PAIR = tuple(itertools.product(STATES, Status))
-#: How far along each state is; finals are all at the end.
+#: Position of a state in the lifecycle; all finals are at the end.
 RANK = {None: 0, "TERMINAL_ACKNOWLEDGED": 1, "CARD_PRESENTED": 2, "APPROVAL_REQUESTED": 3} | dict.fromkeys(FINALS, 4)
 
 
 def reachable(start: Status | None) -> set[Status]:
-    """Every state that follows a state in the lifecycle table."""
+    """Return every state that follows a state in the lifecycle table."""
     found: set[Status] = set()
     waiting = [start]
     while waiting:
@@ -46,7 +46,7 @@ def test_both_tables_have_every_state_and_every_event() -> None:
 
 
 @every(("state", "event"), EVERY_PAIR, ids=str)
-def test_each_state_times_each_event_is_decided_as_the_spec_has_it(state: Status | None, event: Status) -> None:
+def test_each_state_with_each_event_is_decided_as_in_the_spec(state: Status | None, event: Status) -> None:
     move = MOVES[state][event]
     if state in FINALS:
         assert move is Move.AFTER_FINAL
@@ -77,17 +77,17 @@ def walk(*edges: tuple[str, str | None]) -> list[lifecycle.Step]:
     return steps
 
 
-def test_a_jump_that_names_no_state_before_it_marks_a_gap() -> None:
+def test_an_event_that_skips_states_marks_a_gap() -> None:
     first, jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL_REQUESTED", None))
     assert (first.gap, jump.gap, jump.illegal) == (False, True, False)
 
 
-def test_a_jump_that_names_the_last_state_as_its_own_is_illegal_not_a_gap() -> None:
+def test_an_event_that_skips_states_but_names_the_last_one_is_illegal_and_no_gap() -> None:
     jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL", "TERMINAL_ACKNOWLEDGED"))[-1]
     assert (jump.illegal, jump.gap) == (True, False)
 
 
-def test_an_unknown_state_moves_nothing_and_is_the_last_one_where_it_is_in_sequence() -> None:
+def test_an_unknown_state_changes_nothing_and_is_the_last_one_if_it_is_in_sequence() -> None:
     known, unknown, following = walk(
         ("TERMINAL_ACKNOWLEDGED", None),
         ("TERMINAL_WARMING_UP", "TERMINAL_ACKNOWLEDGED"),
@@ -107,7 +107,7 @@ def test_an_unknown_state_out_of_sequence_marks_no_gap_for_the_next_event() -> N
     assert not steps[-1].gap
 
 
-def test_invented_states_cannot_make_a_trail_grow_without_end_nor_hide_a_known_one() -> None:
+def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_one() -> None:
     strange = [(f"STATE_{number}", None) for number in range(MAX_STRANGE_EDGES + 5)]
     trail = walk(*strange, ("APPROVAL_REQUESTED", "CARD_PRESENTED"))[-1].trail
     assert len(trail.edges) == MAX_STRANGE_EDGES + 1
@@ -115,7 +115,8 @@ def test_invented_states_cannot_make_a_trail_grow_without_end_nor_hide_a_known_o
 
 
 A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL
-#: Against the spec's table: an end that the acquirer's call came before, and that call after such an end.
+#: Against the spec's table: an end although the acquirer was asked before, and a request to the acquirer after such an
+#: end.
 X, Y = "applied, illegal", "after_final, illegal"
 
 #: state -> meaning of each state in a search: as in an event, but the present state has no effect.
@@ -137,12 +138,12 @@ STATUSES = [
 
 
 @pytest.mark.parametrize("state", LEAPS)
-def test_a_search_that_reports_a_state(state: Status | None) -> None:
+def test_a_search_with_a_state_has_the_effect_of_the_table(state: Status | None) -> None:
     trail = Trail(position=Status(state), last=state, edges=(("BEFORE", state),)) if state else Trail()
     for reported, verdict in zip(STATUSES, LEAPS[state], strict=True):
         leapt = apply_search_state(trail, reported)
         assert leapt.verdict + (", illegal" if leapt.illegal else "") == verdict, reported
-        assert not leapt.gap, "a search is no event: it marks none"
+        assert not leapt.gap, "a search is not an event and marks no gap"
         moved = verdict in (A, X)
         assert (leapt.trail.position, leapt.trail.last) == ((reported, reported) if moved else (state, state))
         known = trail.edges if reported == state else (*trail.edges, (None, reported))
@@ -150,13 +151,13 @@ def test_a_search_that_reports_a_state(state: Status | None) -> None:
         assert apply_search_state(leapt.trail, reported).trail == leapt.trail
 
 
-def test_a_search_that_reports_an_unknown_state_moves_nothing() -> None:
+def test_a_search_with_an_unknown_state_changes_nothing() -> None:
     trail = Trail(position=Status.CARD_PRESENTED, last="CARD_PRESENTED", edges=((None, "CARD_PRESENTED"),))
     leapt = apply_search_state(trail, "TERMINAL_WARMING_UP")
     assert (leapt.trail, leapt.verdict, leapt.gap, leapt.illegal) == (trail, Verdict.UNKNOWN_STATUS, False, False)
 
 
-def test_an_event_that_names_a_state_which_a_search_had_reported_finds_nothing_missing() -> None:
+def test_an_event_after_a_state_found_by_a_search_marks_no_gap() -> None:
     reported = apply_search_state(walk(("TERMINAL_ACKNOWLEDGED", None))[-1].trail, "CARD_PRESENTED").trail
     following = step(reported, "APPROVAL_REQUESTED", "CARD_PRESENTED")
     assert (following.verdict, following.gap, following.trail.connected) == (Verdict.APPLIED, False, True)

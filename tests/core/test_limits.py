@@ -1,4 +1,4 @@
-"""The table of limits, and how connections are shared out."""
+"""The table of limits, and the shares of connections."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from posd.records import quotas
 from posd.records.quotas import LimitCounters
 
 
-def test_each_limit_has_a_name_of_its_own_a_unit_an_answer_and_a_reason() -> None:
+def test_each_limit_has_its_own_name_a_unit_an_effect_and_a_reason() -> None:
     assert len({limit.name for limit in ALL}) == len(ALL)
     assert all(limit.value > 0 and limit.unit and limit.of and limit.answer and limit.reason for limit in ALL)
     named = {item for item in vars(limits).values() if isinstance(item, Limit)}
@@ -20,7 +20,7 @@ def test_each_limit_has_a_name_of_its_own_a_unit_an_answer_and_a_reason() -> Non
 
 
 def table() -> str:
-    """Return the table of docs/reference/resource-limits.md, as the code has it."""
+    """Return the table of docs/reference/resource-limits.md, as the code generates it."""
     rows = ["| limit | how much | of whom | past it | why |", "| --- | --- | --- | --- | --- |"]
     for limit in ALL:
         much = f"{limit.value:,} {limit.unit}"
@@ -30,7 +30,7 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def test_the_page_has_every_limit_as_it_is() -> None:
+def test_the_page_has_every_limit() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "resource-limits.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
 
@@ -42,7 +42,7 @@ class Clock:
         return self.now
 
 
-def test_a_limit_that_was_reached_is_counted_each_time_and_told_once_an_hour_of_each_user() -> None:
+def test_a_reached_limit_is_counted_each_time_and_logged_once_an_hour_for_each_user() -> None:
     told, clock = [], Clock()
     reached = LimitCounters(lambda limit, **about: told.append((limit.name, about)), clock)
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_a_limit_that_was_reached_is_counted_each_time_and_told_once_an_hour_of_
     LimitCounters().note(limits.EVENTS_OF_TERMINAL)
 
 
-def test_what_is_remembered_of_it_is_bounded() -> None:
+def test_the_memory_for_reached_limits_is_bounded() -> None:
     told = []
     reached = LimitCounters(lambda _limit, **about: told.append(about["uid"]))
     for uid in range(quotas.MAX_TOLD + 10):
@@ -67,7 +67,7 @@ def test_what_is_remembered_of_it_is_bounded() -> None:
     assert len(reached._lines) == quotas.MAX_TOLD
 
 
-def test_with_enough_descriptors_nothing_is_cut_down() -> None:
+def test_with_enough_descriptors_no_limit_is_reduced() -> None:
     assert places(DESCRIPTORS) == (3000, 2500, 256, 500, 16)
     assert places(1_000_000) == places(DESCRIPTORS)
 
@@ -86,6 +86,6 @@ def test_a_machine_with_very_few_descriptors_still_serves() -> None:
 
 
 @pytest.mark.parametrize(("size", "extras", "payments"), [(100, 1, 0.5), (1000, 10, 5), (20_000, 64, 16)])
-def test_what_has_to_stay_free_is_a_part_of_a_small_disk(size: int, extras: float, payments: float) -> None:
+def test_the_reserved_space_is_a_share_of_a_small_disk(size: int, extras: float, payments: float) -> None:
     assert limits.floor(limits.FREE_FOR_EXTRAS, size * limits.MIB) == extras * limits.MIB
     assert limits.floor(limits.FREE_FOR_PAYMENTS, size * limits.MIB) == payments * limits.MIB

@@ -36,7 +36,7 @@ LACKS = {
 }
 
 
-def test_each_fact_that_does_not_hold_is_named_and_alone_keeps_it_in_doubt() -> None:
+def test_each_unmet_condition_is_named_and_alone_keeps_the_payment_in_doubt() -> None:
     assert set(LACKS) == set(NAMES)
     assert set(LACKS.values()) == set(ProofCode)
     for name, code in LACKS.items():
@@ -45,14 +45,14 @@ def test_each_fact_that_does_not_hold_is_named_and_alone_keeps_it_in_doubt() -> 
         assert not concluded(facts, COMPLETE)
 
 
-def test_it_is_concluded_exactly_where_nothing_is_missing_and_both_rounds_are_complete() -> None:
+def test_not_started_is_concluded_exactly_if_nothing_is_missing_and_both_rounds_are_complete() -> None:
     for facts, rounds in product(EVERY, ROUNDS):
         assert concluded(facts, rounds) == (missing(facts) == () and rounds.complete)
         assert [item.code for item in explained(facts, TOLD)] == list(missing(facts))
     assert [facts for facts in EVERY if not missing(facts)] == [ALL_THERE]
 
 
-def test_its_evidence_is_both_rounds_in_order_by_the_wall_clock() -> None:
+def test_the_evidence_has_both_rounds_in_order_by_the_wall_clock() -> None:
     pieces = evidence(COMPLETE, 100.0, datetime(2026, 1, 1, 12, 0, 40, tzinfo=UTC))
     assert [(item.kind, item.at[14:19], item.status, item.result) for item in pieces] == [
         ("abort", "59:00", 409, None),
@@ -64,7 +64,7 @@ def test_its_evidence_is_both_rounds_in_order_by_the_wall_clock() -> None:
     assert evidence(begun, 100.0, datetime(2026, 1, 1, 12, 0, 40, tzinfo=UTC)) == pieces[:2]
 
 
-def test_once_something_was_heard_of_it_nothing_else_is_asked_of_a_person() -> None:
+def test_after_a_report_of_the_payment_a_person_is_asked_for_nothing_else() -> None:
     for facts in EVERY:
         if facts.heard:
             assert missing(facts) == (ProofCode.WAS_ACKNOWLEDGED,)
@@ -73,7 +73,7 @@ def test_once_something_was_heard_of_it_nothing_else_is_asked_of_a_person() -> N
 @pytest.mark.parametrize("probes", [False, True])
 @pytest.mark.parametrize("abortable", [False, True])
 @pytest.mark.parametrize("control", [None, "0b6e"])
-def test_each_says_what_to_do_by_name(probes: bool, abortable: bool, control: str | None) -> None:
+def test_each_missing_proof_names_the_cure(probes: bool, abortable: bool, control: str | None) -> None:
     told = ProofContext("7f3c", "SN-1", 60.0, probes, abortable, control)
     for facts in EVERY:
         for item in explained(facts, told):
@@ -85,7 +85,7 @@ def test_each_says_what_to_do_by_name(probes: bool, abortable: bool, control: st
                 assert (f"[profile.{row}]" in item.detail) == (item.code is code)
 
 
-def test_the_words_of_what_posd_does_by_itself_ask_nothing_of_a_person() -> None:
+def test_a_proof_that_posd_completes_itself_asks_nothing_of_a_person() -> None:
     facts = msgspec.structs.replace(ALL_THERE, idle=False)
     (item,) = explained(facts, msgspec.structs.replace(TOLD, probes=True))
     assert "by itself" in item.detail

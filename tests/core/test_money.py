@@ -18,7 +18,7 @@ amounts = st.decimals(min_value=0, max_value=Decimal("999999999999.9999"), place
 
 
 def through(literal: str) -> bytes:
-    """Return a literal of the till as on the terminal's wire."""
+    """Return a literal of the till as sent to the terminal."""
     return encode(parse_money(DECODER.decode(literal.encode())))
 
 
@@ -29,7 +29,7 @@ REFUSED = """
 
 
 @every("written", [*REFUSED.split(), '" 1"'])
-def test_everything_else_is_refused_with_a_reason(written: str) -> None:
+def test_any_other_value_is_refused_with_a_reason(written: str) -> None:
     with pytest.raises(ValueError, match="must"):
         parse_money(DECODER.decode(written.encode()))
 
@@ -47,17 +47,17 @@ def test_every_amount_survives_the_round_trip_to_the_digit(amount: Decimal) -> N
     assert through(f'"{amount}"') == str(amount).encode()
 
 
-def test_the_numbers_of_an_amount_are_those_of_nested_objects_too() -> None:
+def test_the_numbers_of_an_amount_include_nested_objects() -> None:
     amount = {"currency": "USD", "iva": Decimal("1.20"), "extra_taxes": {"ice": "0.30", "note": "none"}}
     assert list(numbers(amount)) == [Decimal("1.20"), Decimal("0.30")]
 
 
 @given(st.lists(st.integers(-(10**30), 10**30), max_size=20))
-def test_a_sum_is_exact_however_many_digits_it_has(hundredths: list[int]) -> None:
+def test_a_sum_is_exact_for_any_number_of_digits(hundredths: list[int]) -> None:
     assert Fraction(total(Decimal(f"{number}e-2") for number in hundredths)) == Fraction(sum(hundredths), 100)
 
 
-def test_what_cannot_be_added_exactly_is_not_added() -> None:
+def test_numbers_that_cannot_be_added_exactly_are_refused() -> None:
     with pytest.raises(Inexact):
         total([Decimal("1e100"), Decimal("1e-100")])
 
@@ -65,6 +65,6 @@ def test_what_cannot_be_added_exactly_is_not_added() -> None:
 @pytest.mark.parametrize(
     ("digits", "read"), [(MAX_WIRE_DIGITS, True), (2 * MAX_WIRE_DIGITS - 1, True), (2 * MAX_WIRE_DIGITS, False)]
 )
-def test_a_number_of_the_wire_has_at_most_twice_the_digits(digits: int, read: bool) -> None:
+def test_a_number_from_the_wire_has_at_most_twice_the_digits(digits: int, read: bool) -> None:
     value = Decimal("1." + "1" * digits)
     assert read_money(value) == (value if read else None)

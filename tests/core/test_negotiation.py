@@ -19,7 +19,7 @@ EN, ES = Language
         ("ES-ec", ES),
         ("es-419, es;q=0.9", ES),
         ("en-US,en;q=0.9,es;q=0.8", EN),
-        ("en;q=0.5,es;q=0.50", EN),  # equal: the first
+        ("en;q=0.5,es;q=0.50", EN),  # equal weights: the first one counts
         ("fr, es;q=0.1", ES),
         ("*", None),
         ("es;q=0.5, *;q=0.8", None),
@@ -37,21 +37,21 @@ EN, ES = Language
     ],
 )
 @every("otherwise", [EN, ES])
-def test_the_language_that_is_asked_for(header: str | None, asked: Language | None, otherwise: Language) -> None:
+def test_the_requested_language_is_chosen(header: str | None, asked: Language | None, otherwise: Language) -> None:
     assert language([] if header is None else [header], otherwise) is (asked or otherwise)
 
 
-def test_a_header_that_comes_twice_is_one() -> None:
+def test_a_repeated_header_counts_as_one() -> None:
     assert weights(["es;q=0.2", "en;q=0.1, ES;q=0.3"]) == {"es": 0.3, "en": 0.1}
 
 
 @given(st.lists(st.text(alphabet="esn,;q=.0123456789*-\t \x80\xff"), max_size=4), st.sampled_from(Language))
-def test_any_header_has_an_answer(headers: list[str], otherwise: Language) -> None:
+def test_any_header_gives_a_language(headers: list[str], otherwise: Language) -> None:
     assert language(headers, otherwise) in Language
     assert all(0 <= weight <= 1 for weight in weights(headers).values())
     assert len(weights(headers)) <= MAX_PARTS
 
 
 @pytest.mark.parametrize("kind", Language)
-def test_each_language_can_be_asked_for(kind: Language) -> None:
+def test_each_language_can_be_requested(kind: Language) -> None:
     assert language([f"{kind}-XX;q=0.001"], next(other for other in Language if other is not kind)) is kind

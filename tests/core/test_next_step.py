@@ -63,10 +63,11 @@ def after(*inputs: Input) -> Transaction:
         ((), WAIT, True),
         ((acknowledged,), WAIT, True),
         ((acknowledged, ack, card, asked), WAIT, True),
-        ((ack, asked), WAIT, True),  # a gap is searched for; an operator need not act
+        ((ack, asked), WAIT, True),  # a gap is searched for, without an operator
         ((acknowledged, unusable), WAIT, True),
         ((in_doubt,), WAIT, True),  # within the grace
-        ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),  # a person has looked: no time is counted
+        # a person has acknowledged it: no time is counted
+        ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),
         ((in_doubt, release), ASK_PERSON, True),
         ((acknowledged, release), ASK_PERSON, True),
         ((acknowledged, release, acknowledge(AttentionCode.RELEASED)), ASK_PERSON, True),
@@ -104,13 +105,13 @@ def after(*inputs: Input) -> Transaction:
         ((declined, approval, acknowledge(AttentionCode.CONFLICTING_FINAL)), NEW_ID_OK, False),
     ],
 )
-def test_next_step(inputs: tuple[Input, ...], step: NextStep, *, claims: bool) -> None:
+def test_each_transaction_has_its_next_step(inputs: tuple[Input, ...], step: NextStep, *, claims: bool) -> None:
     transaction = after(*inputs)
     assert next_step(transaction, NOW, GRACE) is step
     assert may_be_paid(transaction) is claims
 
 
-def test_a_doubt_may_clear_up_by_itself_for_the_grace_and_then_a_person_is_asked() -> None:
+def test_a_doubt_may_end_within_the_grace_and_then_a_person_is_asked() -> None:
     transaction = after(in_doubt)
     assert next_step(transaction, NOW + GRACE, GRACE) is WAIT
     assert next_step(transaction, NOW + GRACE + timedelta(milliseconds=1), GRACE) is ASK_PERSON
@@ -127,7 +128,7 @@ WEEK = timedelta(days=7)
 @every(
     ("inputs", "later", "step"),
     [
-        # A terminal that waits for a card is not known to the acquirer.
+        # The acquirer does not know a terminal that waits for a card.
         ((acknowledged, not_found), timedelta(minutes=10), WAIT),
         ((acknowledged, not_found), WEEK, ASK_PERSON),
         ((acknowledged, no_answer), WEEK, ASK_PERSON),
@@ -135,12 +136,12 @@ WEEK = timedelta(days=7)
         ((acknowledged, no_callback), WEEK, ASK_PERSON),
         ((acknowledged, lost), WEEK, ASK_PERSON),
         ((acknowledged, not_found), -WEEK, ASK_PERSON),  # a clock that was set back gives no duration
-        ((acknowledged,), WEEK, WAIT),  # nothing but time: not even the terminal was asked
-        ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # the terminal has it
+        ((acknowledged,), WEEK, WAIT),  # only time: not even the terminal was asked
+        ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # the terminal knows it
         ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),
     ],
 )
-def test_who_gives_no_account_of_a_payment_for_longer_than_a_customer_stands_there_makes_a_person_look(
+def test_a_terminal_that_reports_nothing_for_longer_than_a_customer_waits_needs_a_person(
     inputs: tuple[Input, ...], later: timedelta, step: NextStep
 ) -> None:
     assert next_step(after(*inputs), NOW + later, GRACE) is step

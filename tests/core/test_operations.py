@@ -34,7 +34,7 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
         (REFUND, None, {CHARGE, CAPTURE}, False),
     ],
 )
-def test_the_rules_of_the_spec_and_of_the_local_api(
+def test_the_table_has_the_rules_of_the_spec_and_of_the_local_api(
     kind: OperationType, wire: str | None, originals: set[OperationType], takes_newest: bool
 ) -> None:
     row = OPERATIONS[kind]
@@ -47,7 +47,7 @@ def test_the_rules_of_the_spec_and_of_the_local_api(
 
 @pytest.mark.parametrize("kind", OperationType)
 @pytest.mark.parametrize("amount", [b"{}", b'{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0}'])
-def test_the_body_has_what_the_till_gave_and_the_reference(kind: OperationType, amount: bytes) -> None:
+def test_the_body_has_the_tills_data_and_the_reference(kind: OperationType, amount: bytes) -> None:
     reference = REFERENCE if OPERATIONS[kind].originals else None
     transaction = starting(type=kind, amount=amount, transaction_reference=reference, options=b'{"omit_card":true}')
     body = start_body(transaction, "https://posd/callback")

@@ -1,4 +1,4 @@
-"""The bodies of what people decide: every fault at once, each with its pointer."""
+"""The bodies of operators' decisions: every fault at once, each with its pointer."""
 
 import json
 
@@ -50,17 +50,17 @@ def faults(call: str, document: object) -> dict[str, str]:
     ],
     ids=named,
 )
-def test_a_decision_is_read(call: str, own: dict[str, object], decision: Decision) -> None:
+def test_a_decision_is_parsed(call: str, own: dict[str, object], decision: Decision) -> None:
     assert read_decision(DECISIONS[call], json.dumps(WHO | own).encode(), 1000) == (decision, ())
 
 
-def test_blanks_around_the_words_are_left_out() -> None:
+def test_blanks_around_the_texts_are_removed() -> None:
     body = json.dumps({"operator": " Ana ", "note": "\tsaid so\n"}).encode()
     assert read_decision(DECISIONS["release"], body, None) == (Released("Ana", "said so", None), ())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"operator=Ana", b'{"operator": NaN}', b'{"a": "\xff"}'])
-def test_what_is_not_json(data: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(data: bytes) -> None:
     with pytest.raises(Problem) as raised:
         read_decision(DECISIONS["release"], data, None)
     assert raised.value.code == "malformed_json"
@@ -76,7 +76,7 @@ def test_what_is_not_json(data: bytes) -> None:
         ("release", {"operator": 7, "note": []}, {"/operator", "/note"}),
         ("release", {"operator": "", "note": "  "}, {"/operator", "/note"}),
         ("release", {"operator": "\ufeff", "note": "\u3000\t"}, {"/operator", "/note"}),
-        ("release", {"operator": "\x1c", "note": "\x85"}, set()),  # no white space by the description
+        ("release", {"operator": "\x1c", "note": "\x85"}, set()),  # not white space in the description
         ("release", WHO | {"operator": "x" * (MAX_OPERATOR_CHARACTERS + 1)}, {"/operator"}),
         ("release", WHO | {"note": "x" * (MAX_NOTE_CHARACTERS + 1)}, {"/note"}),
         ("release", WHO | {"result": "approved"}, {"/result"}),
@@ -103,12 +103,12 @@ def test_every_fault_has_its_pointer(call: str, document: object, paths: set[str
     assert all(faults(call, document).values())
 
 
-def test_the_longest_words_are_taken() -> None:
+def test_the_longest_permitted_texts_are_accepted() -> None:
     assert not faults("release", {"operator": "x" * MAX_OPERATOR_CHARACTERS, "note": "x" * MAX_NOTE_CHARACTERS})
 
 
 @pytest.mark.parametrize("call", DECISIONS)
-def test_an_unknown_field_hears_which_there_are(call: str) -> None:
+def test_an_unknown_field_is_refused_with_the_known_ones(call: str) -> None:
     message = faults(call, WHO | {"x": 1})["/x"]
     assert message.endswith(", ".join(DECISIONS[call][1].__struct_fields__))
 
@@ -116,7 +116,7 @@ def test_an_unknown_field_hears_which_there_are(call: str) -> None:
 @pytest.mark.parametrize(
     ("call", "name", "words"), [("resolve", "result", list(Result)), ("acknowledge", "code", list(AttentionCode))]
 )
-def test_a_word_that_is_missing_hears_which_there_are(call: str, name: str, words: list[str]) -> None:
+def test_a_missing_word_is_refused_with_the_permitted_ones(call: str, name: str, words: list[str]) -> None:
     assert faults(call, WHO)[f"/{name}"].endswith(", ".join(words))
 
 
@@ -132,7 +132,7 @@ def test_faults_are_one_problem_that_names_each_of_them() -> None:
     ]
 
 
-def test_a_decision_that_cannot_be_read_is_a_problem_that_says_what_was_not_done() -> None:
+def test_an_invalid_decision_is_a_problem_that_says_what_was_not_done() -> None:
     with pytest.raises(Problem, match=r"^the body cannot be read: .*; nothing was changed$") as refused:
         decided(DECISIONS["release"], b"{", None, "cannot release")
     assert refused.value.code == "malformed_json"

@@ -1,4 +1,4 @@
-"""Two reports of an end: the terminal's overrides a conclusion without it, and the first of its own counts."""
+"""Two reports of an end: the terminal's replaces a conclusion without it, and its first one counts."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -40,7 +40,7 @@ def kinds(transaction: Transaction) -> list[str]:
 @every(
     ("first", "second", "reference", "proofs", "raised"),
     [
-        # the same final twice: both proofs are kept, one of a kind
+        # the same final twice: both kinds of evidence are kept
         (event(R1), found(R1), "r-1", ["event", "search"], set()),
         (found(R1), event(R1), "r-1", ["search", "event"], set()),
         (found(R1), found(R1), "r-1", ["search"], set()),
@@ -67,13 +67,13 @@ def kinds(transaction: Transaction) -> list[str]:
         (found(DECLINED), found(R1), None, ["search"], {"conflicting_final"}),
         (event(DECLINED), found(BARE), None, ["event"], {"conflicting_final"}),
         (found(BARE), event(DECLINED), None, ["search"], {"conflicting_final", "missing_reference"}),
-        # an event that is not final contradicts no final one
+        # an event that is not final does not contradict a final one
         (event(R1), event(content(CARD, ACK)), "r-1", ["event"], set()),
         (event(R1), found(content(CARD, ACK)), "r-1", ["event"], set()),
         (event(R1), found(content(REQUESTED, CARD)), "r-1", ["event"], set()),
     ],
 )
-def test_a_second_word_of_the_terminal(
+def test_a_second_report_of_the_terminal_completes_or_contradicts_the_first(
     first: Input, second: Input, reference: str | None, proofs: list[str], raised: set[str]
 ) -> None:
     transaction = after(first, second)
@@ -81,7 +81,7 @@ def test_a_second_word_of_the_terminal(
     assert codes(transaction) == raised
 
 
-def test_an_event_that_says_less_than_the_search_before_it_takes_nothing_away() -> None:
+def test_an_event_with_less_data_than_the_search_before_it_removes_nothing() -> None:
     transaction = after(found(R1), event(BARE))
     assert (there(transaction.outcome).transaction_reference, kinds(transaction)) == ("r-1", ["search", "event"])
     assert "missing_reference" not in codes(transaction)
@@ -94,7 +94,7 @@ def test_both_finals_are_shown_with_their_references() -> None:
     assert "DECLINED stands, APPROVAL (reference r-1) arrived" in shown.detail
 
 
-def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() -> None:
+def test_an_event_completes_a_search_result_and_keeps_its_time() -> None:
     poor = after(found(NO_REASON))
     later, _ = advance(poor, read(DECLINED), seen=RepeatedEvent.NEW, now=NOW.replace(hour=23))
     assert poor.outcome is not None
@@ -104,13 +104,13 @@ def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() 
     assert [item.event_id for item in later.outcome.evidence] == ["no reason", "DECLINED r-1 after APPROVAL_REQUESTED"]
 
 
-def test_what_was_superseded_is_kept_when_the_outcome_is_completed() -> None:
+def test_a_superseded_outcome_is_kept_when_the_new_one_is_completed() -> None:
     transaction = after(Input("", reply(StartRefused(409, "busy"))), found(BARE), event(R1))
     assert transaction.outcome is not None
     assert there(transaction.outcome.supersedes).result is Result.NOT_STARTED
 
 
-def test_an_amount_that_only_the_completing_word_tells_is_compared() -> None:
+def test_an_amount_that_only_the_completing_report_has_is_compared() -> None:
     response = {"transaction_reference": "r-1", "authorized_amount": 99}
     more = event(content("APPROVAL", REQUESTED, raw_response=response))
     assert codes(after(found(BARE), more)) == {"amount_differs"}
@@ -118,7 +118,7 @@ def test_an_amount_that_only_the_completing_word_tells_is_compared() -> None:
 
 @pytest.mark.parametrize("final", [CANCELED, REJECTED])
 @pytest.mark.parametrize("how", [event, found], ids=["event", "search"])
-def test_that_the_acquirer_was_asked_takes_the_certainty_back_whenever_it_is_told(
+def test_a_request_to_the_acquirer_removes_certainty_whenever_it_is_reported(
     final: str, how: Callable[[bytes], Input]
 ) -> None:
     asked, ended = how(content(REQUESTED, CARD)), event(content(final, CARD))
@@ -133,7 +133,7 @@ def test_that_the_acquirer_was_asked_takes_the_certainty_back_whenever_it_is_tol
 @pytest.mark.parametrize("final", [CANCELED, REJECTED])
 @pytest.mark.parametrize("word", ["DECLINED", "APPROVAL"])
 @pytest.mark.parametrize("how", [event, found], ids=["event", "search"])
-def test_so_does_the_acquirers_own_word_where_the_question_was_not_told(
+def test_an_answer_of_the_acquirer_removes_certainty_without_a_reported_request(
     final: str, word: str, how: Callable[[bytes], Input]
 ) -> None:
     transaction = after(event(content(ACK)), event(content(final, ACK)), how(content(word, final)))
@@ -146,7 +146,7 @@ def person(result: Result) -> Input:
     return Input("", lambda transaction: resolved(transaction, result, "Ana", "slip", None, NOW))
 
 
-def test_a_person_can_say_how_it_ended_after_not_started_was_disproved() -> None:
+def test_a_person_can_resolve_a_payment_after_not_started_was_disproved() -> None:
     disproved = after(Input("", reply(StartRefused(409, ""))), event(content(ACK)))
     transaction = after(person(Result.APPROVED), start=disproved)
     assert there(transaction.outcome).supersedes == disproved.withdrawn
@@ -154,23 +154,23 @@ def test_a_person_can_say_how_it_ended_after_not_started_was_disproved() -> None
     assert corrected.detail == "the outcome was not_started by inference; a person says approved"
 
 
-def test_an_approval_that_no_program_read_is_asked_about_only_while_it_stands() -> None:
+def test_outcome_unread_is_raised_only_while_the_approval_counts() -> None:
     by_ana = unread(resolved(starting(), Result.APPROVED, "Ana", "slip", None, NOW), NOW)
     assert codes(after(event(R1), start=by_ana)) == {"outcome_unread"}
     assert codes(after(event(DECLINED), start=by_ana)) == {"outcome_corrected"}
 
 
-def test_which_event_an_outcome_rests_on() -> None:
+def test_an_outcome_names_its_event() -> None:
     by_event, by_search = after(event(R1)).outcome, after(found(R1)).outcome
     assert by_event is not None
     assert by_search is not None
     assert by_event.rests_on(read(R1).event_id)
     assert not by_event.rests_on("another")
-    assert not by_search.rests_on(read(R1).event_id), "no event of it has come"
+    assert not by_search.rests_on(read(R1).event_id), "no event of it has arrived"
     assert by_event.authorized_amount == by_search.authorized_amount == Decimal("11.2")
 
 
-def test_a_final_under_a_used_event_id_ends_nothing_and_confirms_or_contradicts_what_ended() -> None:
+def test_a_final_with_a_used_event_id_ends_nothing_and_confirms_or_contradicts_the_end() -> None:
     running = after(event(content(ACK)), event(content(CARD, ACK)))
     again, verdict = advance(running, read(R1), seen=RepeatedEvent.REUSED, now=NOW)
     assert (verdict, again.phase, again.outcome, again.trail) == ("duplicate", running.phase, None, running.trail)
@@ -180,18 +180,18 @@ def test_a_final_under_a_used_event_id_ends_nothing_and_confirms_or_contradicts_
     assert codes(contradicted) == {"event_id_reused", "conflicting_final"}
 
 
-def test_the_reference_that_an_approval_gave_is_kept_in_one_case_to_be_found_by() -> None:
+def test_the_reference_of_an_approval_is_stored_in_one_case_for_look_ups() -> None:
     upper = event(content("APPROVAL", REQUESTED, reference="ab-C"))
     assert (after(upper).given_reference, after(event(DECLINED)).given_reference) == ("AB-C", None)
     assert after().given_reference is None
 
 
-def test_what_is_not_approved_is_known_by_its_result() -> None:
+def test_a_payment_that_is_not_approved_is_shown_with_its_result() -> None:
     assert [there(after(item).outcome).unapproved for item in (event(R1), event(DECLINED))] == [None, "declined"]
 
 
 @pytest.mark.parametrize("kind", [OperationType.POST_TIP, OperationType.VOID])
-def test_what_a_tip_and_a_void_authorize_is_not_compared_with_the_amount(kind: OperationType) -> None:
+def test_the_authorized_amounts_of_tips_and_voids_are_not_compared(kind: OperationType) -> None:
     response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": 99}
     approval = event(content("APPROVAL", REQUESTED, raw_response=response))
     assert codes(after(approval, start=starting(type=kind))) == set()

@@ -1,4 +1,6 @@
-"""Journal of a print job: every order of reply, webhook and poll leads to one end, which is derived again equally."""
+"""Journal of a print job: every order of reply, webhook and poll leads to one end, and the journal gives the same
+job.
+"""
 
 from base64 import b64encode
 from datetime import timedelta
@@ -62,7 +64,7 @@ def walk(job: PrintJob, entries: tuple[Entry, ...]) -> list[PrintJob]:
 
 
 @pytest.mark.parametrize("reply", REPLIES)
-def test_every_order_of_reply_webhook_and_polls_comes_to_the_same_end(reply: str) -> None:
+def test_every_order_of_reply_webhook_and_polls_gives_the_same_end(reply: str) -> None:
     orders = list(permutations((REPLIES[reply], *STEPS)))
     for order in orders:
         states = walk(starting(), order)
@@ -78,7 +80,7 @@ def test_every_order_of_reply_webhook_and_polls_comes_to_the_same_end(reply: str
     assert len(orders) == 720
 
 
-def test_of_two_finals_the_first_stands_in_every_order() -> None:
+def test_of_two_finals_the_first_counts_in_every_order() -> None:
     steps = (called("COMPLETED"), called("FAILED", errorCode="E-7"), REPLIES["accepted"], polled("IN_PROGRESS"))
     for order in permutations(steps):
         first = next(entry for entry in order if isinstance(entry, Called))
@@ -107,13 +109,13 @@ ANY = st.sampled_from(
 
 
 @given(st.lists(ANY, max_size=12))
-def test_the_promises_hold_for_any_entries_and_it_is_derived_again(entries: list[Entry]) -> None:
+def test_the_promises_hold_for_any_entries_and_the_journal_gives_the_same_job(entries: list[Entry]) -> None:
     states = walk(starting(), tuple(entries))
     stated = None
     for job in states:
         assert (job.phase == "final") == (job.decided_by is not None)
         if stated is not None:
-            assert (job.status, job.decided_by) == stated, "the terminal's first word is the last"
+            assert (job.status, job.decided_by) == stated, "the terminal's first report counts"
         if job.decided_by in model.STATED:
             stated = (job.status, job.decided_by)
         if job.decided_by in model.NOT_ACCEPTED:
@@ -127,13 +129,13 @@ def test_the_promises_hold_for_any_entries_and_it_is_derived_again(entries: list
     assert codes(derived) == codes(final)
 
 
-def test_what_is_put_back_into_its_place() -> None:
+def test_a_reapplied_webhook_and_a_takeover_have_their_effect_on_a_job() -> None:
     job = apply(active(), Quarantined("no JSON"), NOW)
     assert apply(job, Reapplied(), NOW).attention == ()
     assert apply(starting(), TakenOver("half of it could be read"), NOW).phase == "in_doubt"
 
 
-def test_an_answer_that_is_none_changes_nothing() -> None:
+def test_an_invalid_reply_changes_nothing() -> None:
     assert apply(active(), Polled(NoAnswer("404", 404)), NOW) == active()
 
 
@@ -152,11 +154,11 @@ def test_an_answer_that_is_none_changes_nothing() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_words_of_the_feed(entry: Entry, word: str) -> None:
+def test_each_entry_has_its_word_in_the_feed(entry: Entry, word: str) -> None:
     assert feed_word(entry) == word
 
 
-def test_what_is_a_repeat_of_a_webhook() -> None:
+def test_a_webhook_with_the_same_job_and_status_is_a_repeat() -> None:
     first = called("COMPLETED")
     job = apply(active(), first, NOW)
     taken = [first.body]
@@ -165,10 +167,10 @@ def test_what_is_a_repeat_of_a_webhook() -> None:
     assert not repeats(job, called("FAILED").body, taken, NOW), "it contradicts"
     assert not repeats(active(), first.body, [], NOW)
     by_poll = apply(active(), polled("COMPLETED"), NOW)
-    assert not repeats(by_poll, first.body, [], NOW), "the first webhook is kept, though a poll was faster"
+    assert not repeats(by_poll, first.body, [], NOW), "the first webhook is stored, although a poll was faster"
 
 
-def test_a_terminal_that_says_ever_new_things_is_kept_so_often_and_its_end_always() -> None:
+def test_different_webhooks_are_stored_up_to_a_limit_and_the_end_always() -> None:
     job = active()
     taken = [called(f"STATE {number}").body for number in range(MAX_CALLBACKS)]
     assert repeats(job, called("STATE 100").body, taken, NOW)
@@ -179,8 +181,8 @@ def test_a_terminal_that_says_ever_new_things_is_kept_so_often_and_its_end_alway
 @pytest.mark.parametrize(
     ("status", "phase", "decided_by"), [(200, "active", None), (422, "final", "refusal"), (500, "in_doubt", None)]
 )
-def test_an_answer_is_judged_as_when_it_was_recorded(status: int, phase: str, decided_by: str | None) -> None:
-    """By a version that did not read errors: here one of the acquirer."""
+def test_a_reply_is_judged_as_when_it_was_recorded(status: int, phase: str, decided_by: str | None) -> None:
+    """Recorded by a version that did not read errors: here one of the acquirer."""
     body = b64encode(b'{"type": "ACQUIRER", "code": "51"}').decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     entry = msgspec.json.decode(msgspec.json.encode({"kind": "attempt", "attempt": attempt}), type=Entry)

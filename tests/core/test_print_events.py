@@ -1,4 +1,4 @@
-"""The wire of the print channel (spec 2.3; the replies are not shown and read leniently)."""
+"""The wire format of the print channel (spec 2.3). The replies are undocumented and read leniently."""
 
 import json
 
@@ -38,12 +38,12 @@ JOB = starting()
     ],
     ids=["plain", "escaped", "not ASCII", "number", "exponent", "twice", "long"],
 )
-def test_the_status_alone_is_read_as_with_all_the_rest(status: bytes, read: str) -> None:
+def test_a_status_alone_is_read_like_a_complete_webhook(status: bytes, read: str) -> None:
     body = b'{"more": [{"status": "x"}], "status":' + status + b', "printJobId": "job-1"}'
     assert read_status(body) == read_webhook(body).status == read
 
 
-def test_what_is_left_out_or_of_another_kind_is_nothing() -> None:
+def test_a_missing_member_or_one_of_another_type_has_no_value() -> None:
     body = b'{"printJobId": 12, "status": "COMPLETED", "externalReference": null, "errorCode": {}, "more": [1]}'
     assert read_webhook(body) == JobReport("COMPLETED", "12", "", None, None)
     long = json.dumps({"printJobId": "j", "status": "FAILED", "errorMessage": "x" * 9999}).encode()
@@ -51,12 +51,12 @@ def test_what_is_left_out_or_of_another_kind_is_nothing() -> None:
 
 
 @given(st.binary(max_size=200) | st.recursive(st.text() | st.none(), st.lists).map(lambda v: json.dumps(v).encode()))
-def test_no_body_is_more_than_refused(body: bytes) -> None:
+def test_any_body_is_parsed_or_refused(body: bytes) -> None:
     with pytest.raises(NotAPrintEvent):
         read_webhook(body)
 
 
-def test_what_is_damaged_around_the_state_of_a_job_does_not_hide_it() -> None:
+def test_damage_around_the_state_of_a_job_does_not_hide_it() -> None:
     body = b'{"printJobId": "job-1", "status": "COMPLETED", "externalReference": "\xff"}'
     assert read_webhook(body) == JobReport("COMPLETED", "job-1", "\ufffd", None, None)
     assert read_status(body) == "COMPLETED"
@@ -65,7 +65,7 @@ def test_what_is_damaged_around_the_state_of_a_job_does_not_hide_it() -> None:
     assert read_poll(Replied(200, body), JOB) == PollAnswered(JobReport("COMPLETED"))
 
 
-def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
+def test_an_error_in_the_reply_to_a_poll_is_not_a_state_of_the_job() -> None:
     refused = {"type": "NOT_FOUND", "code": "NF-001", "message": "no", "status": 404}
     answer = read_poll(Replied(200, json.dumps(refused).encode()), JOB)
     assert answer == NoAnswer("the terminal answered HTTP 200 with NOT_FOUND NF-001", 200)
@@ -73,7 +73,7 @@ def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
     assert isinstance(read_poll(Replied(200, json.dumps(known).encode()), JOB), PollAnswered)
 
 
-def test_a_reply_that_was_cut_is_no_answer_and_a_status_that_cannot_be_read_reports_nothing() -> None:
+def test_a_cut_reply_and_an_unreadable_status_report_nothing() -> None:
     assert isinstance(read_poll(Replied(200, b'{"status": "COMPLETED"}', complete=False), JOB), NoAnswer)
     assert judge(Replied(202, b'{"id": "T-9", "status": "COMPLETED\xff"}')) == JobAccepted("T-9")
     assert judge(Replied(202, b'{"id": "T\xff9"}')) == JobAccepted()
@@ -94,17 +94,17 @@ def test_a_reply_that_was_cut_is_no_answer_and_a_status_that_cannot_be_read_repo
         ),
     ],
 )
-def test_why_a_poll_is_no_answer_is_said(attempt: Attempt, reason: str) -> None:
+def test_an_invalid_reply_to_a_poll_has_its_reason(attempt: Attempt, reason: str) -> None:
     answer = read_poll(attempt, JOB)
     assert isinstance(answer, NoAnswer)
     assert reason in answer.reason
 
 
-def test_a_status_beside_a_code_alone_is_a_status() -> None:
+def test_a_status_with_only_a_code_counts_as_a_status() -> None:
     assert read_poll(Replied(200, b'{"status": "x", "code": "7"}'), JOB) == PollAnswered(JobReport("x"))
 
 
-def test_an_id_is_taken_up_to_its_bound_and_none_of_a_reply_that_was_cut() -> None:
+def test_an_id_is_read_up_to_its_limit_and_not_from_a_cut_reply() -> None:
     for other in ("x" * (MAX_JOB_ID + 1), "..", ""):
         assert judge(Replied(202, json.dumps({"id": other}).encode())) == JobAccepted()
     for other in ("x" * (MAX_JOB_ID + 1), "..", ""):

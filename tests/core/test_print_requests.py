@@ -36,22 +36,22 @@ def read(**fields: Any) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
 
 
 @pytest.mark.parametrize("text", ["a", "A.b_c-9", "x" * 64, "...a", "-", "..-"])
-def test_ids_that_can_be_used(text: str) -> None:
+def test_valid_ids_are_accepted(text: str) -> None:
     assert is_print_job_id(text)
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "....", "x" * 65, "a/b", "a b", "é", "a\n", "%2e"])
-def test_ids_that_cannot(text: str) -> None:
+def test_invalid_ids_are_refused(text: str) -> None:
     assert not is_print_job_id(text)
 
 
-def test_the_document_is_kept_as_the_till_wrote_it() -> None:
+def test_the_document_is_stored_verbatim() -> None:
     body = b'{"terminal":"SN-1","external_reference":"t7","document":  ' + DOCUMENT + b' ,"reprint_of":"job-0"}'
     assert read_print(body) == (PrintRequest("SN-1", "t7", DOCUMENT, "job-0"), ())
     assert read(external_reference=None, terminal=None, reprint_of=None) == (PrintRequest(), ())
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     body = (
         b'{"terminal": 7, "external_reference": "' + b"x" * (MAX_REFERENCE_CHARACTERS + 1) + b'", "document": [],'
         b' "reprint_of": "..", "a/b": 1, "terminal": 8}'
@@ -69,7 +69,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_no_body_is_more_than_refused(body: bytes) -> None:
+def test_any_body_is_parsed_or_refused(body: bytes) -> None:
     try:
         _, faults = read_print(body)
     except Problem:
@@ -91,7 +91,7 @@ def test_no_body_is_more_than_refused(body: bytes) -> None:
     ],
     ids=range(8),
 )
-def test_what_differs_from_the_record(changes: dict[str, Any], differing: list[str]) -> None:
+def test_a_repeated_call_is_compared_with_the_record(changes: dict[str, Any], differing: list[str]) -> None:
     request = msgspec.structs.replace(PrintRequest(None, "t7", DOCUMENT), **changes)
     assert differing_fields(job(), request, ()) == differing
     again = msgspec.structs.replace(request, reprint_of="Job-0")
@@ -100,7 +100,7 @@ def test_what_differs_from_the_record(changes: dict[str, Any], differing: list[s
     assert differing_fields(orphan, request, (RequestFault("", "is nothing"),)) == []
 
 
-def test_a_faulty_field_differs() -> None:
+def test_a_faulty_field_counts_as_different() -> None:
     request = PrintRequest(None, "t7", DOCUMENT)
     assert differing_fields(job(), request, (RequestFault("/a~1b", ""), RequestFault("/terminal", ""))) == [
         "a~1b",
@@ -109,7 +109,7 @@ def test_a_faulty_field_differs() -> None:
     assert differing_fields(job(), request, (RequestFault("", "is no object"),)) == ["body"]
 
 
-def test_the_request_to_the_terminal() -> None:
+def test_the_request_to_the_terminal_has_its_members() -> None:
     body = print_body(job(), URL, "document")
     own = f'{{"printJobId":"job-1","externalReference":"t7","webhookUrl":"{URL}","document":'
     assert body == own.encode() + DOCUMENT + b"}"
@@ -122,13 +122,13 @@ def test_the_request_to_the_terminal() -> None:
     ]
 
 
-def test_members_laid_beside_the_others_do_not_replace_them() -> None:
+def test_members_of_the_document_do_not_replace_others() -> None:
     document = b'{"printJobId": "mine", "webhookUrl": "https://else", "lines": [1.10]}'
     sent = print_body(starting(document=document), URL, "")
     assert sent == f'{{"printJobId":"job-1","externalReference":"","webhookUrl":"{URL}","lines":[1.10]}}'.encode()
 
 
-def test_what_a_person_decides() -> None:
+def test_a_persons_decision_is_parsed() -> None:
     body = b'{"result": "FAILED", "operator": " Ana ", "note": "no paper came"}'
     decision, faults = read_decision(DECISIONS["resolve"], body, 1000)
     assert (faults, msgspec.structs.astuple(decision)) == ((), ("Ana", "no paper came", 1000, "FAILED"))
@@ -141,14 +141,14 @@ def test_what_a_person_decides() -> None:
 
 @pytest.mark.parametrize("call", ["resolve", "acknowledge"])
 @pytest.mark.parametrize("word", ["PENDING", "approved", "", None, 7])
-def test_a_decision_is_told_every_fault(call: str, word: Any) -> None:
+def test_every_fault_of_a_decision_is_reported(call: str, word: Any) -> None:
     own = {"resolve": "result", "acknowledge": "code"}[call]
     body = {own: word, "operator": "", "note": "x" * 1025, "extra": 1}
     _, faults = read_decision(DECISIONS[call], json.dumps(body).encode(), None)
     assert [fault.path for fault in faults] == ["/extra", "/operator", "/note", f"/{own}"]
 
 
-def test_a_decision_that_is_no_object() -> None:
+def test_a_decision_that_is_not_an_object_is_refused() -> None:
     _, faults = read_decision(DECISIONS["resolve"], b"[]", None)
     assert faults[0] == RequestFault("", "must be a JSON object")
     with pytest.raises(Problem, match="nothing was changed"):

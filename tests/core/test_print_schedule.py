@@ -12,7 +12,7 @@ JITTERS = st.floats(0, 1)
 
 
 def pauses(plan: schedule.PollPlan, count: int) -> list[float]:
-    """Return the pauses between questions that bring no end."""
+    """Return the pauses between polls without an end."""
     found, now = [], 0.0
     for _ in range(count):
         found.append(plan.poll_at - now)
@@ -21,24 +21,24 @@ def pauses(plan: schedule.PollPlan, count: int) -> list[float]:
     return found
 
 
-def test_it_starts_soon_and_backs_off() -> None:
+def test_polls_start_soon_and_back_off() -> None:
     assert pauses(schedule.begin(True, LIMITS, 0), 8) == [2, 4, 8, 16, 30, 30, 30, 30]
 
 
-def test_what_is_stuck_is_asked_for_more_slowly_and_for_ever() -> None:
+def test_a_stuck_job_is_polled_slowly_and_without_end() -> None:
     assert pauses(schedule.begin(True, LIMITS, 0), 40)[-1] == 30 * SLOW
     assert pauses(schedule.begin(False, LIMITS, 0), 40)[-1] == 30 * SLOW
 
 
 @given(st.integers(0, 10_000), JITTERS, st.floats(0, 1e6))
-def test_a_pause_is_bounded_however_often_it_was_asked_for(tries: int, jitter: float, now: float) -> None:
+def test_a_pause_is_bounded_for_any_number_of_polls(tries: int, jitter: float, now: float) -> None:
     plan = msgspec.structs.replace(schedule.begin(True, LIMITS, now), tries=tries)
     pause = schedule.answered(plan, LIMITS, now, jitter).poll_at - now
     assert LIMITS.first <= pause + 1e-6
     assert pause <= LIMITS.most * (1 + JITTER) + 1e-6
 
 
-def test_a_person_is_told_once_of_what_the_terminal_has_for_too_long() -> None:
+def test_a_job_that_takes_too_long_is_reported_once() -> None:
     plan = schedule.begin(True, LIMITS, 10)
     assert schedule.stuck_due(plan) == 310
     assert schedule.stuck_due(schedule.told(plan)) is None
@@ -46,22 +46,22 @@ def test_a_person_is_told_once_of_what_the_terminal_has_for_too_long() -> None:
     assert schedule.stuck_due(schedule.begin(False, LIMITS, 10)) is None
 
 
-def test_acceptance_begins_the_plan_anew_once() -> None:
+def test_acceptance_restarts_the_schedule_once() -> None:
     doubtful = schedule.answered(schedule.begin(False, LIMITS, 0), LIMITS, 5, 0)
     plan = schedule.accepted(doubtful, LIMITS, 100)
     assert (plan.poll_at, plan.stuck_at, plan.accepted, plan.tries, plan.asked_at) == (102, 400, True, 0, 5)
     assert schedule.accepted(plan, LIMITS, 200) is plan
 
 
-def test_after_a_restart_it_is_asked_for_at_once_and_time_goes_on() -> None:
+def test_after_a_restart_a_job_is_polled_at_once_and_time_continues() -> None:
     plan = schedule.adopt(True, 100, False, LIMITS, 7)
     assert (plan.poll_at, plan.stuck_at) == (7, 207)
     assert schedule.adopt(True, 1e9, False, LIMITS, 7).stuck_at == 7
-    assert schedule.adopt(True, -1e9, False, LIMITS, 7).stuck_at == 307, "a clock that was set back says nothing"
+    assert schedule.adopt(True, -1e9, False, LIMITS, 7).stuck_at == 307, "a clock that was set back proves nothing"
     assert schedule.stuck_due(schedule.adopt(True, 1e9, True, LIMITS, 7)) is None
 
 
-def test_what_could_not_be_used_is_asked_for_soon_but_not_without_a_pause() -> None:
+def test_after_an_unusable_webhook_a_job_is_polled_soon_but_not_without_a_pause() -> None:
     plan = schedule.begin(True, LIMITS, 0)
     assert schedule.soon(plan, 1).poll_at == 1
     asked = schedule.answered(plan, LIMITS, 10, 0)
@@ -70,7 +70,7 @@ def test_what_could_not_be_used_is_asked_for_soon_but_not_without_a_pause() -> N
     assert schedule.soon(asked, 99).poll_at == asked.poll_at, "it is due anyway"
 
 
-def test_what_comes_while_it_is_asked_for_is_for_the_next_question() -> None:
+def test_a_request_during_a_poll_counts_for_the_next_poll() -> None:
     plan = schedule.begin(True, LIMITS, 0)
     asking = schedule.asking(plan, 2)
     assert (asking.poll_at, asking.asked_at) == (schedule.NEVER, 2)
@@ -79,7 +79,7 @@ def test_what_comes_while_it_is_asked_for_is_for_the_next_question() -> None:
     assert schedule.answered(asking, LIMITS, 3, 0).poll_at == 7
 
 
-def test_a_terminal_that_is_away_is_asked_ever_less() -> None:
+def test_an_unreachable_terminal_is_polled_more_and_more_rarely() -> None:
     away, now, found = None, 0.0, []
     for _ in range(7):
         away = schedule.not_reached(away, LIMITS, now, 0)
@@ -89,6 +89,6 @@ def test_a_terminal_that_is_away_is_asked_ever_less() -> None:
 
 
 @given(st.integers(0, 10_000), JITTERS)
-def test_its_pause_is_bounded(tries: int, jitter: float) -> None:
+def test_the_pause_for_an_unreachable_terminal_is_bounded(tries: int, jitter: float) -> None:
     away = schedule.not_reached(PollPause(0, tries), LIMITS, 0, jitter)
     assert LIMITS.first <= away.until <= LIMITS.most * (1 + JITTER)

@@ -1,4 +1,4 @@
-"""Print jobs: the proof of each reply, and the effect of later reports."""
+"""Print jobs: what each reply proves, and the effect of later reports."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -46,7 +46,7 @@ def active() -> PrintJob:
 
 
 def ended(by: DecidedBy) -> PrintJob:
-    """A job that ended by that source; COMPLETED if the terminal or an operator reported it."""
+    """Return a job that ended by that source: COMPLETED if the terminal or an operator reported it."""
     match by:
         case DecidedBy.REFUSAL:
             return model.conclude(starting(), StartRefused(422, "no paper"), NOW)
@@ -76,7 +76,7 @@ def codes(job: PrintJob) -> set[str]:
     ],
     ids=str,
 )
-def test_what_a_judgement_makes_of_a_job(
+def test_each_judgement_has_its_effect_on_a_job(
     judgement: model.Judgement, phase: str, status: str | None, decided_by: str | None, reason: str | None
 ) -> None:
     job = model.conclude(starting(queued=True), judgement, LATER)
@@ -88,7 +88,7 @@ def test_what_a_judgement_makes_of_a_job(
 
 
 @pytest.mark.parametrize("judgement", [StartRefused(500, ""), NeverSent("no way")], ids=["refused", "unsent"])
-def test_a_refusal_is_no_end_where_a_callback_came(judgement: model.Judgement) -> None:
+def test_a_refusal_after_a_callback_is_not_an_end(judgement: model.Judgement) -> None:
     unusable = model.quarantined(starting(), "it is no JSON", NOW)
     job = model.conclude(unusable, judgement, LATER)
     assert (job.phase, job.decided_by, codes(job)) == ("in_doubt", None, {"in_doubt", "quarantined_event"})
@@ -96,7 +96,7 @@ def test_a_refusal_is_no_end_where_a_callback_came(judgement: model.Judgement) -
     assert model.conclude(running, judgement, LATER) == running
 
 
-def test_doubt_does_not_take_back_what_a_webhook_said() -> None:
+def test_a_doubt_does_not_withdraw_a_webhook() -> None:
     job = ended(DecidedBy.WEBHOOK)
     assert model.conclude(job, Doubtful("reset"), LATER) == job
 
@@ -118,7 +118,7 @@ def test_the_reply_names_the_terminals_own_id() -> None:
     ],
     ids=["starting", "in_doubt", "orphan"],
 )
-def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job: PrintJob) -> None:
+def test_any_id_is_accepted_until_a_reply_names_one_and_then_only_that(job: PrintJob) -> None:
     assert belongs(job, "T-9")
     job = model.take(job, JobReport("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
     assert (job.phase, job.terminal_job_id) == ("active", "T-9")
@@ -134,7 +134,7 @@ def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job
         ("job-1", None, {"id_mismatch"}),
     ],
 )
-def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
+def test_a_reply_with_another_id_than_an_earlier_callback_is_reported(
     named: str | None, own: str | None, attention: set[str]
 ) -> None:
     called = model.take(starting(), JobReport("COMPLETED", "T-9"), DecidedBy.WEBHOOK, NOW)
@@ -146,7 +146,7 @@ def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
 @every("source", [DecidedBy.WEBHOOK, DecidedBy.POLL])
 @every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
 @every("phase", ["starting", "in_doubt", "active"])
-def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: model.Source) -> None:
+def test_a_report_on_an_open_job_has_its_effect(phase: str, word: str, source: model.Source) -> None:
     before = {
         "starting": starting(queued=True),
         "in_doubt": model.conclude(starting(), Doubtful("reset"), NOW),
@@ -171,7 +171,7 @@ def test_a_state_never_goes_back() -> None:
     assert model.take(job, JobReport("PENDING"), DecidedBy.POLL, LATER) == job
 
 
-def test_the_end_settles_what_was_open() -> None:
+def test_the_end_settles_the_attentions() -> None:
     job = model.stuck(active(), 300, NOW)
     assert codes(job) == {"print_stuck"}
     job = model.take(model.quarantined(job, "no JSON", NOW), JobReport("JAMMED"), DecidedBy.POLL, NOW)
@@ -185,7 +185,7 @@ def test_the_end_settles_what_was_open() -> None:
 
 @every("by", list(DecidedBy))
 @every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
-def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
+def test_reports_after_an_end_do_not_change_it(by: DecidedBy, word: str) -> None:
     before = ended(by)
     job = model.take(before, JobReport(word, error_code="E-7"), DecidedBy.POLL, LATER)
     assert job.heard
@@ -203,7 +203,7 @@ def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
         assert (job.phase, job.status, job.decided_by, job.attention) == ("final", "COMPLETED", "operator", ())
 
 
-def test_the_error_of_a_failure_is_filled_in_and_not_replaced() -> None:
+def test_the_error_of_a_failure_is_completed_and_not_replaced() -> None:
     job = model.take(active(), JobReport("FAILED"), DecidedBy.POLL, NOW)
     assert (job.error_code, job.error_message) == (None, None)
     job = model.take(job, JobReport("FAILED", error_code="E-7", error_message="jam"), DecidedBy.WEBHOOK, LATER)
@@ -213,19 +213,19 @@ def test_the_error_of_a_failure_is_filled_in_and_not_replaced() -> None:
 
 
 @pytest.mark.parametrize("by", sorted(NOT_ACCEPTED))
-def test_an_unusable_callback_takes_back_that_it_was_not_accepted(by: DecidedBy) -> None:
+def test_an_unusable_callback_withdraws_not_accepted(by: DecidedBy) -> None:
     job = model.quarantined(ended(by), "no JSON", LATER)
     assert (job.phase, job.decided_by, job.reason) == ("in_doubt", None, None)
     assert codes(job) == {"in_doubt", "quarantined_event", "outcome_corrected"}
 
 
-def test_an_unusable_callback_leaves_what_the_terminal_or_a_person_said() -> None:
+def test_an_unusable_callback_does_not_withdraw_a_report_or_a_decision() -> None:
     for by in (DecidedBy.WEBHOOK, DecidedBy.OPERATOR):
         job = model.quarantined(ended(by), "no JSON", LATER)
         assert (job.phase, job.decided_by, codes(job)) == ("final", by, {"quarantined_event"})
 
 
-def test_what_a_restart_makes_of_a_job_that_was_starting() -> None:
+def test_a_restart_puts_a_starting_job_in_doubt() -> None:
     sent = model.interrupted(starting(), LATER, in_line=False)
     assert (sent.phase, codes(sent)) == ("in_doubt", {"in_doubt"})
     waiting = model.interrupted(starting(queued=True), LATER, in_line=True)
@@ -234,7 +234,7 @@ def test_what_a_restart_makes_of_a_job_that_was_starting() -> None:
     assert heard.phase == "in_doubt"
 
 
-def test_its_turn_comes_where_its_terminal_is_by_then() -> None:
+def test_a_waiting_job_is_sent_to_the_present_address() -> None:
     waiting = starting(queued=True)
     assert (model.turn(waiting, None, LATER).queued, model.turn(waiting, None, LATER).sent_to) == (
         False,
@@ -242,20 +242,20 @@ def test_its_turn_comes_where_its_terminal_is_by_then() -> None:
     )
     assert model.turn(waiting, "https://192.0.2.9", LATER).sent_to == "https://192.0.2.9"
     orphan = starting(sent_to=None)
-    assert model.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found its journal alone"
+    assert model.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found only its journal"
 
 
-def test_only_what_is_open_changes_what_is_known_of_its_terminal() -> None:
+def test_only_an_open_job_updates_its_terminal() -> None:
     assert (starting().updates_terminal, ended(DecidedBy.POLL).updates_terminal) == (True, False)
 
 
-def test_only_what_the_terminal_has_is_stuck() -> None:
+def test_only_an_accepted_job_can_be_stuck() -> None:
     for job in (starting(), model.conclude(starting(), Doubtful("reset"), NOW), ended(DecidedBy.POLL)):
         assert model.stuck(job, 300, LATER) == job
     assert "(unknown)" in model.stuck(msgspec.structs.replace(active(), terminal=None), 1, LATER).attention[0].detail
 
 
-def test_an_attention_keeps_its_beginning_and_is_closed_by_a_person() -> None:
+def test_an_attention_keeps_its_first_time_and_is_acknowledged_by_a_person() -> None:
     job = model.quarantined(model.quarantined(active(), "first", NOW), "second", LATER)
     (attention,) = job.attention
     assert attention.since == iso(NOW)
@@ -271,6 +271,6 @@ def test_an_orphan_is_rebuilt_from_its_webhook() -> None:
     assert not starting().orphan
 
 
-def test_what_a_restore_could_not_read_is_in_doubt() -> None:
+def test_a_job_that_a_restore_could_not_read_is_in_doubt() -> None:
     job = model.taken_over(starting(terminal=None, sent_to=None), "no more than its id could be read", LATER)
     assert (job.phase, job.heard, codes(job)) == ("in_doubt", True, {"in_doubt", "orphan"})

@@ -1,4 +1,4 @@
-"""Problems and moments, as the contract writes them."""
+"""Problems and times, as the contract writes them."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -21,7 +21,7 @@ def test_every_problem_has_its_document(code: str) -> None:
     assert 400 <= document["status"] < 600
 
 
-#: What a till does after a problem of a call that starts something (local API, Problems).
+#: Code -> what a till does after the problem of a call that starts something (local API, Problems).
 STEPS = {
     "fix_call": "malformed_json invalid_request unknown_terminal unknown_original amount_exceeds not_configured "
     "not_found method_not_allowed request_timeout payload_too_large unsupported_media_type forbidden",
@@ -32,7 +32,7 @@ STEPS = {
 }
 
 
-def test_each_code_of_a_call_that_starts_something_says_what_the_till_does() -> None:
+def test_each_code_of_a_starting_call_has_the_next_step() -> None:
     said = {code: row.next_step for code, row in PROBLEMS.items() if row.next_step is not None}
     assert said == {code: step for step, codes in STEPS.items() for code in codes.split()}
     starting = [route for route in routes.ALL if route.method == STARTS]
@@ -41,20 +41,22 @@ def test_each_code_of_a_call_that_starts_something_says_what_the_till_does() -> 
     assert answered - said.keys() == set()
 
 
-def test_what_the_till_does_is_said_in_the_calls_that_start_something_alone() -> None:
+def test_only_starting_calls_have_a_next_step() -> None:
     problem = Problem("terminal_busy", "words", blocking_transaction="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
     assert problem.document(starts=True) == problem.document() | {"next_step": "same_call"}
-    assert Problem("already_final", "words").document(starts=True)["next_step"] == "ask_person", "the table has none"
+    assert Problem("already_final", "words").document(starts=True)["next_step"] == "ask_person", (
+        "the table has no next step"
+    )
 
 
 @pytest.mark.parametrize(
     ("known", "step"), [({"never_started": True}, "new_id_ok"), ({"never_started": False}, "ask_person")]
 )
-def test_no_new_id_is_offered_where_an_earlier_call_may_have_been_sent(known: dict[str, bool], step: str) -> None:
+def test_no_new_id_is_offered_if_an_earlier_call_may_have_been_sent(known: dict[str, bool], step: str) -> None:
     assert Problem("expired", "words", **known).document(starts=True)["next_step"] == step
 
 
-def test_moments_are_utc_with_milliseconds() -> None:
+def test_times_are_utc_with_milliseconds() -> None:
     moment = datetime(2026, 11, 20, 5, 42, 3, 120_900, tzinfo=timezone(timedelta(hours=-5)))
     assert iso(moment) == "2026-11-20T10:42:03.120Z"
     assert (
@@ -68,7 +70,7 @@ def test_moments_are_utc_with_milliseconds() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "{7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11}", "7f3c1f0e3b0a4d7c9d550f6b1c2a9e11"]
 )
-def test_what_is_no_uuid(text: str) -> None:
+def test_an_invalid_uuid_is_refused(text: str) -> None:
     assert canonical_uuid(text) is None
 
 
@@ -76,6 +78,6 @@ def test_uuids_are_lower_case() -> None:
     assert canonical_uuid("7F3C1F0E-3B0A-4D7C-9D55-0F6B1C2A9E11") == "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 
 
-def test_no_field_of_a_code_takes_the_place_of_one_of_every_problem() -> None:
+def test_no_field_of_a_code_replaces_one_of_every_problem() -> None:
     document = Problem("not_found", "words", type="charge", title="x", status=200, more=1).document()
     assert document == Problem("not_found", "words").document() | {"more": 1}

@@ -35,7 +35,7 @@ ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]
 
 
 @pytest.mark.parametrize("access_mode", ACCESS_MODES)
-def test_table_names_every_operation_and_confirms_the_charge_alone(access_mode: AccessMode) -> None:
+def test_the_table_has_every_operation_and_confirms_only_the_charge(access_mode: AccessMode) -> None:
     table = EDITIONS["classic"].table(access_mode)
     assert tuple(table) == OPERATIONS
     assert [operation for operation, row in table.items() if not row.assumption] == ["charge"]
@@ -79,7 +79,9 @@ def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMod
         ("charge", "local", "/{terminal_serial}/charge?mode=a|b&x=%20", None),
     ],
 )
-def test_path_fault(operation: str, access_mode: AccessMode, path: str, fault: str | None) -> None:
+def test_an_invalid_path_is_refused_with_the_reason(
+    operation: str, access_mode: AccessMode, path: str, fault: str | None
+) -> None:
     found = path_fault(operation, access_mode, path)
     assert (found is None) if fault is None else (found is not None and fault in found)
 
@@ -88,12 +90,12 @@ def test_path_fault(operation: str, access_mode: AccessMode, path: str, fault: s
     ("pointer", "usable"),
     [("", True), ("/data", True), ("/data/0/x~1y~0z", True), ("/", True), ("data", False), ("/a~2", False)],
 )
-def test_pointer_fault(pointer: str, usable: bool) -> None:
+def test_an_invalid_pointer_is_refused_with_the_reason(pointer: str, usable: bool) -> None:
     assert (pointer_fault(pointer) is None) == usable
 
 
 @given(st.text(min_size=1).filter(lambda text: text.strip(".")))
-def test_a_value_stays_inside_its_place(value: str) -> None:
+def test_a_value_stays_inside_its_placeholder(value: str) -> None:
     """No serial and no print job id adds a segment, a parameter or a second request line."""
     value = value.encode("utf-8", "replace").decode()
     row = EDITIONS["classic"].cloud["print-job"]
@@ -136,5 +138,7 @@ CHARGE, ABORT, SEARCH = (EDITIONS["classic"].local[name] for name in ("charge", 
         (SEARCH, {"pointer": "/data"}, OperationRow("POST", SEARCH.path, pointer="/data")),
     ],
 )
-def test_replace_row(row: OperationRow, given_values: dict[str, object], expected: OperationRow) -> None:
+def test_the_configuration_replaces_a_row(
+    row: OperationRow, given_values: dict[str, object], expected: OperationRow
+) -> None:
     assert replace_row(row, **given_values) == expected  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ Answers = list[tuple[AbortAnswer | SearchResult, float]]
 
 
 def rounds(answers: Answers) -> NotStartedProof:
-    """Return the counted rounds after these replies, each with the time of its question."""
+    """Return the counted rounds after these replies, each with the time of its request."""
     counted = NotStartedProof(SETTLE)
     for answer, asked in answers:
         if isinstance(answer, AbortAnswer):
@@ -40,32 +40,33 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         ([*FIRST, (IDLE, 61.0)], False),
         ([(NONE, 0.0), (NONE, 61.0), (NONE, 122.0)], False),
         ([(IDLE, 0.0), (IDLE, 61.0), (IDLE, 122.0)], False),
-        # in each round the abort comes before the search: the search would find what ended before the abort
+        # in each round the abort must precede the search, so that the search finds a payment that ended before the
+        # abort
         ([(NONE, 0.0), (IDLE, 1.0), (NONE, 61.0), (IDLE, 61.0)], False),
         ([*FIRST, (NONE, 61.0), (IDLE, 62.0)], False),
         ([(NONE, 0.0), *[(answer, at + 1) for answer, at in FIRST], (IDLE, 62.0), (NONE, 62.0)], True),
-        # a search that was sent at the instant of its abort counts, and one before it does not
+        # a search sent at the instant of its abort counts, one before it does not
         ([(IDLE, 1.0), (NONE, 1.0), (IDLE, 61.0), (NONE, 61.0)], True),
         ([(IDLE, 1.0), (NONE, 0.5), (IDLE, 61.0), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 62.0), (NONE, 61.5)], False),
         # the second round begins exactly `settle` seconds after the first was complete
         ([*FIRST, (IDLE, 60.999), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 60.0), (NONE, 62.0)], False),
-        # a question that came too early can be repeated
+        # a request that came too early can be repeated
         ([*FIRST, (IDLE, 60.0), (NONE, 60.5), (IDLE, 61.0), (NONE, 62.0)], True),
         # of several aborts before the search of a round the last one counts
         ([(IDLE, 0.0), (IDLE, 5.0), (NONE, 4.0), (NONE, 6.0), (IDLE, 66.0), (NONE, 66.0)], True),
     ],
 )
-def test_the_proof_is_whole_when_both_were_answered_twice(answers: Answers, complete: bool) -> None:
+def test_the_proof_is_complete_when_both_were_answered_twice(answers: Answers, complete: bool) -> None:
     assert rounds(answers).complete is complete
 
 
-def test_a_later_search_of_the_first_round_does_not_put_off_the_second() -> None:
+def test_a_later_search_of_the_first_round_does_not_delay_the_second() -> None:
     assert rounds([*FIRST, (NONE, 30.0)]).second_due == rounds(FIRST).second_due == 1.0 + SETTLE
 
 
-def test_the_second_round_is_due_after_the_first_is_whole() -> None:
+def test_the_second_round_is_due_after_the_first_is_complete() -> None:
     assert rounds([]).second_due is None
     assert rounds([(NONE, 7.0)]).second_due is None
     assert rounds([(IDLE, 7.0)]).second_due is None
@@ -74,19 +75,19 @@ def test_the_second_round_is_due_after_the_first_is_whole() -> None:
 
 
 @pytest.mark.parametrize("answer", [AbortAnswer.TAKEN, AbortAnswer.UNKNOWN, SearchResult.FOUND])
-def test_an_answer_that_may_mean_that_it_runs_begins_the_proof_anew(answer: AbortAnswer | SearchResult) -> None:
+def test_a_reply_that_may_mean_that_it_runs_restarts_the_proof(answer: AbortAnswer | SearchResult) -> None:
     for before in (FIRST, [*FIRST, (IDLE, 61.0)]):
         assert rounds([*before, (answer, 62.0)]) == NotStartedProof(SETTLE)
 
 
 @pytest.mark.parametrize("answer", [AbortAnswer.UNREACHABLE, AbortAnswer.NOT_TAKEN, SearchResult.NO_ANSWER])
-def test_no_answer_counts_for_nothing_and_against_nothing(answer: AbortAnswer | SearchResult) -> None:
+def test_a_missing_reply_counts_neither_for_nor_against(answer: AbortAnswer | SearchResult) -> None:
     for before in ([], FIRST, [*FIRST, (NONE, 61.0)]):
         assert rounds([*before, (answer, 62.0)]) == rounds(before)
 
 
 @given(st.lists(st.tuples(st.sampled_from([*AbortAnswer, *SearchResult]), st.integers(0, 300))))
-def test_a_whole_proof_has_two_of_each_far_enough_apart_after_any_answers(answers: list[tuple[str, int]]) -> None:
+def test_a_complete_proof_has_two_of_each_far_enough_apart_after_any_replies(answers: list[tuple[str, int]]) -> None:
     asked = sorted(((answer, float(at)) for answer, at in answers), key=lambda pair: pair[1])
     if not rounds(asked).complete:
         return

@@ -1,4 +1,6 @@
-"""A callback token is taken out of a text in every form in which a terminal can echo it, and nothing else is."""
+"""A callback token is removed from a text in every form in which a terminal can echo it, and nothing else is
+removed.
+"""
 
 import asyncio
 import gc
@@ -38,7 +40,7 @@ def test_a_callback_url_loses_its_token_in_every_form(channel: Channel, origin: 
     assert list(json.loads(redacted).values())[1] == "é 100%"
 
 
-#: What can write a URL into a text -> how it can write one character.
+#: Encoding of a URL in a text -> the forms of one character.
 WRITERS: dict[str, tuple[Callable[[str], str], ...]] = {
     "JSON": (
         lambda char: json.dumps(char)[1:-1],
@@ -68,10 +70,10 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
     st.text(),
     st.text(),
 )
-def test_a_callback_path_never_comes_through_however_each_of_its_characters_is_written(
+def test_a_callback_path_is_found_for_any_form_of_each_character(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
-    """Each level encodes the text of the one before, with these forms for its characters in turn. No key is known."""
+    """Each level encodes the text of the previous one, with these forms for its characters in turn. No key is known."""
     token = ids.token(KEY, channel, SUBJECTS[channel])
     written = ids.path(channel, SUBJECTS[channel], token)
     for forms in levels:
@@ -94,7 +96,7 @@ def test_a_backslash_that_the_outermost_encoding_hides_does_not_save_a_token() -
             assert token[-8:] not in redacted
 
 
-def test_what_is_left_of_a_token_is_taken_out_of_a_url_without_a_key() -> None:
+def test_a_partial_token_is_removed_from_a_url_without_a_key() -> None:
     url = ids.path(Channel.TRANSACTION, IDENTITY, ids.token(KEY, Channel.TRANSACTION, IDENTITY))
     for text in (url, url[:-9], ECHOES["percent"](url)[:-9]):
         assert undone(Redactor().text(f"{text} is no address")) == url[:-43] + f"{REDACTED} is no address"
@@ -104,7 +106,7 @@ def test_what_is_left_of_a_token_is_taken_out_of_a_url_without_a_key() -> None:
 
 @pytest.mark.parametrize("form", [ECHOES["escaped"], ECHOES["percent, all"], ECHOES["plain"]])
 @pytest.mark.parametrize("key", [KEY, OLD])
-def test_a_token_without_its_url_is_known_by_an_id_in_the_text_or_beside_it(
+def test_a_token_without_its_url_is_recognized_by_an_id_in_the_text_or_given_with_it(
     form: Callable[[str], str], key: bytes
 ) -> None:
     payment = ids.token(key, Channel.TRANSACTION, IDENTITY)
@@ -129,12 +131,12 @@ def test_a_token_without_its_url_is_known_by_an_id_in_the_text_or_beside_it(
         "webhooks listen; /webhooks/transactions/ and /webhooks/orders/1/2",
     ],
 )
-def test_what_is_no_token_stays(text: str) -> None:
+def test_a_text_that_is_not_a_token_stays(text: str) -> None:
     assert REDACTOR.text(text) == text
 
 
 @given(st.recursive(st.text() | st.none() | st.integers(), lambda item: st.dictionaries(st.text(), item), max_leaves=9))
-def test_any_document_stays_as_it_is(document: Any) -> None:
+def test_any_document_without_a_token_stays_unchanged(document: Any) -> None:
     for text in (json.dumps(document), json.dumps(document, ensure_ascii=False), json.dumps(json.dumps(document))):
         assert REDACTOR.text(text) == text
 
@@ -150,7 +152,7 @@ def test_any_bytes_around_a_token_stay(before: bytes, after: bytes) -> None:
     "apart", [b"", b'{"a": ["x", 1]}' * 3000, b"\\u0041," * 5000, b"%5C%75" * 9000 + b" "], ids=len
 )
 @pytest.mark.parametrize("escape", [lambda text: text, json.dumps, lambda text: json.dumps(json.dumps(text))])
-async def test_in_a_long_body_a_token_is_known_by_an_id_far_from_it(apart: bytes, escape: Any) -> None:
+async def test_in_a_long_body_a_token_is_recognized_by_a_distant_id(apart: bytes, escape: Any) -> None:
     token = ids.token(KEY, Channel.TRANSACTION, IDENTITY)
     url = escape(f"https://192.0.2.1:8443/webhooks/transactions/{IDENTITY}/{token}").encode()
     body = b"%s %s, %s %s,%s%s" % (apart, token.encode(), apart, url, apart, IDENTITY.encode())
@@ -173,9 +175,9 @@ HOSTILE: dict[str, bytes] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_page_holds_the_loop_for_a_moment_at_a_time(name: str) -> None:
+async def test_a_hostile_page_blocks_the_loop_only_for_a_moment_at_a_time(name: str) -> None:
     body = HOSTILE[name] * (2_000_000 // len(HOSTILE[name]))
-    longest, last = 0.0, thread_time()  # of this thread alone: others may use the processors
+    longest, last = 0.0, thread_time()  # only the time of this thread: others may use the processors
 
     def tick() -> None:
         nonlocal longest, last, timer
@@ -185,7 +187,7 @@ async def test_a_hostile_page_holds_the_loop_for_a_moment_at_a_time(name: str) -
     loop = asyncio.get_running_loop()
     timer: asyncio.Handle = loop.call_soon(tick)
     gc.collect()
-    gc.disable()  # how long it takes depends on what else this process has
+    gc.disable()  # its duration depends on what else this process has
     try:
         await REDACTOR.body_in_steps(body)
     finally:

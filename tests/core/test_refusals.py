@@ -1,4 +1,4 @@
-"""Meaning of a terminal's error for a start: as text, and with later reports (vectors: start-reply)."""
+"""Meaning of a terminal's error for a start: as text, and together with later reports (vectors: start-reply)."""
 
 import json
 
@@ -57,7 +57,7 @@ def refused(status: int, document: object) -> Transaction:
     ],
     ids=str,
 )
-def test_a_refusal_says_what_is_known_of_it(status: int, document: object, words: str) -> None:
+def test_a_refusal_gives_its_known_details(status: int, document: object, words: str) -> None:
     outcome = there(refused(status, document).outcome)
     assert outcome.failure_reason is not None
     message = outcome.failure_reason.message or ""
@@ -95,15 +95,15 @@ USER = error("TERMINAL-SUNMI", "-1")
     ],
     ids=str,
 )
-def test_an_error_under_200(document: dict[str, object], trusted: bool, kind: type) -> None:
-    """What the vectors (start-reply) say, at each depth of the answer."""
+def test_an_error_in_a_200_is_judged_as_in_the_vectors(document: dict[str, object], trusted: bool, kind: type) -> None:
+    """The vectors (start-reply), at each depth of the reply."""
     judged = judge(Replied(200, json.dumps(document).encode()), IDENTITY, errors_in_2xx=trusted)
     assert type(judged) is kind
     if isinstance(judged, StartRefused | Canceled):
         assert judged.reason == f"{document['type']} {document['code']}"
 
 
-def test_an_error_that_says_two_things_leaves_doubt() -> None:
+def test_a_contradicting_error_leaves_doubt() -> None:
     body = json.dumps(USER)[:-1] + ', "object": {"serialNumber": "SN-1", "serialNumber": "SN-2"}}'
     assert type(judge(Replied(200, body.encode()), IDENTITY)) is Doubtful
 
@@ -112,7 +112,7 @@ def test_a_refusal_without_an_error_has_no_reason() -> None:
     assert StartRefused(404, "").reason is None
 
 
-def test_what_a_stranger_wrote_is_bounded() -> None:
+def test_the_texts_of_a_terminal_are_bounded() -> None:
     long = "x" * 10_000
     found = read_envelope(json.dumps(error(long, long, message=long, param=long)).encode())
     word = "x" * MAX_WORD
@@ -120,11 +120,11 @@ def test_what_a_stranger_wrote_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b'{"failure": 7, "object": []}', b"\xff" * 50])
-def test_what_holds_no_error(body: bytes) -> None:
+def test_a_reply_without_an_error_has_none(body: bytes) -> None:
     assert read_envelope(body) is None
 
 
-def test_a_cancellation_in_the_answer_is_one_and_keeps_the_terminals_words() -> None:
+def test_a_cancellation_in_the_reply_counts_and_keeps_the_terminals_text() -> None:
     after = CANCELED_BY_ANSWER(starting())
     outcome = there(after.outcome)
     assert (after.phase, outcome.result, outcome.status) == (Phase.FINAL, Result.CANCELED, None)
@@ -138,7 +138,7 @@ def test_a_cancellation_in_the_answer_is_one_and_keeps_the_terminals_words() -> 
 
 
 @pytest.mark.parametrize("before", [(ACK, None), (CARD, ACK)])
-def test_what_comes_before_a_cancellation_leaves_it_standing(before: tuple[str, str | None]) -> None:
+def test_states_before_a_cancellation_do_not_change_it(before: tuple[str, str | None]) -> None:
     canceled = CANCELED_BY_ANSWER(starting())
     for item in (event(content(*before)), found(content(*before))):
         after = item.apply(canceled)
@@ -155,7 +155,7 @@ def test_what_comes_before_a_cancellation_leaves_it_standing(before: tuple[str, 
         ("WARMING_UP", None, Phase.IN_DOUBT),
     ],
 )
-def test_what_contradicts_a_cancellation_takes_it_back(status: str, previous: str | None, phase: Phase) -> None:
+def test_a_contradicting_report_withdraws_a_cancellation(status: str, previous: str | None, phase: Phase) -> None:
     canceled = CANCELED_BY_ANSWER(starting())
     after = event(content(status, previous)).apply(canceled)
     assert (after.phase, after.outcome, after.withdrawn) == (phase, None, canceled.outcome)
@@ -164,12 +164,12 @@ def test_what_contradicts_a_cancellation_takes_it_back(status: str, previous: st
     assert there(approved.outcome).supersedes == canceled.outcome
 
 
-def test_a_callback_that_cannot_be_used_puts_a_cancellation_in_doubt() -> None:
+def test_an_unusable_callback_puts_a_cancellation_in_doubt() -> None:
     after = quarantined(CANCELED_BY_ANSWER(starting()), "not JSON", NOW)
     assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
 
 
-def test_the_terminals_own_final_stands_in_the_place_of_its_answer() -> None:
+def test_a_final_of_the_terminal_replaces_its_reply() -> None:
     canceled = CANCELED_BY_ANSWER(starting())
     same = event(content(CANCELED, CARD)).apply(canceled)
     assert same.outcome is not None
@@ -179,7 +179,7 @@ def test_the_terminals_own_final_stands_in_the_place_of_its_answer() -> None:
     assert {item.code for item in other.attention} == {"gap", "outcome_corrected"}
 
 
-def test_an_event_that_was_faster_beats_a_cancellation_in_the_answer() -> None:
+def test_an_event_before_the_reply_counts_more_than_its_cancellation() -> None:
     running = event(content(ACK)).apply(starting())
     assert CANCELED_BY_ANSWER(running) == running
     strange = event(content("WARMING_UP")).apply(starting())
@@ -195,7 +195,7 @@ def test_an_error_of_the_acquirer_is_named_and_leaves_doubt() -> None:
     )
 
 
-def test_a_refused_print_job_keeps_the_terminals_words_too() -> None:
+def test_a_refused_print_job_keeps_the_terminals_text_too() -> None:
     body = json.dumps(error("TERMINAL-PRINTER", "7")).encode()
     assert judge_print(Replied(202, body)) == Doubtful("the terminal answered HTTP 202 with TERMINAL-PRINTER 7")
     judged = judge_print(Replied(409, body))
@@ -208,8 +208,8 @@ def test_a_refused_print_job_keeps_the_terminals_words_too() -> None:
     [(302, Doubtful), (401, StartRefused), (403, StartRefused), (409, Doubtful), (422, Doubtful)],
     ids=str,
 )
-def test_a_refusal_that_cannot_be_opened_may_be_the_acquirers(status: int, kind: type) -> None:
-    """A terminal that does not know who calls does not ask the acquirer."""
+def test_an_encrypted_refusal_may_be_the_acquirers(status: int, kind: type) -> None:
+    """A terminal that cannot identify the caller does not ask the acquirer."""
     sealed = Replied(status, b"ciphertext", remark="its body cannot be opened", sealed=True)
     assert type(judge(sealed, IDENTITY)) is kind
     assert type(judge_print(sealed)) is kind
@@ -219,14 +219,14 @@ def test_a_refusal_that_cannot_be_opened_may_be_the_acquirers(status: int, kind:
     assert doubt is None or "the acquirer may have been asked; its body cannot be opened" in doubt.detail
 
 
-def test_that_a_reply_was_sealed_is_written_down_where_it_was() -> None:
+def test_a_stored_reply_keeps_whether_it_was_sealed() -> None:
     for attempt in (Replied(422, b"x", sealed=True), Replied(422, b"x")):
         written = msgspec.json.encode(attempt)
         assert (b"sealed" in written) is attempt.sealed
         assert msgspec.json.decode(written, type=Replied) == attempt
 
 
-def test_a_refusal_keeps_what_the_terminal_said_within_bounds() -> None:
+def test_a_refusal_keeps_the_terminals_text_up_to_a_limit() -> None:
     judged = judge(Replied(422, b"\xff" + b"x" * 10_000), IDENTITY)
     assert isinstance(judged, StartRefused)
     assert (judged.status, len(judged.body)) == (422, MAX_REFUSAL_TEXT)

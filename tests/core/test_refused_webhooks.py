@@ -1,4 +1,4 @@
-"""The rules by which a webhook with a valid token is refused: each result, and which of two counts."""
+"""Rules by which a webhook with a valid token is refused: each result, and which of two counts."""
 
 import pytest
 
@@ -9,7 +9,7 @@ OTHER_ID = {"another": "print job"}
 OTHER_MERCHANT = {"merchant": "M-2", "own_merchant": "M-1"}
 NO_TERMINAL = {"serial": "", "is_known": False}
 OTHER_TERMINAL = {"serial": "SN-9", "in_fleet": False}
-#: In the order in which they count.
+#: Faults in order of precedence.
 FAULTS = {
     CallbackResult.UNSIGNED: UNSIGNED,
     CallbackResult.OTHER_ID: OTHER_ID,
@@ -45,5 +45,5 @@ def test_a_webhook_is_refused_by_each_rule_and_the_first_counts(result: Callback
         {"serial": "SN-1", "is_known": False},
     ],
 )
-def test_what_cannot_be_read_or_is_not_configured_is_no_reason(claims: dict[str, str | bool]) -> None:
+def test_an_unreadable_or_unconfigured_value_is_no_reason(claims: dict[str, str | bool]) -> None:
     assert refusal(**claims) is None

@@ -1,4 +1,6 @@
-"""A relay's next message: each situation, and whole lives of a feed and a stream, in which no loss is unreported."""
+"""A relay's next message: each situation, and random histories of a feed and a stream, in which every loss is
+reported.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +50,7 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
 
 
 def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Changes:
-    """Return the message with these changes. Its place is the page's, if the changes are all of the page."""
+    """Return the message with these changes. Its place is that of the page if the changes are all of the page."""
     run, place = [change(seq) for seq in range(first, last + 1)], "" if whole else None
     return Changes(**SENDER, database_id=database_id, first_seq=first, last_seq=last, changes=run, place=place)
 
@@ -122,7 +124,9 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]]
 
 
 @every(("position", "found", "wanted"), CASES.values(), ids=CASES)
-def test_what_follows(position: Position | None, found: Page, wanted: Step | type[RelayStopped] | None) -> None:
+def test_each_situation_has_its_next_message(
+    position: Position | None, found: Page, wanted: Step | type[RelayStopped] | None
+) -> None:
     if isinstance(wanted, type):
         with pytest.raises(wanted, match=r".") as raised:
             following(position, found)
@@ -131,9 +135,10 @@ def test_what_follows(position: Position | None, found: Page, wanted: Step | typ
         assert following(position, found) == wanted
 
 
-def test_a_lane_begins_anew_where_a_person_says_so() -> None:
+def test_a_lane_begins_again_if_a_person_says_so() -> None:
     assert following(Position(C, 5), page(FULL), begin=True) == begins(FULL, Previous(C, 5))
-    with pytest.raises(RelayStopped, match="itself has only 9"):  # of this database too much was sent
+    # the stream has more changes of this database than the feed
+    with pytest.raises(RelayStopped, match="itself has only 9"):
         following(Position(A, 10), page(FULL), begin=True)
 
 
@@ -151,26 +156,26 @@ STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status
         (Lost(**HEAD, from_seq=2, to_seq=7, reason="not in the feed"), Position(A, 7)),
     ],
 )
-def test_a_message_says_where_the_next_goes_on(message: messages.AnyMessage, wanted: Position) -> None:
+def test_a_message_has_the_place_of_the_next_one(message: messages.AnyMessage, wanted: Position) -> None:
     read = messages.decode(messages.encode(message))
     assert messages.position(read) == wanted
     document = msgspec.json.decode(messages.encode(message))
     assert (document["v"], document["kind"]) == (1, messages.kind(message))
 
 
-def test_a_place_is_read_by_its_own_word() -> None:
+def test_a_place_is_read_by_its_own_member() -> None:
     assert (Position(A, 4).after, Position(A, 4, "4-5f3a9c01").after) == ("4", "4-5f3a9c01")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"kind": "other"}', b"\xff", b'{"x": ' + b"[" * 100_000])
-def test_what_is_no_message_is_told_as_that(data: bytes) -> None:
+def test_an_invalid_message_is_reported_as_such(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         messages.decode(data)
 
 
 @dataclass
 class Lane:
-    """A feed as in posd, and the stream; `stored`: the true changes of each database."""
+    """A feed like posd's, and the stream. `stored`: the true changes of each database."""
 
     databases: list[tuple[str, int]] = field(default_factory=lambda: [("db0", 1)])
     rows: dict[int, str] = field(default_factory=dict)  # seq -> its change
@@ -186,13 +191,13 @@ class Lane:
             self.stored[self.databases[-1][0], self.newest] = self.rows[self.newest]
 
     def prune(self, up_to: int, keeps: int) -> None:
-        """Retention removes most changes up to a number, but not those of open payments."""
+        """Remove most changes up to a number, except those of open payments, as retention does."""
         for seq in [seq for seq in self.rows if seq <= up_to and seq % 7 != keeps]:
             del self.rows[seq]
             self.removed = max(self.removed, seq)
 
     def restore(self, up_to: int, gap: int) -> None:
-        """A backup with the changes up to a number is put in place; numbers continue above all."""
+        """Install a backup with the changes up to a number. New numbers are above all used ones."""
         for seq in [seq for seq in self.rows if seq > up_to]:
             del self.rows[seq]
         self.newest += gap
@@ -222,7 +227,7 @@ class Lane:
             assert left == 0
             return False
         if isinstance(step, Lost):
-            assert not any(step.from_seq <= seq <= step.to_seq for seq in self.rows), "it is there"
+            assert not any(step.from_seq <= seq <= step.to_seq for seq in self.rows), "it is in the stream"
         self.stream.append((step, messages.position(step)))
         now = self.stream[-1][1]
         told = now.seq - position.seq if position is not None and now.database_id == position.database_id else 0
@@ -241,8 +246,8 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=40), st.integers(1, 4))
-def test_in_any_life_everything_is_in_the_stream_or_said_to_be_lost(events: list[Any], limit: int) -> None:
-    """Also if the stream loses its end or is emptied: its messages are true, and its contents complete."""
+def test_in_any_history_every_change_is_in_the_stream_or_reported_as_lost(events: list[Any], limit: int) -> None:
+    """Even if the stream loses its end or is emptied, its messages are true and its content is complete."""
     lane = Lane()
     for kind, *numbers in events:
         match kind:
@@ -271,7 +276,7 @@ def test_in_any_life_everything_is_in_the_stream_or_said_to_be_lost(events: list
                 told |= {(database_id, row["seq"]): row["says"] for row in rows}
             case Lost(database_id=database_id, from_seq=from_seq, to_seq=to_seq):
                 lost |= {(database_id, seq) for seq in range(from_seq, to_seq + 1)}
-    assert told.items() <= lane.stored.items(), "no change of a database is told as another"
+    assert told.items() <= lane.stored.items(), "no change of a database is reported as another"
     assert lane.databases[-1][0] in begun or not any(isinstance(step, Begin) for step, _ in lane.stream)
     for found in lane.page(0, 1).databases:
         if found.database_id in begun:

@@ -37,7 +37,7 @@ def replaced(old: bytes, new: bytes) -> bytes:
     return written(BASE).replace(old, new)
 
 
-#: The same event, serialised again.
+#: The same event, serialized differently.
 SAME: dict[str, Callable[[], bytes]] = {
     "the same bytes": lambda: written(BASE),
     "space around it": lambda: b"\r\n" + written(BASE) + b"  ",
@@ -55,7 +55,7 @@ SAME: dict[str, Callable[[], bytes]] = {
     "a byte of the metadata is damaged": lambda: replaced(b'"b": 2', b'"\xff": 2'),
 }
 
-#: What contradicts the first one.
+#: Events that contradict the first one.
 OTHER: dict[str, Callable[[], bytes]] = {
     "state": lambda: changed("status", value="DECLINED"),
     "state before": lambda: changed("previous_status", value="CARD_PRESENTED"),
@@ -74,23 +74,23 @@ OTHER: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_what_agrees_in_all_that_is_read_is_the_same_event(name: str) -> None:
+def test_an_event_that_agrees_in_all_read_members_is_the_same(name: str) -> None:
     assert recognise(SAME[name](), [written(BASE)]) is RepeatedEvent.REPEATED
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_contradicts_it_is_another(name: str) -> None:
+def test_a_contradicting_event_is_another_one(name: str) -> None:
     other = OTHER[name]()
     assert recognise(other, [written(BASE)]) is RepeatedEvent.REUSED
     assert recognise(other, [written(BASE), other]) is RepeatedEvent.REPEATED, "its bytes are kept already"
     assert recognise(other, []) is RepeatedEvent.NEW
 
 
-def test_what_cannot_be_read_any_more_is_compared_by_its_bytes() -> None:
+def test_an_unreadable_event_is_compared_by_its_bytes() -> None:
     assert recognise(written(BASE), [b"<html>"]) is RepeatedEvent.REUSED
 
 
-def test_a_repeat_that_was_recorded_for_its_bytes_changes_nothing_when_it_is_derived_again() -> None:
+def test_a_repeat_recorded_by_its_bytes_changes_nothing_in_reprocessing() -> None:
     first, again = read_event(written(BASE)), read_event(SAME["members in another order"]())
     alone, _ = replay(starting(), [(NOW, (first, RepeatedEvent.NEW))])
     both, verdicts = replay(starting(), [(NOW, (first, RepeatedEvent.NEW)), (NOW, (again, RepeatedEvent.REPEATED))])

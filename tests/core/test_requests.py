@@ -47,7 +47,7 @@ def recorded(document: dict[str, object]) -> Transaction:
     return starting(**fields, **named, repeat=request.additional)
 
 
-def test_the_least_request() -> None:
+def test_the_smallest_request_is_accepted() -> None:
     request, wrong = read_start(b'{"amount": {"subtotal_iva0": 5}}')
     assert not wrong
     assert request == StartRequest(amount=b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":5}')
@@ -142,7 +142,7 @@ def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None
     ("name", "meant"),
     [("ammount", "amount"), ("Sale", "sale"), ("reference", "transaction_reference"), ("additonal", "additional")],
 )
-def test_a_member_that_is_not_known_is_told_with_the_nearest_that_is(name: str, meant: str) -> None:
+def test_an_unknown_member_is_reported_with_the_nearest_known_one(name: str, meant: str) -> None:
     assert f"did you mean {meant}?" in faults({"amount": AMOUNT, name: 1})[f"/{name}"]
 
 
@@ -172,7 +172,7 @@ def test_the_terminal_gets_the_tills_own_bytes() -> None:
     assert document["client_transaction_id"] == IDENTITY
 
 
-def test_no_metadata_is_sent_where_the_till_gave_none() -> None:
+def test_without_metadata_of_the_till_none_is_sent() -> None:
     assert b"metadata" not in start_body(starting(), "https://posd/callback")
 
 
@@ -211,14 +211,14 @@ def test_a_repeated_call_is_compared_by_value(document: dict[str, object], field
     ],
     ids=str,
 )
-def test_the_reference_that_posd_looked_up_is_no_difference(changes: dict[str, object], fields: list[str]) -> None:
+def test_a_reference_that_posd_looked_up_is_no_difference(changes: dict[str, object], fields: list[str]) -> None:
     call = {"type": "capture", "amount": AMOUNT, "original": IDENTITY}
     known = msgspec.structs.replace(recorded(call), transaction_reference=REFERENCE)
     request, wrong = read_start(json.dumps(call | changes).encode())
     assert differing_fields(known, request, wrong) == fields
 
 
-def test_a_reference_of_the_tills_own_is_compared() -> None:
+def test_a_reference_of_the_till_is_compared() -> None:
     call = {"type": "void", "transaction_reference": REFERENCE}
     for reference, fields in ((REFERENCE.upper(), []), (OTHER, ["transaction_reference"])):
         request, wrong = read_start(json.dumps(call | {"transaction_reference": reference}).encode())
@@ -243,11 +243,11 @@ def test_metadata_is_compared_by_content() -> None:
         (b'{"amount": {"iva": 1}, "options": {"is_deferred": true, "is_deferred": false}}', "/options/is_deferred"),
     ],
 )
-def test_what_is_sent_says_one_thing(data: bytes, path: str) -> None:
+def test_a_request_with_a_repeated_member_is_refused(data: bytes, path: str) -> None:
     assert set(faults(data)) == {path}
 
 
-def test_a_repeated_call_with_a_number_that_was_once_taken_is_the_same_call() -> None:
+def test_a_repeated_call_with_a_formerly_accepted_number_is_the_same_call() -> None:
     known = msgspec.structs.replace(recorded({"amount": AMOUNT}), metadata=b'{"a": 1e200000}')
     again, wrong = read_start(json.dumps({"amount": AMOUNT}).encode()[:-1] + b', "metadata": {"a": 10e199999}}')
     assert wrong
@@ -256,17 +256,17 @@ def test_a_repeated_call_with_a_number_that_was_once_taken_is_the_same_call() ->
     assert differing_fields(known, other, wrong) == ["metadata"]
 
 
-def test_the_tills_own_metadata_may_say_two_things() -> None:
+def test_metadata_may_have_repeated_members() -> None:
     assert faults(b'{"amount": {"iva": 1}, "metadata": {"a": 1, "a": 2}}') == {}
 
 
 @pytest.mark.parametrize("data", [b"[]", b"7"])
-def test_what_is_no_request_differs_as_a_whole(data: bytes) -> None:
+def test_an_invalid_request_differs_as_a_whole(data: bytes) -> None:
     request, wrong = read_start(data)
     assert differing_fields(recorded({"amount": AMOUNT}), request, wrong) == ["body"]
 
 
-def test_of_an_orphan_nothing_can_differ() -> None:
+def test_an_orphan_has_no_differences() -> None:
     from posd.payments.transitions import rebuild
 
     orphan = rebuild(read(event_body(IDENTITY, "APPROVAL")), IDENTITY, NOW)
@@ -275,7 +275,7 @@ def test_of_an_orphan_nothing_can_differ() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_a_request_or_say_why_not(data: bytes) -> None:
+def test_any_bytes_are_a_request_or_give_a_reason(data: bytes) -> None:
     try:
         _, wrong = read_start(data)
     except Problem:
@@ -293,19 +293,19 @@ def test_any_bytes_are_a_request_or_say_why_not(data: bytes) -> None:
         (None, None),
     ],
 )
-def test_until_when_it_may_be_sent_is_a_moment(text: str | None, moment: datetime | None) -> None:
+def test_not_after_is_a_time(text: str | None, moment: datetime | None) -> None:
     request, wrong = read_start(json.dumps({"amount": {"iva": 1}, "not_after": text}).encode())
     assert (request.not_after, wrong) == (moment, ())
 
 
 @every("text", ["2026-11-20T10:42:03", "2026-11-20", "tomorrow", "", 5, True, [], {}])
-def test_a_moment_without_its_offset_could_be_meant_in_any_zone(text: Any) -> None:
+def test_a_time_without_an_offset_is_refused(text: Any) -> None:
     request, wrong = read_start(json.dumps({"amount": {"iva": 1}, "not_after": text}).encode())
     assert (request.not_after, [fault.path for fault in wrong]) == (None, ["/not_after"])
     assert "offset" in wrong[0].message
 
 
-def test_of_a_repeated_call_the_moment_does_not_count() -> None:
+def test_not_after_of_a_repeated_call_is_ignored() -> None:
     before = recorded({"amount": AMOUNT})
     for moment in ("2026-11-20T10:42:03Z", "tomorrow", None):
         request, wrong = read_start(json.dumps({"amount": AMOUNT, "not_after": moment}).encode())
@@ -315,7 +315,7 @@ def test_of_a_repeated_call_the_moment_does_not_count() -> None:
 COMPOSED, DECOMPOSED = "mesa caf\u00e9", "mesa cafe\u0301"
 
 
-def test_a_sale_is_the_same_however_its_letters_are_composed() -> None:
+def test_a_sale_is_the_same_in_any_unicode_composition() -> None:
     before = recorded({"amount": AMOUNT, "sale": DECOMPOSED})
     assert before.sale == COMPOSED
     for sale in (COMPOSED, DECOMPOSED):
@@ -324,7 +324,7 @@ def test_a_sale_is_the_same_however_its_letters_are_composed() -> None:
 
 
 @every("name", ["repeat", "additional"])
-def test_a_further_payment_is_meant_by_its_old_name_too(name: str) -> None:
+def test_the_old_name_of_additional_is_accepted_too(name: str) -> None:
     before = recorded({"amount": AMOUNT, "repeat": True})
     request, wrong = read_start(json.dumps({"amount": AMOUNT, name: True}).encode())
     assert (request.additional, differing_fields(before, request, wrong)) == (True, [])
@@ -333,7 +333,7 @@ def test_a_further_payment_is_meant_by_its_old_name_too(name: str) -> None:
     assert differing_fields(before, StartRequest(amount=before.amount), ()) == ["additional"]
 
 
-#: What a till asks for under the id of a lost charge of 11.20 that a person has recorded -> what differs.
+#: Repeated request for a lost charge of 11.20 that a person has recorded -> its differences.
 OF_A_LOST_CHARGE = [
     ({}, []),
     ({"type": "charge", "amount": {"subtotal_iva0": 11.2}, "sale": "7", "metadata": {"till": 3}}, []),
@@ -345,21 +345,19 @@ OF_A_LOST_CHARGE = [
 
 
 @every(("asked", "differing"), OF_A_LOST_CHARGE)
-def test_a_call_for_a_lost_payment_is_compared_with_what_a_person_said_of_it(
-    asked: dict[str, Any], differing: list[str]
-) -> None:
+def test_a_call_for_a_lost_payment_is_compared_with_the_slip(asked: dict[str, Any], differing: list[str]) -> None:
     facts = read_facts(json.dumps({"amount": AMOUNT, "type": "charge"}).encode())
     lost = starting(sent_to=None, amount=facts.amount, type=facts.type)
     request, wrong = read_start(json.dumps({"amount": AMOUNT} | asked).encode())
     assert differing_fields(lost, request, wrong) == differing
 
 
-def test_of_a_payment_that_only_events_told_of_nothing_differs() -> None:
+def test_a_payment_known_only_from_events_has_no_differences() -> None:
     request, wrong = read_start(b'{"amount": {"iva": 1}, "terminal": "SN-OTHER"}')
     assert differing_fields(starting(sent_to=None, amount=b"{}"), request, wrong) == []
 
 
-def test_a_body_that_is_no_json_is_a_problem_that_says_what_was_not_done() -> None:
+def test_a_body_that_is_not_json_is_a_problem_that_says_what_was_not_done() -> None:
     with pytest.raises(Problem, match="nothing was changed") as raised:
         read_body(StartRequest, b"{", "nothing was changed")
     assert raised.value.code == "malformed_json"
@@ -367,7 +365,7 @@ def test_a_body_that_is_no_json_is_a_problem_that_says_what_was_not_done() -> No
 
 
 @pytest.mark.parametrize("field", ["terminal", "type", "sale", "original", "metadata", "not_after"])
-def test_a_number_that_nothing_can_hold_is_never_taken_for_a_text(field: str) -> None:
+def test_a_number_that_nothing_can_represent_is_never_read_as_a_text(field: str) -> None:
     _, faults = read_start(b'{"amount": {"iva": 1}, "%s": 1e99999999999999999999}' % field.encode())
     assert f"/{field}" in {fault.path for fault in faults}
 

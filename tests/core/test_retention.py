@@ -1,4 +1,4 @@
-"""What retention may remove, and the later answer about it: the whole table."""
+"""What retention may remove, and the later replies about it: the whole table."""
 
 from datetime import timedelta
 from itertools import product
@@ -28,23 +28,23 @@ def made(state: str, number: int = 1, **fields: object) -> Transaction:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_what_has_ended_goes_and_what_is_open_stays(state: str) -> None:
+def test_an_ended_payment_is_removed_and_an_open_one_stays(state: str) -> None:
     assert keeps(made(state), LATER) is (None if state in ENDED else RetentionReason.OPEN)
 
 
-def test_what_a_person_has_to_look_at_stays() -> None:
+def test_a_payment_that_needs_a_person_stays() -> None:
     item = attend(made("declined"), AttentionCode.GAP, NOW, "a gap")
     assert keeps(item, LATER) is RetentionReason.ATTENTION
 
 
-def test_what_changed_since_stays() -> None:
+def test_a_payment_changed_since_stays() -> None:
     item = made("declined", updated_at=LATER)
     assert keeps(item, LATER) is RetentionReason.RECENT
     assert keeps(item, iso(NOW + timedelta(days=401))) is None
 
 
 @pytest.mark.parametrize(("phase", "kept"), [(Phase.FINAL, None), (Phase.ACTIVE, RetentionReason.OPEN)])
-def test_print_jobs_likewise(phase: Phase, kept: RetentionReason | None) -> None:
+def test_the_same_rules_apply_to_print_jobs(phase: Phase, kept: RetentionReason | None) -> None:
     job = PrintJob(print_job_id="p", terminal="SN-1", created_at=iso(NOW), updated_at=iso(NOW), phase=phase)
     assert keeps(job, LATER) is kept
 
@@ -59,13 +59,13 @@ def test_print_jobs_likewise(phase: Phase, kept: RetentionReason | None) -> None
         (("open", "in_doubt"), RetentionReason.CHAIN),
     ],
 )
-def test_a_chain_goes_as_a_whole_or_not_at_all(states: tuple[str, ...], kept: RetentionReason | None) -> None:
+def test_a_chain_is_removed_completely_or_not_at_all(states: tuple[str, ...], kept: RetentionReason | None) -> None:
     assert keeps_together([made(state, number) for number, state in enumerate(states)], LATER) is kept
 
 
 @every(("mine", "theirs"), list(product(ENDED, STATES)))
-def test_a_sale_stays_paid(mine: str, theirs: str) -> None:
-    """What is kept of a sale never looks unpaid because that by which it was paid is gone."""
+def test_a_paid_sale_stays_paid(mine: str, theirs: str) -> None:
+    """A kept payment of a sale never makes the sale seem unpaid because the approved one was removed."""
     item = made(mine, sale="s")
     other = made(theirs, 2, sale="s", updated_at=LATER)
     paid, claims = mine.startswith("approved"), theirs.startswith(("approved", "open", "in_doubt"))
@@ -73,16 +73,16 @@ def test_a_sale_stays_paid(mine: str, theirs: str) -> None:
 
 
 @pytest.mark.parametrize("others", [[], [made("declined", 2, sale="s")]])
-def test_a_sale_of_which_nothing_is_kept_goes(others: list[Transaction]) -> None:
+def test_a_sale_without_kept_payments_is_removed(others: list[Transaction]) -> None:
     assert not guards_sale(made("approved", sale="s"), others, LATER)
 
 
-def test_what_is_of_no_sale_guards_none() -> None:
+def test_a_payment_without_a_sale_protects_none() -> None:
     assert not guards_sale(made("approved"), [made("declined", 2, updated_at=LATER)], LATER)
 
 
 @every(("result", "status"), list(product(Result, [*Status, "SOMETHING_NEW"])))
-def test_only_another_end_contradicts(result: Result, status: str) -> None:
+def test_only_a_different_end_is_a_contradiction(result: Result, status: str) -> None:
     left = Pruned("id", "SN-1", "charge", result, "2026-11-20")
     stated = {str(final): said for final, said in RESULTS.items()}.get(status)
     assert contradicts(left, status) is (stated not in (None, result))
@@ -90,7 +90,7 @@ def test_only_another_end_contradicts(result: Result, status: str) -> None:
 
 @pytest.mark.parametrize("result", Result)
 @pytest.mark.parametrize("kind", ["charge", None])
-def test_the_answer_cannot_be_taken_for_not_charged(result: Result, kind: str | None) -> None:
+def test_the_reply_cannot_be_mistaken_for_not_charged(result: Result, kind: str | None) -> None:
     problem = Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20").refusal()
     assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
     document = problem.document()
@@ -101,7 +101,7 @@ def test_the_answer_cannot_be_taken_for_not_charged(result: Result, kind: str | 
 
 
 @pytest.mark.parametrize(("status", "words"), [("COMPLETED", "ended COMPLETED"), (None, "without being accepted")])
-def test_a_removed_print_job_says_how_it_ended(status: str | None, words: str) -> None:
+def test_a_removed_print_job_still_has_its_end(status: str | None, words: str) -> None:
     problem = PrunedJob("p", "SN-1", status, "2026-11-20").refusal()
     assert (problem.code, problem.extra["print_status"]) == ("pruned", status)
     assert words in problem.detail

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from posd.base.times import iso
 from posd.payments.operations import end_of_day, reversal
 
-#: With and without daylight saving; clocks that change at midnight (Santiago, Asuncion, Beirut, Havana) and at others.
+#: With and without daylight saving. In Santiago, Asuncion, Beirut and Havana the clocks change at midnight.
 ZONES = (
     "America/Guayaquil",
     "America/Santiago",
@@ -46,9 +46,9 @@ def what(zone: str, original: str, void: str) -> str | None:
             "cancellation",
         ),
         ("America/Guayaquil", "2026-11-21T03:00:00Z", "2026-11-21T05:00:00Z", "refund"),
-        ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-29T23:59:59", "cancellation"),  # 23 hours
+        ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-29T23:59:59", "cancellation"),  # a day of 23 hours
         ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-30T00:00:00", "refund"),
-        ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T22:59:59Z", "cancellation"),  # 25 hours
+        ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T22:59:59Z", "cancellation"),  # a day of 25 hours
         ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T23:00:00Z", "refund"),
         ("America/Santiago", "2026-09-05T12:00:00", "2026-09-06T03:59:59Z", "cancellation"),  # no midnight that night
         ("America/Santiago", "2026-09-05T12:00:00", "2026-09-06T04:00:00Z", "refund"),
@@ -56,7 +56,7 @@ def what(zone: str, original: str, void: str) -> str | None:
         ("America/Santiago", "2026-04-04T12:00:00", "2026-04-05T04:00:00Z", "refund"),
     ],
 )
-def test_by_calendar_day(zone: str, original: str, void: str, expected: str) -> None:
+def test_the_calendar_day_decides(zone: str, original: str, void: str, expected: str) -> None:
     assert what(zone, original, void) == expected
 
 
@@ -65,19 +65,19 @@ def test_by_calendar_day(zone: str, original: str, void: str, expected: str) -> 
     st.integers(1_577_836_800, 2_050_000_000).map(lambda second: datetime.fromtimestamp(second, UTC)),
     st.timedeltas(timedelta(0), timedelta(days=3)),
 )
-def test_it_is_the_comparison_of_two_dates(zone: ZoneInfo, original: datetime, later: timedelta) -> None:
+def test_the_result_equals_a_comparison_of_two_dates(zone: ZoneInfo, original: datetime, later: timedelta) -> None:
     void = original + later
     same_day = original.astimezone(zone).date() == void.astimezone(zone).date()
-    # Through the text that is stored, in milliseconds.
+    # Through the stored text, in milliseconds.
     until = datetime.fromisoformat(iso(end_of_day(original, zone)))
     assert (void < until) is same_day
 
 
-def test_a_terminal_whose_clock_makes_no_sense_is_dated_by_posd() -> None:
+def test_for_an_impossible_clock_of_a_terminal_posds_time_counts() -> None:
     until = "2026-11-21T05:00:00.000Z"
     early, late = datetime(2026, 11, 21, 4, tzinfo=UTC), datetime(2026, 11, 21, 6, tzinfo=UTC)
     assert (reversal(until, "noon", early), reversal(until, "noon", late)) == ("cancellation", "refund")
 
 
-def test_without_its_original_it_is_not_known() -> None:
+def test_without_its_original_the_kind_of_a_void_is_unknown() -> None:
     assert reversal(None, "2026-11-21T05:00:00.000Z", RECEIVED) is None

@@ -1,4 +1,4 @@
-"""Replies to a search: found, the explicit none, or no answer. Only an empty list is a none."""
+"""Replies to a search: found, the explicit none, or no answer. Only an empty list means none."""
 
 import json
 
@@ -29,12 +29,12 @@ def read(text: str | bytes, pointer: str = "", status: int = 200) -> SearchHit |
 
 
 @pytest.mark.parametrize("text", ["[]", f"[{OURS}]"])
-def test_a_reply_that_was_cut_is_no_answer(text: str) -> None:
+def test_a_cut_reply_is_no_answer(text: str) -> None:
     answer = read_reply(Replied(200, text.encode(), complete=False), "", IDENTITY)
     assert answer == SearchFailed("the reply is too long to be read", 200)
 
 
-def test_what_was_not_answered_keeps_its_reason() -> None:
+def test_a_missing_answer_keeps_its_reason() -> None:
     assert read_reply(NotSent("refused"), "", IDENTITY) == SearchFailed("refused")
     assert read_reply(ReplyLost("reset"), "", IDENTITY) == SearchFailed("reset")
 
@@ -42,7 +42,7 @@ def test_what_was_not_answered_keeps_its_reason() -> None:
 PAGED = {"client_transaction_id": IDENTITY, "transaction_status": "APPROVAL"}
 
 
-def test_a_state_beside_the_members_of_an_element_counts_in_a_page_alone() -> None:
+def test_a_state_outside_an_element_counts_only_in_a_page() -> None:
     assert isinstance(read(json.dumps([PAGED])), SearchFailed)
     (stated,) = SearchHit((json.dumps(PAGED),), paged=True).events
     assert isinstance(stated, TransactionEvent)
@@ -50,17 +50,17 @@ def test_a_state_beside_the_members_of_an_element_counts_in_a_page_alone() -> No
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_no_reply_about_nothing_is_ever_a_find_and_only_the_empty_list_is_a_none(document: object) -> None:
+def test_no_reply_without_the_payment_is_a_find_and_only_the_empty_list_means_none(document: object) -> None:
     answer = read(json.dumps(document))
     assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["", "/a", "/a/b", "/0"]))
-def test_any_bytes_are_read(data: bytes, pointer: str) -> None:
+def test_any_bytes_are_parsed(data: bytes, pointer: str) -> None:
     assert isinstance(read(data, pointer), SearchFailed | SearchMiss)
 
 
-def test_the_element_behind_an_outcome_is_found_again_verbatim() -> None:
+def test_the_element_of_an_outcome_is_found_again_verbatim() -> None:
     card, final = content(CARD).decode(), content("APPROVAL", REQUESTED, event_id="final").decode()
     answers = [
         SearchFailed("reset"),
@@ -83,7 +83,7 @@ def test_a_reply_of_too_many_elements_is_no_answer() -> None:
     assert str(MAX_ELEMENTS) not in most.reason
 
 
-def test_elements_of_other_terminals_are_left_out_and_what_is_all_ours_stays_as_it_is() -> None:
+def test_elements_of_other_terminals_are_removed_and_a_reply_without_them_stays_unchanged() -> None:
     card, final = content(CARD).decode(), content("APPROVAL", REQUESTED).decode()
     answer = SearchHit((card, "{}", final))
     assert [isinstance(event, NotAnEvent) for event in answer.events] == [False, True, False]
@@ -97,7 +97,7 @@ def large(status: str, size: int) -> str:
     return element[:-1] + f', "padding": "{"x" * (size - len(element) - 15)}"}}'
 
 
-def test_of_an_answer_without_end_what_ended_it_is_kept_and_then_what_stands_first() -> None:
+def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_ones() -> None:
     size = MAX_KEPT_BYTES // 3
     before = [large("CARD_PRESENTED", size) for _ in range(5)]
     final = large("APPROVAL", size)
@@ -111,7 +111,7 @@ def test_of_an_answer_without_end_what_ended_it_is_kept_and_then_what_stands_fir
     assert (len(one.elements), one.cut_bytes) == (1, 0)
 
 
-def test_a_reply_that_is_cut_says_so_and_is_not_whole() -> None:
+def test_a_shortened_reply_is_marked_as_incomplete() -> None:
     reply = cut(Replied(200, b"x" * 11, remark="odd"), 10)
     assert reply == Replied(200, b"x" * 10, complete=False, remark="the reply has 11 bytes; posd keeps 10; odd")
     assert size_of(reply) == 10

@@ -1,4 +1,4 @@
-"""Untrusted texts: on one line, printable, and the values of a document stay unchanged."""
+"""Untrusted texts are one printable line, and the values of a document stay unchanged."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from posd.base.text import escaped, shown
 from tests.support.strange import STRANGE, assert_lines
 from tests.support.tables import every
 
-#: All characters, lone surrogates too.
+#: All characters, including lone surrogates.
 TEXT = st.text(st.characters())
 
 
@@ -34,7 +34,7 @@ def test_a_strange_text_is_shown_in_one_line(text: str) -> None:
         ("\ud800\U000e0041", r"\ud800\udb40\udc41"),
     ],
 )
-def test_what_is_shown(text: str, written: str) -> None:
+def test_a_shown_text_has_its_escapes(text: str, written: str) -> None:
     assert shown(text) == written
 
 
@@ -44,7 +44,7 @@ def test_each_space_of_unicode_is_shown_as_a_space() -> None:
 
 
 @given(TEXT)
-def test_what_is_shown_is_printable_and_shown_again_the_same(text: str) -> None:
+def test_a_shown_text_is_printable_and_showing_it_again_changes_nothing(text: str) -> None:
     assert shown(text).isprintable()
     assert shown(shown(text)) == shown(text)
 
@@ -58,7 +58,7 @@ def test_an_escaped_document_means_the_same(document: Any) -> None:
 
 
 @every("text", STRANGE.values(), STRANGE)
-def test_the_words_of_a_problem_are_one_line(text: str) -> None:
+def test_the_detail_of_a_problem_is_one_line(text: str) -> None:
     problem = Problem("not_found", f"there is no {text}")
     assert_lines(problem.detail)
     assert str(problem) == problem.detail == problem.document()["detail"]

@@ -1,4 +1,4 @@
-"""An approval that contradicts its request: what is reported, and what is not."""
+"""An approval that contradicts its request: what is reported and what is not."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -59,12 +59,12 @@ def approval(
         (None, "112.00", False),
     ],
 )
-def test_less_than_half_or_more_than_twice_the_sum(authorized: str | None, total: str, said: bool) -> None:
+def test_less_than_half_or_more_than_twice_the_sum_is_reported(authorized: str | None, total: str, said: bool) -> None:
     found = unlikely(asked(total), approval(authorized), USD, NOW)
     assert found == (((f"asked for {total}, authorized {authorized}",), True) if said else None)
 
 
-def test_a_reference_that_another_approval_bears_too() -> None:
+def test_a_reference_of_another_approval_is_reported() -> None:
     reasons, by_sum = there(unlikely(asked(), approval(), USD, NOW, same_reference="another-id"))
     assert "another-id" in reasons[0]
     assert not by_sum
@@ -76,7 +76,7 @@ def test_without_an_answer_of_the_acquirer_no_sum_is_compared() -> None:
 
 
 @every("kind", [OperationType.VOID, OperationType.POST_TIP])
-def test_of_operations_whose_sum_is_another_none_is_compared(kind: OperationType) -> None:
+def test_an_operation_whose_sum_may_differ_is_not_compared(kind: OperationType) -> None:
     assert unlikely(asked(kind=kind), approval("0.01", kind="CHARGE"), USD, NOW) is None
 
 
@@ -93,7 +93,7 @@ def test_of_operations_whose_sum_is_another_none_is_compared(kind: OperationType
         ("\x1b[31m", USD, True),
     ],
 )
-def test_another_currency(currency: Any, allowed: frozenset[str], said: bool) -> None:
+def test_another_currency_is_reported(currency: Any, allowed: frozenset[str], said: bool) -> None:
     found = unlikely(asked(), approval(currency=currency), allowed, NOW)
     assert (found is not None) is said
     if found is not None:
@@ -121,7 +121,7 @@ def test_another_currency(currency: Any, allowed: frozenset[str], said: bool) ->
         (None, "CAPTURE", False),
     ],
 )
-def test_another_operation_type(kind: OperationType | None, word: str | None, said: bool) -> None:
+def test_another_operation_type_is_reported(kind: OperationType | None, word: str | None, said: bool) -> None:
     assert (unlikely(asked(kind=kind), approval(kind=word), USD, NOW) is not None) is said
 
 
@@ -132,7 +132,7 @@ def test_another_operation_type(kind: OperationType | None, word: str | None, sa
         ((NOW + DAY).isoformat(), False),
         ((NOW + DAY + timedelta(seconds=1)).isoformat(), True),
         ((NOW - timedelta(days=365)).isoformat(), True),
-        ((NOW - timedelta(days=4) - DAY).isoformat(), False),  # asked for then, and it lay in the terminal's queue
+        ((NOW - timedelta(days=4) - DAY).isoformat(), False),  # requested then, and delayed in the terminal's queue
         ((NOW - timedelta(days=4, seconds=2) - DAY).isoformat(), True),
         ("0001-01-01T00:00:00Z", True),
         ("9999-12-31T23:59:59-14:00", True),
@@ -140,19 +140,19 @@ def test_another_operation_type(kind: OperationType | None, word: str | None, sa
         (None, False),
     ],
 )
-def test_a_date_far_from_the_time_between_request_and_arrival(at: str | None, said: bool) -> None:
+def test_a_date_far_from_request_and_arrival_is_reported(at: str | None, said: bool) -> None:
     created = (NOW - timedelta(days=4)).isoformat()
     transaction = msgspec.structs.replace(asked(), created_at=created)
     assert (unlikely(transaction, approval(at=at), USD, NOW) is not None) is said
-    assert unlikely(transaction, approval(at=at), USD, None) is None, "a clock that is not sure says nothing"
+    assert unlikely(transaction, approval(at=at), USD, None) is None, "an untrusted clock proves nothing"
 
 
-def test_a_request_from_the_future_is_none_of_the_approvals_fault() -> None:
+def test_a_request_from_the_future_is_not_reported() -> None:
     transaction = msgspec.structs.replace(asked(), created_at=(NOW + 900 * DAY).isoformat())
     assert unlikely(transaction, approval(), USD, NOW) is None
 
 
-def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
+def test_everything_is_reported_in_one_attention_and_nothing_else_changes() -> None:
     event = approval("0.01", currency="COP", kind="VOID", at="2020-01-01T00:00:00Z")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     assert [item.code for item in after.attention if item.code is AttentionCode.AMOUNT_DIFFERS]
@@ -166,7 +166,7 @@ def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
     assert (said.outcome, said.phase) == (after.outcome, after.phase)
 
 
-def test_a_smaller_difference_beside_it_stays() -> None:
+def test_a_smaller_difference_is_still_reported() -> None:
     event = approval("100.00", currency="COP")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     found = Unlikely(*there(unlikely(after, event, USD, NOW)))
@@ -175,13 +175,13 @@ def test_a_smaller_difference_beside_it_stays() -> None:
 
 
 @given(st.decimals(0, 10_000, places=2), st.decimals("0.01", 10_000, places=2))
-def test_what_is_between_half_and_twice_is_never_unlikely(authorized: Decimal, total: Decimal) -> None:
+def test_an_amount_between_half_and_twice_is_never_reported(authorized: Decimal, total: Decimal) -> None:
     found = unlikely(asked(str(total)), approval(str(authorized)), USD, NOW)
     assert (found is None) == (total / 2 <= authorized <= total * 2)
 
 
 @pytest.mark.parametrize("hours", [-23, 23])
-def test_a_clock_that_is_some_hours_off_raises_nothing(hours: int) -> None:
+def test_a_clock_that_is_some_hours_off_is_not_reported(hours: int) -> None:
     at = datetime.now(UTC) + timedelta(hours=hours)
     transaction = msgspec.structs.replace(asked(), created_at=datetime.now(UTC).isoformat())
     assert unlikely(transaction, approval(at=at.isoformat()), USD, datetime.now(UTC)) is None

@@ -1,6 +1,4 @@
-"""Parts of a till's request that do not survive a signature are reported with their place before anything
-is recorded.
-"""
+"""Parts of a till's request that do not survive signing are reported with their place before anything is recorded."""
 
 from posd.records.request import unsignable
 from tests.support.tables import every

@@ -1,4 +1,4 @@
-"""The published vectors of the schemes, byte for byte, and each of them changed by one bit."""
+"""The published vectors of the schemes, byte for byte, and each of them with one bit changed."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from tests.support.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]
 CASES = [*SCHEMES["hash-encrypt"]["cases"], *SCHEMES["hash-encrypt"]["alternatives"]]
-#: Signed texts there that are not in JavaScript's form; posd never sends such a text.
+#: Signed text in the vectors that is not in JavaScript's form. posd never sends such a text.
 NOT_CANONICAL = "alt-decimals-as-sent"
 NAMES = [case["id"] for case in CASES]
 
@@ -37,7 +37,7 @@ def moment(inputs: Mapping[str, Any]) -> SigningMoment:
 
 
 @every("case", CASES, ids=NAMES)
-def test_each_part_of_hash_encrypt(case: Mapping[str, Any]) -> None:
+def test_each_part_of_hash_encrypt_equals_the_vectors(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     made, body, iv = moment(inputs), inputs["plaintext"].encode(), bytes.fromhex(inputs["iv_hex"])
     assert made.password == outputs["password"]
@@ -56,7 +56,7 @@ def test_each_part_of_hash_encrypt(case: Mapping[str, Any]) -> None:
     [case for case in CASES if case["id"] != NOT_CANONICAL],
     ids=[name for name in NAMES if name != NOT_CANONICAL],
 )
-def test_the_whole_request(case: Mapping[str, Any]) -> None:
+def test_the_complete_request_equals_the_vectors(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     scheme = hash_encrypt(
         inputs["business_code"],
@@ -84,7 +84,7 @@ def test_the_whole_request(case: Mapping[str, Any]) -> None:
         assert got.headers["Authorization"] == outputs["authorization_header"]
 
 
-def test_the_text_that_is_not_canonical_is_never_signed() -> None:
+def test_a_text_that_is_not_canonical_is_never_signed() -> None:
     (case,) = (case for case in CASES if case["id"] == NOT_CANONICAL)
     (safe,) = (case for case in CASES if case["id"] == "decimals-js-canonical")
     inputs = case["inputs"]
@@ -96,7 +96,7 @@ def test_the_text_that_is_not_canonical_is_never_signed() -> None:
 
 
 @every("case", CASES, ids=NAMES)
-def test_one_bit_changes_all_of_it(case: Mapping[str, Any]) -> None:
+def test_one_changed_bit_changes_the_signature(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     made, body = moment(inputs), inputs["plaintext"].encode()
     for changed in (
@@ -125,7 +125,7 @@ def _opened(made: SigningMoment, body: bytes) -> bytes | None:
 
 
 @every("case", SCHEMES["hmac"]["cases"], ids=[case["id"] for case in SCHEMES["hmac"]["cases"]])
-def test_hmac(case: Mapping[str, Any]) -> None:
+def test_the_hmac_equals_the_vectors(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     body = inputs["body"].encode() or None
     scheme = hmac_sha256(inputs["business_code"], now=lambda: inputs["timestamp_ms"] / 1000)
@@ -153,18 +153,18 @@ def test_hmac(case: Mapping[str, Any]) -> None:
     ],
     ids=lambda body: body[:12].decode(),
 )
-def test_a_reply_in_clear_is_read_as_it_is(reply: bytes) -> None:
+def test_a_plain_text_reply_is_read_unchanged(reply: bytes) -> None:
     assert moment(CASES[0]["inputs"]).opened(reply) == reply
 
 
-def test_a_reply_under_another_key_cannot_be_read() -> None:
+def test_a_reply_with_another_key_cannot_be_read() -> None:
     ours, other = (moment(case["inputs"]) for case in (CASES[0], CASES[2]))
-    for number in range(2000):  # some of these have a right padding under our key
+    for number in range(2000):  # some of these have valid padding with our key
         with pytest.raises(UnreadableReply, match="encrypted with another key"):
             ours.opened(other.encrypted(b'{"status":"TERMINAL_ACKNOWLEDGED"}', number.to_bytes(16, "big")))
 
 
-def test_nothing_secret_shows() -> None:
+def test_no_secret_is_shown() -> None:
     inputs = CASES[0]["inputs"]
     scheme = hash_encrypt(inputs["business_code"], inputs["terminal_serial"], choices(inputs), time.time)
     sent = scheme(OutgoingRequest("POST", "https://t/x", {}, b"{}"))

@@ -1,4 +1,4 @@
-"""The walk itself: it counts every order, and states that it treats as one are one for the core."""
+"""The walk itself: it counts every order, and the core treats states alike that the walk merges."""
 
 import random
 from itertools import product
@@ -30,11 +30,11 @@ INPUTS = (
 
 
 def nothing(*_steps: object) -> None:
-    """Check nothing of a step."""
+    """Check nothing."""
 
 
 def test_every_order_is_counted() -> None:
-    """Held against all sequences of deals, written out: three alike, one twice, one after another, two alternatives."""
+    """Compared with all sequences, listed explicitly: three alike, one twice, one after another, two alternatives."""
     same = Input("same", lambda transaction: transaction)
     other = Input("other", lambda transaction: transaction)
     alike = [Deck((same,), kind="alike")] * 3
@@ -51,7 +51,7 @@ def test_every_order_is_counted() -> None:
 
 
 @given(st.lists(st.sampled_from(INPUTS), max_size=8), st.randoms(use_true_random=False))
-def test_what_a_node_leaves_out_is_of_no_account(way: list[Input], chance: random.Random) -> None:
+def test_data_that_a_node_omits_has_no_effect(way: list[Input], chance: random.Random) -> None:
     transaction = starting()
     for item in way:
         transaction = item.apply(transaction)
@@ -62,7 +62,7 @@ def test_what_a_node_leaves_out_is_of_no_account(way: list[Input], chance: rando
 
 
 def disguised(transaction: Transaction, chance: random.Random) -> Transaction:
-    """Return a transaction that differs only in what a node leaves out."""
+    """Return a transaction that differs only in data that a node omits."""
     trail = transaction.trail
     attention = [msgspec.structs.replace(item, detail="other words") for item in transaction.attention]
     return msgspec.structs.replace(

@@ -1,6 +1,4 @@
-"""Times of the searches for an open transaction. Elapsed time concludes nothing: posd only searches again while in
-doubt.
-"""
+"""Times of the searches for an open transaction. Elapsed time concludes nothing: posd only searches again."""
 
 from typing import Any
 
@@ -54,11 +52,11 @@ def watch(phase: Phase = Phase.ACTIVE, status: Status | None = None, **fields: A
         (watch(status=None, called_back=True), 300.0),
     ],
 )
-def test_patience(item: TransactionWatch, seconds: float) -> None:
+def test_each_state_has_its_limit_of_silence(item: TransactionWatch, seconds: float) -> None:
     assert silence_limit(item, LIMITS) == seconds
 
 
-def test_a_silence_is_called_by_whether_an_event_had_come() -> None:
+def test_the_name_of_a_silence_depends_on_an_earlier_event() -> None:
     assert watch().silence is AttentionCode.NO_CALLBACK
     assert watch(called_back=True).silence is AttentionCode.STALLED
 
@@ -76,7 +74,7 @@ def test_a_silence_is_called_by_whether_an_event_had_come() -> None:
         (watch(told=True, search_at=115.0), 115.0),
     ],
 )
-def test_due_is_the_sooner_of_silence_and_search(item: TransactionWatch, at: float | None) -> None:
+def test_the_next_action_is_the_earlier_of_silence_and_search(item: TransactionWatch, at: float | None) -> None:
     assert due(item, LIMITS) == at
 
 
@@ -92,13 +90,13 @@ def test_due_is_the_sooner_of_silence_and_search(item: TransactionWatch, at: flo
         (watch(Phase.STARTING), 1000.0, False),
     ],
 )
-def test_a_silence_is_told_once_and_asked_for_at_once(item: TransactionWatch, now: float, over: bool) -> None:
+def test_a_silence_is_reported_once_and_searched_for_at_once(item: TransactionWatch, now: float, over: bool) -> None:
     told = overdue(item, LIMITS, now)
     assert told == (msgspec.structs.replace(item, told=True, search_at=now) if over else None)
     assert told is None or overdue(told, LIMITS, now + 1000) is None
 
 
-def test_what_a_caller_wants_is_asked_for_at_once() -> None:
+def test_a_search_requested_by_a_caller_is_due_at_once() -> None:
     assert search_now(watch(search_at=900.0, tries=3), 500.0) == watch(search_at=500.0, tries=3, wanted=True)
 
 
@@ -111,28 +109,28 @@ def test_what_a_caller_wants_is_asked_for_at_once() -> None:
         (Phase.IN_DOUBT, ACK, False, False),
     ],
 )
-def test_news_end_a_silence(phase: Phase, status: Status, event: bool, called_back: bool) -> None:
+def test_a_change_of_state_ends_a_silence(phase: Phase, status: Status, event: bool, called_back: bool) -> None:
     old = watch(status=ACK, told=True, search_at=700.0, wanted=True, tries=4)
     fresh = after_change(old, phase, status, 500.0, event=event, gap=False)
     assert fresh == watch(phase, status, quiet_since=500.0, called_back=called_back)
 
 
-def test_a_change_of_no_state_is_no_news() -> None:
+def test_a_change_without_a_new_state_does_not_end_a_silence() -> None:
     old = watch(status=ACK, told=True, search_at=700.0, wanted=True, tries=4)
     assert after_change(old, Phase.ACTIVE, ACK, 500.0, event=False, gap=True) is old
 
 
-def test_that_an_event_had_come_is_not_forgotten() -> None:
+def test_an_earlier_event_is_not_forgotten() -> None:
     assert after_change(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
 
 
-def test_a_gap_is_asked_for_at_once() -> None:
+def test_a_gap_is_searched_for_at_once() -> None:
     fresh = after_change(watch(status=ACK), Phase.ACTIVE, REQUESTED, 500.0, event=True, gap=True)
     assert (fresh.search_at, fresh.wanted) == (500.0, True)
 
 
 @every("waiting", (watch(status=ACK, called_back=True), watch(status=CARD), watch(Phase.IN_DOUBT, tries=9)))
-def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_asked(waiting: TransactionWatch) -> None:
+def test_after_an_abort_the_search_is_due_within_seconds_until_the_acquirer_is_asked(waiting: TransactionWatch) -> None:
     item = stopped(msgspec.structs.replace(waiting, aborting=True), LIMITS, 101.0)
     assert item.search_at == 101.0 + ABORTED_SECONDS
     assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
@@ -163,7 +161,7 @@ def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_ask
         (watch(Phase.FINAL, wanted=True), (NO_ANSWER,)),
     ],
 )
-def test_it_is_asked_for_again_while_the_question_is_open(
+def test_a_search_is_repeated_while_the_payment_is_unclear(
     item: TransactionWatch, until: tuple[SearchResult, ...], result: SearchResult
 ) -> None:
     asked = msgspec.structs.replace(item, search_at=500.0, tries=2)
@@ -175,7 +173,7 @@ def test_it_is_asked_for_again_while_the_question_is_open(
         assert (after.search_at, after.wanted, after.tries) == (None, False, 0)
 
 
-def test_the_pause_doubles_up_to_the_longest_and_is_stretched_by_the_jitter() -> None:
+def test_the_pause_doubles_up_to_the_longest_and_has_jitter() -> None:
     item, pauses = watch(Phase.IN_DOUBT), []
     for _ in range(7):
         item = answered(item, NO_ANSWER, LIMITS, 1000.0, 0.0)
@@ -211,7 +209,7 @@ all_limits = st.builds(
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
-def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
+def test_the_next_search_is_neither_in_the_past_nor_too_late(
     item: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
@@ -223,7 +221,7 @@ def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
-def test_a_doubt_and_a_silence_are_always_asked_for_again(
+def test_a_doubt_and_a_silence_are_always_searched_for_again(
     item: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
@@ -232,10 +230,10 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
 
 
 @given(watches, all_limits, st.floats(0, 1e6))
-def test_what_is_open_and_under_way_is_never_forgotten(
+def test_an_open_payment_always_has_a_planned_action(
     item: TransactionWatch, limits: ReconcileSettings, now: float
 ) -> None:
-    """After any input an action is planned for it, unless its one reply arrived or its start runs."""
+    """After any input an action is planned, unless its only reply has arrived or its start runs."""
     for after in (
         search_now(item, now),
         overdue(item, limits, now),
@@ -246,7 +244,7 @@ def test_what_is_open_and_under_way_is_never_forgotten(
         assert after is None or due(after, limits) is not None
 
 
-def test_what_a_person_closed_is_asked_for_at_once_and_then_ever_more_rarely_for_an_hour() -> None:
+def test_a_resolved_payment_is_searched_for_at_once_and_then_more_and_more_rarely_for_an_hour() -> None:
     item = closed("SN-1", 100.0)
     assert (item.phase, item.until, due(item, LIMITS)) == (Phase.FINAL, 100.0 + CLOSED_SECONDS, 100.0)
     pauses = []

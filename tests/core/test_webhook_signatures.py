@@ -1,4 +1,4 @@
-"""Signatures of webhooks: the published vectors byte for byte, each of them changed by one bit, and strange headers."""
+"""Signatures of webhooks: the published vectors byte for byte, each with one bit changed, and unusual headers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 def inputs(case: Mapping[str, Any]) -> tuple[str, bytes, bytes, bytes | None]:
-    """Return secret, body, signature and the id, of a kind that has one."""
+    """Return secret, body, signature, and the id if the kind has one."""
     given = case["inputs"]
     identity = given.get("x_kushki_id")
     secret = given.get("business_code") or given["webhook_secret"]
@@ -43,19 +43,19 @@ def fault(name: Any, secret: str, body: bytes, header: str, signature: bytes, id
 
 
 def flipped(value: bytes) -> Iterator[bytes]:
-    """Yield a text with each one of its bits turned round."""
+    """Yield a text with each one of its bits inverted."""
     for place in range(8 * len(value)):
         changed = bytearray(value)
         changed[place // 8] ^= 1 << place % 8
         yield bytes(changed)
 
 
-def test_the_names_are_those_of_the_vectors_and_of_the_configuration() -> None:
+def test_the_kinds_are_those_of_the_vectors_and_of_the_configuration() -> None:
     assert list(KINDS) == IDS == list(WEBHOOK_SIGNATURES) == list(get_args(WebhookSignature))
 
 
 @every("case", CASES, ids=IDS)
-def test_a_published_signature_is_right_in_each_header_that_may_carry_it(case: Mapping[str, Any]) -> None:
+def test_a_published_signature_is_valid_in_each_permitted_header(case: Mapping[str, Any]) -> None:
     secret, body, signature, identity = inputs(case)
     for header in case["headers_seen"]:
         assert fault(case["id"], secret, body, header, signature, identity) == ""
@@ -66,7 +66,7 @@ def test_a_published_signature_is_right_in_each_header_that_may_carry_it(case: M
 
 
 @every("case", CASES, ids=IDS)
-def test_one_bit_of_anything_makes_it_wrong(case: Mapping[str, Any]) -> None:
+def test_one_changed_bit_makes_a_signature_invalid(case: Mapping[str, Any]) -> None:
     secret, body, signature, identity = inputs(case)
     header = case["headers_seen"][0]
     for changed in flipped(body):
@@ -81,7 +81,7 @@ def test_one_bit_of_anything_makes_it_wrong(case: Mapping[str, Any]) -> None:
 
 
 @every("case", CASES, ids=IDS)
-def test_no_header_another_header_and_one_that_is_too_long_are_no_signature(case: Mapping[str, Any]) -> None:
+def test_a_missing_different_or_too_long_header_is_no_signature(case: Mapping[str, Any]) -> None:
     secret, body, signature, identity = inputs(case)
     verifier = Verifier(case["id"], secret)
     for headers in ([], [(b"x-signature", signature)], [(b"signature ", signature)]):
@@ -95,7 +95,7 @@ def test_no_header_another_header_and_one_that_is_too_long_are_no_signature(case
             assert fault(case["id"], secret, body, header.decode(), value, identity) == "its signature is wrong"
 
 
-def test_a_word_may_stand_before_the_one_in_base64_alone() -> None:
+def test_only_the_base64_form_may_have_a_word_before_it() -> None:
     words = {b"HMAC ": "", b"HMAC-SHA256 ": "", b"- ": "wrong", b"HM=AC ": "wrong", b" ": "wrong"}
     for word, expected in words.items():
         secret, body, signature, _ = inputs(CASES[0])
@@ -107,7 +107,7 @@ def test_a_word_may_stand_before_the_one_in_base64_alone() -> None:
         assert fault(case["id"], secret, body, header, b"HMAC " + signature, identity) == "its signature is wrong"
 
 
-def test_the_id_that_is_signed_has_to_be_there_once() -> None:
+def test_the_signed_id_must_be_present_once() -> None:
     secret, body, signature, identity = inputs(CASES[2])
     assert identity is not None
     own, verifier = (b"x-kushki-signature", signature), Verifier(IDS[2], secret)
@@ -118,7 +118,7 @@ def test_the_id_that_is_signed_has_to_be_there_once() -> None:
     assert verifier.fault([own, (b"x-kushki-id", b"9" * (MAX_VALUE_BYTES + 1))], body).startswith("it has 0 usable")
 
 
-def test_few_and_short_headers_are_kept_and_verify_as_all_of_them_do() -> None:
+def test_a_few_short_headers_are_stored_and_verify_like_all_of_them() -> None:
     secret, body, signature, identity = inputs(CASES[2])
     headers = [
         (b"cookie", b"secret"),
@@ -139,7 +139,7 @@ def test_few_and_short_headers_are_kept_and_verify_as_all_of_them_do() -> None:
     )  # and not that it has none
 
 
-def test_a_secret_does_not_show() -> None:
+def test_a_secret_is_not_shown() -> None:
     assert "hunter2" not in repr(Verifier(IDS[0], "hunter2"))
 
 

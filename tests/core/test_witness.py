@@ -1,4 +1,4 @@
-"""The lines of the witness, and when they say that a database has gone back in time."""
+"""The lines of the witness, and when they show that a database has gone back in time."""
 
 import zlib
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ def checked(text: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_lines_are_read_back() -> None:
     content = (
         whole("first", 7, [A]) + witness.start_line(9, B) + witness.end_line(12, B.client_transaction_id, "approved")
     )
@@ -40,7 +40,7 @@ def test_what_is_written_is_read() -> None:
     assert witness.read(whole("first", 15, found.started.values())) == found
 
 
-def test_nothing_is_read_of_nothing() -> None:
+def test_an_empty_file_has_no_lines() -> None:
     assert witness.read(b"") == WitnessContents()
 
 
@@ -56,13 +56,13 @@ def test_nothing_is_read_of_nothing() -> None:
         (checked(b'["end",3,"unknown","approved"]'), 0),
     ],
 )
-def test_a_line_that_cannot_be_read_takes_no_other_with_it(line: bytes, unreadable: int) -> None:
+def test_an_unreadable_line_does_not_affect_others(line: bytes, unreadable: int) -> None:
     found = witness.read(whole("first", 7, [A]) + line + witness.start_line(9, B))
     assert (found.seq, len(found.started), found.unreadable, found.torn) == (9, 2, unreadable, False)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300))
-def test_wherever_it_is_cut_off_what_stands_before_is_read(seed: int, back: int) -> None:
+def test_lines_before_any_cut_are_read(seed: int, back: int) -> None:
     lines = [
         witness.start_line(number, StartedPayment(f"id-{Random(seed).random()}-{number}", "SN", "at"))
         for number in range(20)
@@ -75,7 +75,7 @@ def test_wherever_it_is_cut_off_what_stands_before_is_read(seed: int, back: int)
 
 
 @given(st.data())
-def test_no_changed_byte_makes_up_a_payment(data: st.DataObject) -> None:
+def test_no_changed_byte_invents_a_payment(data: st.DataObject) -> None:
     content = bytearray(whole("first", 7, [A, B]))
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
@@ -85,7 +85,7 @@ def test_no_changed_byte_makes_up_a_payment(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("unknown", [1, 2])
-def test_what_is_missing_is_counted(unknown: int) -> None:
+def test_missing_lines_are_counted(unknown: int) -> None:
     why = there(why_gone_back(WitnessContents("first", 7), [MADE], 7, unknown))
     assert why.startswith("1 payment is not" if unknown == 1 else "2 payments are not")
 
@@ -95,7 +95,7 @@ def test_what_is_missing_is_counted(unknown: int) -> None:
     [
         (None, 0, [MADE], 0, 0, None),  # nothing is known about it
         ("first", 7, [MADE], 7, 0, None),
-        ("first", 7, [MADE], 9, 0, None),  # killed before the lines of the newest changes
+        ("first", 7, [MADE], 9, 0, None),  # killed before the lines of the newest changes were written
         ("first", 7, [MADE], 6, 0, "number 6, and 7"),
         ("first", 7, [MADE], 9, 1, "not in it"),
         ("first", 7, [MADE, RESTORED], 30, 0, None),
@@ -107,7 +107,7 @@ def test_what_is_missing_is_counted(unknown: int) -> None:
         (None, 7, [MADE], 6, 0, "number 6, and 7"),  # the first line is damaged
     ],
 )
-def test_when_a_database_has_gone_back(
+def test_a_database_that_has_gone_back_is_detected(
     database_id: str | None, seq: int, identities: list[DatabaseIdentity], last: int, unknown: int, words: str | None
 ) -> None:
     why = why_gone_back(WitnessContents(database_id, seq), identities, last, unknown)

@@ -1,8 +1,8 @@
-"""Memoised walk through every order of the inputs of a transaction.
+"""Memoized walk through every order of the inputs of a transaction.
 
 `Core` is the core as a table: node x input -> node. A node stands for all transactions that the core treats equally. It
-leaves out the order in which edges of the trail and attentions arrived, the text of an attention, and the result of the
-newest search (`test_what_a_node_leaves_out_is_of_no_account` checks that).
+omits the order of the trail's edges and of attentions, the text of an attention, and the result of the newest search
+(`test_data_that_a_node_omits_has_no_effect` checks that).
 
 `walk` goes through all orders of the inputs: from each `Deck` up to a number of times, or never. Two orders that lead
 to the same state continue equally, so few states stand for very many orders.
@@ -21,39 +21,41 @@ from posd.payments.transitions import RepeatedEvent, recognise
 
 _set = msgspec.structs.replace
 
-#: How often each deck was dealt from.
+#: Number of inputs taken from each deck.
 Dealt = tuple[int, ...]
 
 
 class Input(NamedTuple):
-    """One possible input: its effect on a transaction, and its reports."""
+    """One possible input: its effect on a transaction, and what it reports."""
 
     name: str
     apply: Callable[[Transaction], Transaction]
-    finals: tuple[str, ...] = ()  # the finals of the terminal that it states, in order
+    finals: tuple[str, ...] = ()  # the terminal's finals that it reports, in order
     full: bool = False  # whether it reports them with all data of the event
-    body: bytes = b""  # of an event: when it comes again it is an exact repeat
+    body: bytes = b""  # of an event: its bytes, by which an exact repeat is recognized
 
 
 class Deck(NamedTuple):
-    """Alternatives of which `most` occur in total. Decks side by side with the same `kind` are equal."""
+    """Alternatives, of which `most` occur in total. Equal `kind`: decks that are alike."""
 
     inputs: tuple[Input, ...]
     most: int = 1
     kind: str = ""
-    after: str = ""  # the kind of a deck that has to come first
+    after: str = ""  # kind of a deck that must come first
 
 
 class Told(NamedTuple):
-    """Inputs reported on the way, besides the core's result."""
+    """Reports of the inputs so far, in addition to the core's result."""
 
-    finals: tuple[str, ...] = ()  # the different finals of the terminal, in the order in which they came
-    full: bool = False  # whether the first one had all data of the event, or has it meanwhile
+    finals: tuple[str, ...] = ()  # the terminal's different finals, in order of arrival
+    full: bool = False  # whether the first final was reported with all data of the event
     words: tuple[str, ...] = ()  # conclusions without a final event of the terminal, in order
 
 
 class State(NamedTuple):
-    """End of an order: the core's state, the reports, the number of inputs from each deck, the number of orders."""
+    """Result of an order: the core's state, the reports, the number of inputs from each deck, and the number of
+    orders.
+    """
 
     transaction: Transaction
     told: Told
@@ -73,9 +75,9 @@ def essence(transaction: Transaction) -> Transaction:
 
 
 class Core:
-    """The core as a table that fills on demand; `hold` checks every step, before and after.
+    """The core as a table that is filled on demand. `hold` checks every step.
 
-    A place is a node with the reports on the way to it, identified by its number.
+    A place is a node with the reports that led to it, identified by its number.
     """
 
     def __init__(self, start: Transaction, hold: Callable[[Transaction, Transaction], None]) -> None:
@@ -86,7 +88,7 @@ class Core:
         self._table: dict[tuple[int, str], Transaction] = {}
 
     def go(self, place: int, item: Input) -> int:
-        """Return the place that an input leads to."""
+        """Return the place after an input."""
         before, told = self.places[place]
         key = (id(before), item.name)
         if key not in self._table:
@@ -136,7 +138,7 @@ def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
 
 
 def _deals(dealt: Dealt, decks: Sequence[Deck]) -> Iterator[tuple[int, Dealt]]:
-    """Yield the decks that can be dealt from now, each with the counts after it."""
+    """Yield the decks that may be next, each with the counts after it."""
     for index, deck in enumerate(decks):
         first = deck.after and not any(dealt[at] for at, other in enumerate(decks) if other.kind == deck.after)
         if dealt[index] < deck.most and not first:
@@ -144,6 +146,6 @@ def _deals(dealt: Dealt, decks: Sequence[Deck]) -> Iterator[tuple[int, Dealt]]:
 
 
 def _in_order(dealt: Dealt, decks: Sequence[Deck]) -> Dealt:
-    """Sort the counts of decks that are alike: which of them was dealt from makes no difference."""
+    """Sort the counts of decks that are alike: it makes no difference which one was used."""
     kinds = groupby(zip(decks, dealt, strict=True), key=lambda pair: pair[0].kind or id(pair[0]))
     return tuple(count for _, pairs in kinds for count in sorted(count for _, count in pairs))

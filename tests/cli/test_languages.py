@@ -88,12 +88,13 @@ def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(monkeypatch: pytes
     for said in (
         "siguiente ask_person: Pregunte al encargado.",
         "aviso in_doubt: ",
-        "posd dice: the connection broke off",
+        "fase in_doubt (en duda)",
         "falta una prueba: search_not_confirmed",
         "hora (",
         "enviado, pero no se sabe si el terminal lo tomó",
     ):
         assert said in seen.words, seen.screen
+    assert "broke off" not in seen.words, "the Spanish sentence says all"
     assert seen.screen.isascii() is False
     page = [answer({"transactions": [DOUBT], "next_cursor": None})]
     listed = asked_on_terminal(page, "list", "--attention").screen

@@ -107,15 +107,27 @@ def say(command: str, name: str, /, **words: object) -> str:
 
 
 def explained(section: str, code: str, detail: str) -> str:
-    """Return the daemon's words about a code, in another language after the catalogue's about its meaning."""
-    means = "" if _chosen is Language.EN else chosen(section).get(code, {}).get("means", "")
-    return say("status", "detail", comes=means, detail=detail) if means and detail else means or detail
+    """Return the daemon's words about a code, in another language after the catalogue's about its meaning.
+
+    `says_all`: the meaning and the payment's own fields have all that the daemon's words say.
+    """
+    row = {} if _chosen is Language.EN else chosen(section).get(code, {})
+    means = row.get("means", "")
+    if not means or not detail or row.get("says_all"):
+        return means or detail
+    return say("status", "detail", comes=means, detail=detail)
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:
     """Return the advice for a code; None without such a section, code or field."""
     row = chosen(section).get(code, {})
     return Advice(row[field], tuple(row.get("commands", ()))) if field in row else None
+
+
+def glossed(code: str) -> str:
+    """Return a code, in another language with its name behind it."""
+    name = code if _chosen is Language.EN else named(code.replace("_", " "))
+    return code if name == code else f"{code} ({name})"
 
 
 @cache

@@ -12,8 +12,10 @@ import click
 import msgspec
 
 from posd.base.files import acting_as_owner
+from posd.base.text import shown
 from posd.cli.app.context import Context, ExitCode, context
 from posd.cli.app.output import Output, aside, counted, pasted
+from posd.cli.app.tables import wrap
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
 from posd.config.show import ShownValue, entries, profile_entries, toml_lines
@@ -31,6 +33,8 @@ SOURCE_NOTES = {
 
 #: Indentation of the cure of a problem.
 INDENT = 4
+#: Column of the values in the summary.
+SUMMARY_INDENT = 15
 
 #: Texts of `posd config show --profile` for whether an operation can be aborted.
 ABORTABLE = {True: "yes", False: "no", None: "-"}
@@ -73,7 +77,10 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         _show_problems(problems)
     else:
         output.verbatim(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
-        output.verbatim(*(f"  {label + ':':<12} {value}" for label, value in _summary(loaded)))
+        room = output.stdout.width - SUMMARY_INDENT if output.rich else sys.maxsize
+        for label, value in _summary(loaded):
+            first, *rest = wrap(shown(value), room)
+            output.verbatim(f"  {label + ':':<12} {first}", *(" " * SUMMARY_INDENT + part for part in rest))
         output.verbatim(*(f"  {note}" for note in notes), style="yellow")
         if notes:
             output.verbatim(f"To look at all of it: sudo {shop.command('config', 'check')}", style="yellow")

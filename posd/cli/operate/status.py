@@ -22,7 +22,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
-from posd.cli.explain.catalogue import language, named, say
+from posd.cli.explain.catalogue import glossed, language, named, say
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -296,8 +296,8 @@ def _to_settle(payment: Document) -> list[RemedyStep]:
     steps = do(f"posd reconcile {identity}")
     search = payment.get("last_search")
     if search is not None and search["result"] != "found":
-        results = [code if language() == "en" else f"{code} ({named(code)})" for code in RESULT_CODES]
-        steps.append(RemedyStep(_say("settle", results=", ".join(results)), f"posd resolve {identity} RESULT"))
+        results = ", ".join(map(glossed, RESULT_CODES))
+        steps.append(RemedyStep(_say("settle", results=results), f"posd resolve {identity} RESULT"))
     return steps
 
 

@@ -16,7 +16,7 @@ from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, find, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import chosen, named, say
+from posd.cli.explain.catalogue import chosen, glossed, named, say
 from posd.cli.payments.words import (
     SETTLED_BY,
     attention_advice,
@@ -297,6 +297,8 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
                 text = f"{value['code']}: {value['text']}"
             case "next_step":
                 text = f"{value}: {next_step(transaction).words}"
+            case "type" | "phase" if value:
+                text = glossed(value)
             case "created_at" | "updated_at":
                 text = moment(value, date=True)
                 if name == "created_at" and (since := started(transaction)).endswith("ago"):

@@ -184,3 +184,28 @@ def test_a_bad_morning_is_told_without_a_word_of_the_daemons(monkeypatch: pytest
             False,
         ), seen.screen
         assert name == "configuration" or "> posd doctor" in seen.words
+
+
+@every(
+    ("line", "types", "code", "words"),
+    [
+        (
+            f"release {ID} --operator Ana",
+            "se colgó\ns\n",
+            0,
+            ["Por qué (se guarda con: pago)", "está libre. Todavía no"],
+        ),
+        (f"release {ID} --note x", "n\n", 1, [f"¿Liberar el terminal de {ID}? [s/N]", "No se cambió nada."]),
+        (f"resolve {ID} approved --note x", "\n", 1, [f"¿Anotar {ID} como approved (aprobado)?"]),
+        (f"acknowledge {ID} in_doubt --note x", "sí\n", 0, ["¿Quitar el aviso in_doubt?", "in_doubt se quitó."]),
+        (f"acknowledge {ID} gap --note x", "", 1, [f"{ID} no lo tiene (tiene: in_doubt)"]),
+    ],
+)
+def test_a_decision_is_asked_for_and_answered_in_spanish(
+    monkeypatch: pytest.MonkeyPatch, line: str, types: str, code: int, words: list[str]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    seen = asked_on_terminal([answer(DOUBT), answer(DOUBT)], *line.split(), types=types)
+    assert (seen.returncode, [each for each in words if each not in seen.words]) == (code, []), seen.screen
+    for word in ("[y/N]", "Why", "Free", "Book", "Clear", "cannot", "Nothing"):
+        assert word not in seen.screen

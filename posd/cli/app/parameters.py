@@ -14,11 +14,13 @@ import click
 
 from posd.base.files import user_name
 from posd.base.ids import ID_RULE, is_print_job_id
+from posd.base.negotiation import Language
 from posd.base.times import iso
 from posd.cli.app.connection import decode
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
+from posd.cli.explain.catalogue import language, named
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
@@ -28,6 +30,8 @@ TIMES = "write 2026-11-20, 2026-11-20T14:30, 10:42, today, yesterday or -1h"
 _DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
 _AGO = re.compile(r"-([0-9]{1,5})(min|m|h|d)")
 _UNITS = {"min": timedelta(minutes=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+#: Answers to a question in Spanish that mean yes.
+YES = ("s", "si", "sí", "y", "yes")
 _CLOCK = re.compile(r"[0-2]?[0-9]:[0-5][0-9](:[0-5][0-9])?")
 
 
@@ -148,9 +152,17 @@ def asks() -> bool:
 
 def confirm(output: Output, question: str, refused: str = "Nothing was changed.") -> None:
     """Ask a person. Exit with NOT_DONE if the answer is no."""
-    if not click.confirm(question, err=True):
-        output.line(refused)
+    if not _agrees(question):
+        output.line(named(refused))
         sys.exit(ExitCode.NOT_DONE)
+
+
+def _agrees(question: str) -> bool:
+    """Return whether a person says yes, in the language of the question or in English."""
+    if language() is Language.EN:
+        return click.confirm(question, err=True)
+    typed: str = click.prompt(f"{question} [s/N]", default="", show_default=False, err=True)
+    return typed.strip().lower() in YES
 
 
 def caller() -> str:

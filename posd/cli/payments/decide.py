@@ -21,7 +21,7 @@ from posd.cli.app.errors import Failure, interruptible
 from posd.cli.app.output import Output, aside
 from posd.cli.app.parameters import asks, caller, confirm
 from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
-from posd.cli.explain.catalogue import chosen, say
+from posd.cli.explain.catalogue import chosen, glossed, named, say
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
 from posd.cli.payments.start import TYPES
 from posd.cli.payments.words import hint, next_step, resolving, words_of
@@ -117,7 +117,7 @@ def _decide(
         except Unreachable as error:
             if error.sent:
                 see = chosen("subject")[subject.word.replace(" ", "_")]["see"].format(id=identity)
-                output.note(f"It may have been done nevertheless; see:  {see}", "yellow")
+                output.note(chosen("decide")["perhaps_done"].format(see=see), "yellow")
             raise
     output.json(reply.raw)
     document: Document = reply.body
@@ -135,7 +135,7 @@ def _agreed(look: Callable[[Output], None], question: str, word: str, signature:
     beside = aside()
     look(beside)
     while not note:
-        note = click.prompt(f"Why (it is kept with the {word})", err=True).strip()
+        note = click.prompt(chosen("decide")["why"].format(word=named(word)), err=True).strip()
     if not yes:
         confirm(beside, question)
     return note
@@ -151,12 +151,10 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     Exit code 0 where it is approved, 1 where it ended otherwise, 4 where it is still open.
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
-    with connect(ctx) as api:
-        words = f"Stopped waiting; posd continues. See the result:  posd show {transaction_id}"
-        with interruptible(output, words):
-            with output.busy("asking the terminal"):
-                reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
-            whom = None if output.as_json else _not_the_terminal(api, reply.body)
+    with connect(ctx) as api, interruptible(output, chosen("decide")["stopped"].format(id=transaction_id)):
+        with output.busy(named("asking the terminal")):
+            reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
+        whom = None if output.as_json else _not_the_terminal(api, reply.body)
     transaction = reply.body
     if output.as_json:
         output.json(reply.raw)
@@ -210,10 +208,11 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
         beside.line(words_of(transaction).fill(chosen("decide")["release"]))
         _warn_running(beside, transaction)
 
-    decision = Decision("release", {}, f"Free the terminal of {transaction_id}?", explain)
+    said = chosen("decide")
+    decision = Decision("release", {}, said["free"].format(id=transaction_id), explain)
     transaction = _decide(ctx, output, PAYMENT, transaction_id, decision, signature)
     whether = words_of(transaction).whether.capitalize()
-    output.line(f"Terminal {transaction['terminal']} is free. {whether} is still open.")
+    output.line(said["freed"].format(terminal=transaction["terminal"], whether=whether))
     show_attention(output, PAYMENT, transaction)
 
 
@@ -285,7 +284,8 @@ def resolve(
     draft = {"client_transaction_id": identity, "type": kind or "charge"}
     does = resolving(result, draft) if result in RESULT_CODES else ""
     lost = None if amount is None else f"{said['lost']}\n\n{said['resolve'].format(does=does)}"
-    decision = Decision("resolve", body, f"Book {identity} as {result}?", explain, lost)
+    question = said["book"].format(id=identity, result=glossed(result))
+    decision = Decision("resolve", body, question, explain, lost)
     document = _decide(ctx, output, subject, identity, decision, signature)
     if not output.as_json:
         subject.show_end(output, document)
@@ -307,26 +307,27 @@ def acknowledge(
     CODE is the attention's, as posd list --attention or posd print-jobs --attention shows it.
     """
     subject, identity = find(ctx, output, identity, *([] if print_job else [PAYMENT]), PRINT_JOB)
+    said = chosen("decide")
 
     def explain(beside: Output, document: Document) -> None:
         found = [attention for attention in document["attention"] if attention["code"] == code]
         if not found:
-            others = ", ".join(attention["code"] for attention in document["attention"]) or "none"
-            why = f"cannot acknowledge {code}: it is not open for {identity} (open: {others})"
+            others = ", ".join(attention["code"] for attention in document["attention"]) or named("none")
+            why = said["not_there"].format(code=code, id=identity, others=others)
             raise Failure(why, ExitCode.NOT_DONE, output)
         show_attention(beside, subject, {**document, "attention": found})
-        beside.line(chosen("decide")["acknowledge"].format(code=code, noun=subject.noun(document)))
+        beside.line(said["acknowledge"].format(code=code, noun=subject.noun(document)))
 
-    decision = Decision("acknowledge", {"code": code}, f"Clear {code}?", explain)
+    decision = Decision("acknowledge", {"code": code}, said["clear"].format(code=code), explain)
     document = _decide(ctx, output, subject, identity, decision, signature)
-    output.line(f"{code} is cleared.")
+    output.line(said["cleared"].format(code=code))
     show_attention(output, subject, document)
 
 
 def _check_open(output: Output, subject: Subject, document: Document, verb: str) -> None:
     """Exit with NOT_DONE if it has ended: there is nothing to decide."""
     if document["phase"] == "final":
-        why = f"cannot {verb} it: it has already ended ({subject.state(document)})"
+        why = chosen("decide")["ended"].format(verb=verb, state=named(subject.state(document)))
         raise Failure(why, ExitCode.NOT_DONE, output)
 
 
@@ -349,5 +350,5 @@ def abort(ctx: click.Context, output: Output, given_id: str) -> None:
     with connect(ctx) as api:
         reply = api.post(f"/transactions/{transaction_id}/abort")
     output.json(reply.raw)
-    output.line("The terminal was asked to abort. It may still approve: wait for the outcome.")
-    output.line(f"its outcome: posd await {transaction_id}")
+    output.line(chosen("decide")["abort_asked"])
+    output.line(chosen("decide")["its_outcome"].format(id=transaction_id))

@@ -1,7 +1,7 @@
 """`posd terminals`: addresses, and why one is unreachable. `identity`: which device is the terminal."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import TimeCell
-from posd.cli.explain.catalogue import say
+from posd.cli.explain.catalogue import named, say
 from posd.cli.payments.words import check_words
 
 # Terminals as rows of a table, and remarks about each.
@@ -38,15 +38,15 @@ def plain_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
     return (*terminal_row(terminal), "; ".join(why(terminal)) or "-")
 
 
-def terminal_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a terminal's row; one outside of the configuration is marked."""
+def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) -> tuple[str, ...]:
+    """Return a terminal's row; one outside of the configuration is marked. `word` returns a word in the language."""
     known = terminal.get("in_fleet", True)
     return (
         terminal["serial"] if known else f"{terminal['serial']} (not in the fleet)",
         " ".join(part for part in (terminal["brand"], terminal["model"]) if part) or "-",
-        terminal["base_url"] or "no address",
+        terminal["base_url"] or word("no address"),
         terminal["source"] or "-",
-        REACHABLE[terminal["reachable"]],
+        word(REACHABLE[terminal["reachable"]]),
         Id(terminal["transaction"] or "-"),
         TimeCell(terminal["last_seen"] or ""),
     )
@@ -93,7 +93,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     query = {"all": "true"} if everything else {}
-    with connect(ctx) as api, output.busy("looking at the terminals"):
+    with connect(ctx) as api, output.busy(named("looking at the terminals")):
         reply = api.get("/terminals", query | {"check": "true"})
     if output.as_json:
         output.json(reply.raw)
@@ -105,7 +105,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
     if not output.rich:
         output.table((*COLUMNS, WHY), [plain_row(item) for item in items])
         return
-    output.table(COLUMNS, map(terminal_row, items), LAYOUT)
+    output.table(COLUMNS, [terminal_row(item, named) for item in items], LAYOUT)
     for line in remarks(items):
         output.line(line, "yellow")
 
@@ -158,13 +158,14 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
     if not found["claims"]:
         output.line(say("identity", "nothing", serial=serial), "yellow")
         return
+    word = named if output.rich else str  # programs read what goes to a pipe
     rows = [
         (
             claim["base_url"],
             claim["source"],
             TimeCell(claim["since"]),
-            claim["proof"],
-            "yes" if claim["base_url"] == terminal["base_url"] and not found["conflict"] else "-",
+            word(claim["proof"]),
+            word("yes") if claim["base_url"] == terminal["base_url"] and not found["conflict"] else "-",
         )
         for claim in found["claims"]
     ]

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from posd.base.text import escaped
-from posd.cli.app.output import Output, asked, money, pasted, total
+from posd.cli.app.output import Output, asked, counted, money, pasted, total
 from posd.cli.app.tables import Layout
+from tests.support.tables import every
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,14 @@ from posd.cli.app.tables import Layout
 )
 def test_money_has_two_places_or_more_and_no_exponent(amount: Decimal | int, text: str) -> None:
     assert money(amount) == text
+
+
+@every(
+    ("count", "noun", "text"),
+    [(1, "void", "1 void"), (2, "void", "2 voids"), (1, "impresión", "1 impresión"), (0, "impresión", "0 impresiones")],
+)
+def test_a_number_of_things_is_written_with_its_plural(count: int, noun: str, text: str) -> None:
+    assert counted(count, noun) == text
 
 
 def test_the_total_adds_numbers_and_extra_taxes() -> None:

@@ -224,8 +224,10 @@ def asked(amount: Mapping[str, Any] | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number of things whose plural has an s: 1 payment, 2 payments."""
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+    """Write a number of things whose plural has an s: 1 payment, 2 payments; in Spanish also 2 impresiones."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun.removesuffix('ón')}ones" if noun.endswith("ón") else f"{count} {noun}s"
 
 
 def size(count: int) -> str:

@@ -11,10 +11,10 @@ from markupsafe import Markup
 from posd.base.text import shown
 from posd.base.times import iso
 from posd.cli.app.output import counted, money
-from posd.cli.explain.catalogue import chosen
+from posd.cli.explain.catalogue import chosen, language, named
 from posd.cli.report import words
 from posd.cli.report.view import RESULTS, SECTIONS, ReportView, Row
-from posd.cli.report.words import result_name, unnamed
+from posd.cli.report.words import result_name, said, unnamed
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
@@ -57,11 +57,9 @@ def of(report: ReportView) -> Sequence[Chart]:
         charts.append(_results(ended))
     found = report["seconds"]
     if found["count"]:
-        words = (
-            f"from the till's request to the terminal's final word, {counted(found['count'], 'operation')}: median "
-            f"{found['median']:f} s, 95 % within {found['p95']:f} s, longest {found['longest']:f} s"
-        )
-        charts.append(Chart("times", "Time to outcome", words, words, 230, times(found)))
+        times_of = {"median": found["median"], "p95": found["p95"], "longest": found["longest"]}
+        words = said("chart_times", operations=counted(found["count"], named("operation")), **times_of)
+        charts.append(Chart("times", named("Time to outcome"), words, words, 230, times(found)))
     return charts
 
 
@@ -72,7 +70,7 @@ def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
     currency = total["currency"] or unnamed()
     results = ["approved", "reversed"] if total["reversals"] else ["approved"]
     several = len(report.days) > 1
-    beside, suffix = (f", in {currency}", f"-{currency}") if report.several else ("", "")
+    beside, suffix = (said("chart_in", currency=currency), f"-{currency}") if report.several else ("", "")
     own = {
         name: [row for row in report[name] if row["currency"] == total["currency"]] for name in ("by_day", "by_hour")
     }
@@ -80,18 +78,19 @@ def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
         found = {row["day"]: row for row in own["by_day"]}
         days = {day: found.get(f"{day}", EMPTY) for day in report.days}
         best, top = max(days.items(), key=lambda item: item[1]["charged"])
-        words = f"amount by the day on which it was approved; most on {best}, {money(top['charged'])}{beside}"
+        words = said("chart_days", best=best, most=money(top["charged"]), beside=beside)
         shapes = columns([(f"{day:%d.%m.}", row) for day, row in days.items()])
-        yield Chart(f"days{suffix}", f"Approved by day{beside}", words, words, 230, shapes, results)
+        yield Chart(f"days{suffix}", f"{named('Approved by day')}{beside}", words, words, 230, shapes, results)
         found = {row["hour"]: row for row in own["by_hour"]}
         hours = [(f"{hour:02}", found.get(f"{hour:02}", EMPTY)) for hour in range(24)]
     else:
         found = {row["starts_at"]: row for row in own["by_hour"]}
         hours = [(f"{report.local(iso(hour)):%H}", found.get(iso(hour), EMPTY)) for hour in report.hours]
     label, top = max(hours, key=lambda item: item[1]["charged"])
-    what = "hour of the day, all days together" if several else "hour in which it was approved"
-    words = f"amount by the {what}; most from {label}:00 on, {money(top['charged'])}{beside}"
-    yield Chart(f"hours{suffix}", f"Approved by hour{beside}", words, words, 230, columns(hours), results)
+    name = "chart_hours_of_days" if several else "chart_hours"
+    words = said(name, hour=label, most=money(top["charged"]), beside=beside)
+    title = f"{named('Approved by hour')}{beside}"
+    yield Chart(f"hours{suffix}", title, words, words, 230, columns(hours), results)
 
 
 def columns(items: Sequence[tuple[str, Row]]) -> Markup:
@@ -155,8 +154,8 @@ def _results(rows: Sequence[Row]) -> Chart:
         sentences.append(f"{terminal}: {told}")
     return Chart(
         name="results",
-        title="Results by terminal",
-        words="all operations, voids and reservations too",
+        title=named("Results by terminal"),
+        words=named("all operations, voids and reservations too"),
         described="; ".join(sentences),
         height=12 + len(rows) * pitch,
         shapes=Markup().join(shapes),
@@ -190,8 +189,9 @@ def times(found: Mapping[str, Any]) -> Markup:
             shapes.append(_text(str(column["count"]), x + step / 2, base - tall - 4, "middle"))
         shapes.append(_text(label, x + step / 2, base + 15, "middle"))
     shapes.append(_rule(base))
-    shapes.append(_text("seconds", WIDTH - RIGHT, height - 6, "end"))
-    for word, value, anchor, beside in (("median", found["median"], "end", -4), ("95 %", found["p95"], "start", 4)):
+    shapes.append(_text(named("seconds"), WIDTH - RIGHT, height - 6, "end"))
+    marks = ((named("median"), found["median"], "end", -4), ("95 %", found["p95"], "start", 4))
+    for word, value, anchor, beside in marks:
         x = LEFT + place(value, bounds) * step
         shapes.append(Markup('<path class="mark" d="M{:.1f} {}V{}"/>').format(x, TOP - 6, base))
         shapes.append(_text(f"{word} {value:f} s", x + beside, TOP - 6, anchor, "strong"))
@@ -295,6 +295,8 @@ def write(report: ReportView) -> str:
         most_in_question=MOST_IN_QUESTION,
         most_named=MOST_NAMED,
         words=words,
+        word=named,
+        language=language,
     )
     return "\n".join(map(shown, page.split("\n"))) + "\n"
 
@@ -331,7 +333,7 @@ def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[R
 
 def _ended(advice: str) -> str:
     """End advice before commands with a full stop, because a page has no prompt."""
-    for tail in ("; then:", ":"):
+    for tail in ("; then:", "; luego:", ":"):
         if advice.endswith(tail):
             return advice.removesuffix(tail) + "."
     return advice

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 from posd.api import shift_reports
 from posd.api.shifts import ShiftRequest
 from posd.base.json_types import encode
+from posd.base.negotiation import Language
+from posd.cli.explain.catalogue import use
 from posd.cli.report import page
 from posd.cli.report.view import FORMULA, ReportView, write_csv, write_json
 from posd.client.documents import decode
@@ -88,6 +92,25 @@ def test_a_correction_is_told_in_every_way(shop: Book) -> None:
     assert "Note: &lt;late&gt;" in text
     assert "corrected here" in text
     assert ",correction," in write_csv(report)
+
+
+def test_a_page_in_spanish_has_no_english_of_its_own(shop: Book) -> None:
+    fill_trouble(shop, datetime(2026, 11, 20, tzinfo=ZONE))
+    shop.put(90, NOON, authorized=Decimal("11.20"), currency=None)
+    english = page.write(view(shop))
+    template = Path(str(page.__file__)).with_name("page.html.j2").read_text("utf-8")
+    of_template = set(re.findall(r'word\("([^"]+)"\)', template)) - {"total", "terminal"}
+    use(Language.ES)
+    try:
+        spanish = page.write(view(shop))
+    finally:
+        use(Language.EN)
+    assert ('lang="en"' in english, 'lang="es"' in spanish) == (True, True)
+    seen = [set(re.findall(r"(?<=>)[^<>]+(?=<)", text)) for text in (english, spanish)]
+    heads = [set(re.findall(r"<(?:th|h2|caption)[^>]*>([^<]+)<", text)) for text in (english, spanish)]
+    assert heads[0] & heads[1] <= {"terminal", "total"}
+    assert [text for text in of_template if text in seen[1]] == []
+    assert "None" not in seen[0] | seen[1]
 
 
 @pytest.mark.slow

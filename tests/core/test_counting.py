@@ -93,6 +93,7 @@ RULES = AmountRules()
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(10), D(-10))], 0),
         (operation(CAPTURE, D(60)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(-60))], 40),
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-10)), [], 10),
+        (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-12), added=D(2)), [], 10),
         # a tip that was reported as the new total counts as the tip
         (operation(REFUND, D(22)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(12))], 12),
         # an approval of 0 charged nothing, so nothing can be given back
@@ -101,6 +102,7 @@ RULES = AmountRules()
         (operation(REFUND, D(7)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(1))], 6),
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(10))], 0),
         (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(10))], 40),
+        (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(70))], 30),
         # the smaller of two numbers counts as charged or reserved
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(1000)), [], 10),
         (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(500)), [], 100),
@@ -108,6 +110,7 @@ RULES = AmountRules()
         # a tip added at the terminal was charged, and is not part of the reservation
         (operation(REFUND, D(13)), operation(CHARGE, D(10), D(12), added=D(2)), [], 12),
         (operation(CAPTURE, D(41)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(62), added=D(2))], 40),
+        (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(120), added=D(20)), [], 100),
         # of an unknown amount only one refund is sent
         (operation(REFUND, D(5)), operation(CHARGE, None), [], None),
         (operation(REFUND, D(5)), operation(CHARGE, None), [operation(REFUND, D(5))], 0),

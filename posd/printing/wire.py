@@ -157,14 +157,14 @@ def _read_acceptance(reply: Replied, reads_errors: bool) -> JobAccepted | Doubtf
     known = [name for name in ID_NAMES if name in members and name not in members.repeated]
     named = _identity(members[known[0]]) if known else None
     word = _text(members.get("status")) if "status" not in members.repeated else None
+    if not word or UNREADABLE in word:
+        return JobAccepted(named)
     report = JobReport(
-        status=word or "",
+        status=word,
         error_code=_text(members.get("errorCode")),
         error_message=_text(members.get("errorMessage")),
     )
-    if word and UNREADABLE in word:
-        word = None
-    return JobAccepted(named, report if word else None)
+    return JobAccepted(named, report)
 
 
 def _identity(value: Any) -> str | None:

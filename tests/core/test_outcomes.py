@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from posd.base.operations import OperationType
-from posd.payments.model import AttentionCode, Result, Transaction
+from posd.payments.model import AttentionCode, Failure, Result, Transaction
 from posd.payments.transitions import RepeatedEvent, advance, resolved, unread
-from posd.terminals.attempt import StartRefused
+from posd.terminals.attempt import NeverSent, StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
@@ -19,6 +19,16 @@ R2 = content("APPROVAL", REQUESTED, reference="r-2")
 BARE = content("APPROVAL", REQUESTED, event_id="bare", raw_response=None)
 POOR = content("APPROVAL", REQUESTED, event_id="poor", raw_response={"ticket_number": "7"})
 DECLINED = content("DECLINED", REQUESTED)
+RECEIPT = {"transaction_reference": "r-1", "authorized_amount": 12, "message_fields": {"F38": "A1B2C3"}}
+DECLINED_WITH_REFERENCE = content("DECLINED", REQUESTED, raw_response=RECEIPT)
+RICH = content(
+    *("APPROVAL", REQUESTED),
+    event_id="rich",
+    reading_type="CHIP",
+    raw_response=RECEIPT,
+    operation={"amount": {"currency": "USD"}},
+)
+BARE_BY_CHIP = content("APPROVAL", REQUESTED, event_id="bare", reading_type="CHIP", raw_response=None)
 NO_REASON = content("DECLINED", REQUESTED, event_id="no reason", failure_reason=None)
 
 
@@ -66,6 +76,8 @@ def kinds(transaction: Transaction) -> list[str]:
         (event(DECLINED), event(R1), None, ["event"], {"conflicting_final"}),
         (found(DECLINED), found(R1), None, ["search"], {"conflicting_final"}),
         (event(DECLINED), found(BARE), None, ["event"], {"conflicting_final"}),
+        # only an approval has a reference
+        (event(DECLINED), event(DECLINED_WITH_REFERENCE), None, ["event"], set()),
         (found(BARE), event(DECLINED), None, ["search"], {"conflicting_final", "missing_reference"}),
         # an event that is not final does not contradict a final one
         (event(R1), event(content(CARD, ACK)), "r-1", ["event"], set()),
@@ -85,6 +97,21 @@ def test_an_event_with_less_data_than_the_search_before_it_removes_nothing() -> 
     transaction = after(found(R1), event(BARE))
     assert (there(transaction.outcome).transaction_reference, kinds(transaction)) == ("r-1", ["search", "event"])
     assert "missing_reference" not in codes(transaction)
+
+
+@every(
+    ("first", "second", "counts"),
+    [
+        (event(RICH), event(R1), RICH),
+        (event(RICH), found(R1), RICH),
+        (event(BARE), found(BARE_BY_CHIP), BARE),
+        (found(R1), event(RICH), RICH),
+    ],
+)
+def test_the_first_event_tells_how_an_approval_was_made(first: Input, second: Input, counts: bytes) -> None:
+    outcome, alone = there(after(first, second).outcome), there(after(event(counts)).outcome)
+    names = ("reading_type", "receipt", "authorized_amount", "currency")
+    assert [getattr(outcome, name) for name in names] == [getattr(alone, name) for name in names]
 
 
 def test_both_finals_are_shown_with_their_references() -> None:
@@ -152,6 +179,20 @@ def test_a_person_can_resolve_a_payment_after_not_started_was_disproved() -> Non
     assert there(transaction.outcome).supersedes == disproved.withdrawn
     corrected = there(transaction.attention_of(AttentionCode.OUTCOME_CORRECTED))
     assert corrected.detail == "the outcome was not_started by inference; a person says approved"
+    ended = after(event(R1), start=transaction)
+    assert (there(ended.outcome).supersedes, ended.withdrawn) == (transaction.outcome, None)
+    assert codes(ended) == {"outcome_corrected"}
+
+
+def test_a_final_event_that_corrects_a_person_says_so() -> None:
+    corrected = there(after(person(Result.CANCELED), event(R1)).attention_of(AttentionCode.OUTCOME_CORRECTED))
+    assert corrected.detail == "the outcome was canceled by a person's word; the terminal says approved"
+
+
+def test_a_request_that_was_never_sent_says_why() -> None:
+    outcome = there(after(Input("", reply(NeverSent("connection refused")))).outcome)
+    assert [(item.kind, item.reason) for item in outcome.evidence] == [("unsent", "connection refused")]
+    assert outcome.failure_reason == Failure("posd", "unsent", "the request was never sent: connection refused")
 
 
 def test_outcome_unread_is_raised_only_while_the_approval_counts() -> None:
@@ -167,6 +208,8 @@ def test_an_outcome_names_its_event() -> None:
     assert by_event.rests_on(read(R1).event_id)
     assert not by_event.rests_on("another")
     assert not by_search.rests_on(read(R1).event_id), "no event of it has arrived"
+    assert there(after(event(RICH)).outcome).currency == "USD"
+    assert there(after(event(DECLINED_WITH_REFERENCE)).outcome).authorized_amount is None
     assert by_event.authorized_amount == by_search.authorized_amount == Decimal("11.2")
 
 
@@ -178,6 +221,8 @@ def test_a_final_with_a_used_event_id_ends_nothing_and_confirms_or_contradicts_t
     assert kinds(confirmed) == ["search", "event"]
     contradicted, _ = advance(after(event(R1)), read(DECLINED), seen=RepeatedEvent.REUSED, now=NOW)
     assert codes(contradicted) == {"event_id_reused", "conflicting_final"}
+    by_ana, _ = advance(after(person(Result.APPROVED)), read(R1), seen=RepeatedEvent.REUSED, now=NOW)
+    assert codes(by_ana) == {"event_id_reused"}
 
 
 def test_the_reference_of_an_approval_is_stored_in_one_case_for_look_ups() -> None:
@@ -204,5 +249,7 @@ def test_only_an_approved_void_is_a_cancellation_or_a_refund(until: str | None, 
     approval = event(content("APPROVAL", REQUESTED, occurred_at="2026-11-20T10:42:03.120Z"))
     outcome = there(after(approval, start=void).outcome)
     assert outcome.reversal == what
+    refund = starting(type=OperationType.REFUND, same_day_until=until)
+    assert there(after(approval, start=refund).outcome).reversal == "refund"
     for other in (after(event(DECLINED), start=void), after(event(R1), start=starting(same_day_until=until))):
         assert there(other.outcome).reversal is None

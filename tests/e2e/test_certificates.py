@@ -136,7 +136,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
                 code, said = await command(posd, "renew")
                 assert (code, "posd serves it now" in said) == (0, True), said
             else:
-                await asyncio.to_thread(tls.renew, files(posd).certificate.parent)
+                await asyncio.to_thread(issue.renew, files(posd).certificate.parent)
                 there(posd.process).send_signal(signal.SIGHUP)
             certificates.append(tls.describe(files(posd).certificate).fingerprint_sha256)
             await posd.log_line("certificate.loaded", after=lines, fingerprint_sha256=certificates[-1])
@@ -234,7 +234,7 @@ async def test_a_new_ca_follows_while_terminals_have_the_old_one_or_the_new_one(
             (await connect(daemon.port, ca))[1].close()
         health = await check(daemon)
         assert (health["status"], "a new CA signs in" in health["detail"]) == ("ok", True)
-        assert "a new CA waits" in (await command(daemon, "status"))[1]
+        assert "a new one signs from" in (await command(daemon, "status"))[1]
         code, said = await command(daemon, "renew", "--end-old-ca")
         assert (code, "the new CA signs" in said) == (0, True)
         (await connect(daemon.port, new))[1].close()

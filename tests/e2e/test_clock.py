@@ -210,8 +210,8 @@ async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime
     await posd.restart()
     await sure(posd)
     assert (await admin(posd, "GET", "/clock")).json["confirmation"]["note"] == BY_ANA["note"]
-    assert (await prune(posd, 30)).json["removed"]["transactions"] == 1, "what waited catches up"
-    assert (await old.get())["code"] == "pruned"
+    assert (await prune(posd, 30)).status == 200
+    assert (await old.get())["code"] == "pruned", "what waited catches up, by this run or by the one of the start"
 
     clock.move()  # it was the night that was wrong
     await unsure(posd, "behind")

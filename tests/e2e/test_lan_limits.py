@@ -19,10 +19,10 @@ import pytest
 from posd.api import webhooks
 from posd.httpd import bodies, connection, server
 from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate
-from tests.bench.processes import resident_bytes
 from tests.support import events
 from tests.support.daemon import Daemon
 from tests.support.lan import PATIENCE, SHORT, Lan, answers, head, listening, path_of, request, until_closed
+from tests.support.usage import resident_bytes
 from tests.support.webhooks import parse
 
 

@@ -12,10 +12,11 @@ from posd.base.limits import CONNECTIONS_OF_PROCESS, PRINT_JOBS_OF_PROCESS, STRE
 from posd.client import Posd, Problem
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, running
-from tests.support.senders import ask_on, descriptors, process
+from tests.support.senders import ask_on, process
 from tests.support.shop import Shop
 from tests.support.streams import Connection, ask
 from tests.support.terminal import scripted_terminal, taking_print
+from tests.support.usage import descriptors
 from tests.support.webhooks import faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

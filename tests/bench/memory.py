@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack
 
 from tests.bench.bench import Bench
 from tests.bench.paying import pay, start
-from tests.bench.processes import KIB, MIB, quiet, resident_bytes
 from tests.bench.shop import Shop, open_shop
 from tests.bench.table import Row
 from tests.bench.wire import taken_over, till
 from tests.support.senders import crowd
+from tests.support.usage import KIB, MIB, quiet, resident_bytes
 
 #: MB (of 1024 × 1024 bytes), the last KB (of 1024).
 IDLE_LIMIT = 45.0

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from itertools import repeat
 from uuid import uuid4
 
-from tests.bench.processes import processor_seconds, quiet
 from tests.bench.shop import AMOUNT, Shop
 from tests.bench.wire import Wire, listener, taken_over, till
 from tests.support import events
 from tests.support.senders import crowd
+from tests.support.usage import processor_seconds, quiet
 
 #: After each step of a payment alone, in seconds: in a shop the next one is seconds away and shares no work with it.
 PAUSE_SECONDS = 0.003

@@ -17,11 +17,11 @@ from tests.bench import reference
 from tests.bench.bench import Bench
 from tests.bench.memory import open_shops
 from tests.bench.paying import one_by_one
-from tests.bench.processes import quiet, resident_bytes
 from tests.bench.reference import Ratios
 from tests.bench.shop import open_shop
 from tests.bench.starting import starts
 from tests.bench.written import record
+from tests.support.usage import quiet, resident_bytes
 
 #: Payments in a round: of those whose processor time is measured, and of those that are recorded.
 PAYMENTS, RECORDED = 30, 12

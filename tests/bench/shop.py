@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.bench.processes import environment as variables
 from tests.support.daemon import ANY_PORT, START_SECONDS, Daemon, living, toml
 from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
 from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
+from tests.support.usage import environment as variables
 
 #: The till's request for every payment.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}

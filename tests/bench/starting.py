@@ -12,11 +12,11 @@ from statistics import median
 
 from posd.tls import issue
 from tests.bench.bench import Bench
-from tests.bench.processes import ROOT, environment, processor_seconds, resident_bytes
 from tests.bench.table import Row
 from tests.support.daemon import ANY_PORT, START_SECONDS, toml
 from tests.support.manager import Manager, manager
 from tests.support.ports import reserve
+from tests.support.usage import ROOT, environment, processor_seconds, resident_bytes
 
 #: Times the bare imports.
 LIMIT = 2.0

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from tests.bench.bench import Bench
 from tests.bench.paying import one_by_one
-from tests.bench.processes import KIB
 from tests.bench.shop import open_shop
 from tests.support.shim import Kind, Operation, build
+from tests.support.usage import KIB
 
 #: A file system's block, and the least that is written to a disk, in bytes.
 BLOCK = 4096

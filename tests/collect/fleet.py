@@ -5,7 +5,6 @@
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -23,12 +22,11 @@ from tempfile import TemporaryDirectory
 from tests.collect.postgres import Postgres, postgres
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
-from tests.relay.lane import Lane, Process, with_feed
+from tests.relay.lane import Lane, with_feed
 from tests.relay.nats_server import NatsServer, nats_server
-from tests.support import forks
 from tests.support.daemon import running
 from tests.support.events import APPROVED
-from tests.support.leftovers import OWNER, owner
+from tests.support.program import Command
 from tests.support.proxy import Lan, Proxy
 from tests.support.shop import Payment, Shop, answering
 from tests.support.terminal import scripted_terminal
@@ -46,7 +44,7 @@ class Post:
     shop: Shop
     lane: Lane
     network: Lan
-    relays: list[Process] = field(default_factory=list)
+    relays: list[Command] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     paying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -60,30 +58,17 @@ class Fleet:
     server: NatsServer
     database: Postgres
     posts: list[Post]
-    collectors: list[Process] = field(default_factory=list)
+    collectors: list[Command] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
 
     @property
     def config(self) -> Path:
         return self.directory / "collect.toml"
 
-    async def posd(self, *arguments: str, config: Path | None = None) -> Process:
+    async def posd(self, *arguments: str, config: Path | None = None) -> Command:
         """Run a command, of head office by default; it has ended well."""
-        process = await self._start(*arguments, config=config)
-        assert await process.ended() == 0, (process.lines, process.text)
-        return process
-
-    async def _start(self, *arguments: str, config: Path | None = None) -> Process:
-        process = Process(
-            await forks.start(
-                "--config",
-                str(config or self.config),
-                *arguments,
-                env=os.environ | {OWNER: owner()},
-                stderr=asyncio.subprocess.STDOUT,
-            )
-        )
-        process.read()
+        process = await Command.start(config or self.config, *arguments)
+        assert await process.ended() == 0, process.lines
         return process
 
     async def begin(self) -> None:
@@ -92,7 +77,7 @@ class Fleet:
         await self.posd("collect", "--init")
         for post in self.posts:
             post.relays = [await post.lane.start() for _ in range(2 if post is self.posts[0] else 1)]
-        self.collectors = [await self._start("collect") for _ in range(2)]
+        self.collectors = [await Command.start(self.config, "collect") for _ in range(2)]
 
     async def pay(self, count: int) -> None:
         """Make payments on all lanes, each lane one after the other."""
@@ -172,7 +157,7 @@ class Fleet:
     async def _kill_collector(self) -> None:
         number = self.random.randrange(len(self.collectors))
         await self.collectors[number].stop(signal.SIGKILL)
-        self.collectors[number] = await self._start("collect")
+        self.collectors[number] = await Command.start(self.config, "collect")
 
     async def _kill_server(self) -> None:
         await self.server.stop(signal.SIGKILL)
@@ -215,8 +200,9 @@ class Fleet:
                     await asyncio.sleep(0.1)
 
     async def end(self) -> None:
-        """Stop relays and collectors in order."""
+        """Stop relays and collectors in order. A process that has not begun yet dies of SIGTERM."""
         for process in [*self.collectors, *(relay for post in self.posts for relay in post.relays)]:
+            await process.log_line("collect.connected" if process in self.collectors else "relay.connected")
             assert await process.stop() == 0, process.lines
 
     async def compare(self) -> None:

@@ -1,32 +1,19 @@
 """The collector's metrics match its input and the tables, with only posd's own words."""
 
 import asyncio
-import os
 from pathlib import Path
 
 from posd.collect import collector as metrics
 from posd.relay.stream import FENCE_HOLDS
 from tests.collect.life import as_messages, life
 from tests.collect.postgres import postgres
-from tests.relay.lane import Process
 from tests.relay.nats_server import nats_server, version
 from tests.relay.scrapes import numbers, scraped
-from tests.support import forks
-from tests.support.leftovers import OWNER, owner
 from tests.support.needs import needs
 from tests.support.ports import reserve
+from tests.support.program import Command
 
 pytestmark = needs("postgres", "initdb", "nats-server")
-
-
-async def started(config: Path, *arguments: str) -> Process:
-    environment = os.environ | {OWNER: owner()}
-    process = await forks.start(
-        "--config", str(config), "collect", *arguments, env=environment, stderr=asyncio.subprocess.STDOUT
-    )
-    found = Process(process)
-    found.read()
-    return found
 
 
 async def test_they_say_what_was_taken_and_how_the_lanes_are(tmp_path: Path) -> None:
@@ -36,13 +23,13 @@ async def test_they_say_what_was_taken_and_how_the_lanes_are(tmp_path: Path) -> 
         config.write_text(
             f'[collect]\nservers = ["{server.url}"]\ndsn = "{database.dsn}"\nmetrics_listen = "127.0.0.1:{port}"\n'
         )
-        assert await (await started(config, "--init")).ended() == 0
+        assert await (await Command.start(config, "collect", "--init")).ended() == 0
         messages = [message for lane in lanes for message in as_messages(lane.sent)]
         for message in messages:
             await server.put(message.subject, message.data)
         await server.put("posd.m1.a", b"nonsense")
-        collector = await started(config)
-        await collector.said("collect.unreadable")
+        collector = await Command.start(config, "collect")
+        await collector.log_line("collect.unreadable")
         assert any(line["event"] == "collect.old_server" for line in collector.lines) == (version() < FENCE_HOLDS)
         async with asyncio.timeout(60):
             while numbers(found := await scraped(port), "posd_collect_waiting_messages") != {"": 0}:
@@ -69,7 +56,7 @@ async def test_they_say_what_was_taken_and_how_the_lanes_are(tmp_path: Path) -> 
 
         await database.stop()
         await server.put("posd.m1.a", b"nonsense again")
-        await collector.said("collect.waiting")
+        await collector.log_line("collect.waiting")
         found = await scraped(port)
         assert numbers(found, "posd_fleet_readable") == {"": 0}
         assert "posd_fleet_lanes" not in found

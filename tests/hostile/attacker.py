@@ -19,11 +19,10 @@ LAST = 19
 
 
 def main() -> None:
-    """Attack until the time is over."""
+    """Attack until the input ends."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.attacker")
     parser.add_argument("name", choices=list(ATTACKS))
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--path", required=True)
     parser.add_argument("--body", type=Path, required=True)
     parser.add_argument("--socket", required=True)
@@ -38,7 +37,7 @@ def main() -> None:
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # broken connections
-        await keep_on(attacker, options.name, options.seconds)
+        await keep_on(attacker, options.name)
         os.write(1, json.dumps(attacker.counts).encode())
         os._exit(0)  # at once, as a machine that is switched off
 

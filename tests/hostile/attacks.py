@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ async def announcements(attacker: Attacker) -> None:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(HOST))
         for packet in out.packets():
             sender.sendto(packet, ("224.0.0.251", 5353))
-    attacker.counts["connections"] += 1
+    attacker.connected()
     await asyncio.sleep(ANNOUNCED_SECONDS)
 
 
@@ -474,8 +475,8 @@ TOGETHER: Mapping[str, Sequence[str]] = {
 }
 
 
-async def keep_on(attacker: Attacker, name: str, seconds: float) -> None:
-    """Attack with all workers of one process until the time is over; they are left to the end of the process."""
+async def keep_on(attacker: Attacker, name: str) -> None:
+    """Attack with all workers of one process until its input ends; they are left to the end of the process."""
     attack = ATTACKS[name]
 
     async def work() -> None:
@@ -488,6 +489,7 @@ async def keep_on(attacker: Attacker, name: str, seconds: float) -> None:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     workers = [asyncio.create_task(work()) for _ in range(max(1, attack.workers // attack.processes))]
-    done, _ = await asyncio.wait(workers, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    for worker in done:
-        worker.result()
+    told = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    done, _ = await asyncio.wait([told, *workers], return_when=asyncio.FIRST_COMPLETED)
+    for ended in done:
+        ended.result()

@@ -5,8 +5,8 @@ import json
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -14,15 +14,21 @@ from typing import Any
 from posd.base import limits
 from tests.hostile.attacks import ATTACKS, Attack
 from tests.hostile.bounds import DESCRIPTORS, TURNED_AWAY, broken
-from tests.hostile.measure import forget_peak, given_back, processor_seconds, usage, watch_descriptors
 from tests.hostile.shop import Shop
+from tests.hostile.wire import BEGUN
+from tests.support.usage import MIB, descriptors, forget_peak, processor_seconds, quiet, resident_bytes
 
 #: How long attackers are at it before the till begins, in seconds.
 BEFORE_SECONDS = 1.0
+#: How long an attacker's process may take to make its first connection, in seconds.
+BEGIN_SECONDS = 60.0
+#: How often descriptors are counted, in seconds.
+EVERY_SECONDS = 0.1
+#: posd has given back all that it will when it has had nothing to do for so long, in seconds. It returns memory two
+#: seconds after the end of many connections.
+SETTLE_SECONDS = 3.0
 #: How long an attacker's process may take to end when its time is over, in seconds.
 END_SECONDS = 60.0
-#: Descriptors that the daemon may have more than in the quiet time once the attackers are gone.
-SPARE_DESCRIPTORS = 4
 #: Entries in the journal for an undisturbed payment, and those that a call may add: the call, and its answer.
 HONEST_ENTRIES = 20
 ENTRIES_A_MINUTE = 2 * limits.CALLS_OF_TRANSACTION.value
@@ -99,43 +105,41 @@ class Run:
         await self._phase(seconds)
         self._path, body = self._shop.captured()
         self._body.write_bytes(body)
-        self._first_mb = usage(self._pid).memory_mb
+        self._first_mb = resident_bytes(self._pid) / MIB
 
     async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
         """Measure a quiet time, and then the attacks, all at once; without a quiet time the times are not judged."""
         pid, daemon = self._pid, self._shop.daemon
-        quiet = await self._phase(quiet_seconds) if quiet_seconds else None
-        before, files, first_line = usage(pid), self._shop.files(), len(daemon.lines)
+        before = await self._phase(quiet_seconds) if quiet_seconds else None
+        opened, files, first_line = descriptors(pid), self._shop.files(), len(daemon.lines)
         forget_peak(pid)
         most = [0]
-        watching = asyncio.create_task(watch_descriptors(pid, most))
-        attacking = asyncio.create_task(self._attackers(names, seconds + BEFORE_SECONDS))
+        watching = asyncio.create_task(_watch_descriptors(pid, most))
         try:
-            await asyncio.sleep(BEFORE_SECONDS)
-            worked = processor_seconds(pid)
-            with daemon.unread() if any(ATTACKS[name].log_stands_still for name in names) else nullcontext():
-                phase = await self._phase(seconds)
-            worked = processor_seconds(pid) - worked
-            done = await attacking
+            async with self._attackers(names) as done:
+                await asyncio.sleep(BEFORE_SECONDS)
+                worked = processor_seconds(pid)
+                with daemon.unread() if any(ATTACKS[name].log_stands_still for name in names) else nullcontext():
+                    phase = await self._phase(seconds)
+                worked = processor_seconds(pid) - worked
         finally:
             watching.cancel()
-            attacking.cancel()
-        after = await given_back(pid, before.descriptors + SPARE_DESCRIPTORS)
+        await quiet(pid, SETTLE_SECONDS)
         result = Result(
             name=name,
             seconds=seconds,
-            quiet=quiet,
+            quiet=before,
             attack=phase,
             memory_quiet_mb=self._first_mb,
-            memory_peak_mb=after.peak_mb,
-            memory_end_mb=after.memory_mb,
-            descriptors_quiet=before.descriptors,
+            memory_peak_mb=resident_bytes(pid, "VmHWM") / MIB,
+            memory_end_mb=resident_bytes(pid) / MIB,
+            descriptors_quiet=opened,
             descriptors_peak=most[0],
-            descriptors_end=after.descriptors,
+            descriptors_end=descriptors(pid),
             lines=[line for line in daemon.lines[first_line:] if not self._honest(line)],
             processor=worked / seconds,
             stored=self._stored(files, self._extra(names)),
-            done=done,
+            done=dict(sorted(done.items())),
             retried=self._retried(),
         )
         attacks = [ATTACKS[name] for name in names]
@@ -192,34 +196,45 @@ class Run:
             found.append(f"{stored['quarantine']} bodies in quarantine")
         return found
 
-    async def _attackers(self, names: Sequence[str], seconds: float) -> dict[str, int]:
-        """Run the attackers' processes to their end; return their counts."""
-        running = [self._attacker(name, number, seconds) for name in names for number in range(ATTACKS[name].processes)]
-        total: Counter[str] = Counter()
-        for counts in await asyncio.gather(*running):
-            total.update(counts)
-        return dict(sorted(total.items()))
+    @asynccontextmanager
+    async def _attackers(self, names: Sequence[str]) -> AsyncIterator[Counter[str]]:
+        """Run the attackers' processes for the block, all of them connected. At its end their counts are there."""
+        running = [await self._attacker(name, number) for name in names for number in range(ATTACKS[name].processes)]
+        counts = Counter[str]()
+        try:
+            async with asyncio.timeout(BEGIN_SECONDS):
+                for process in running:
+                    assert process.stdout is not None
+                    assert await process.stdout.readline() == BEGUN
+            yield counts
+            async with asyncio.timeout(END_SECONDS):
+                for output, _ in await asyncio.gather(*(process.communicate(b"") for process in running)):
+                    counts.update(json.loads(output))
+        finally:
+            for process in running:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
 
-    async def _attacker(self, name: str, number: int, seconds: float) -> dict[str, int]:
+    async def _attacker(self, name: str, number: int) -> asyncio.subprocess.Process:
         attack = ATTACKS[name]
         network = 10 + list(ATTACKS).index(name)  # no attack profits from an earlier one
         addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),
-            *("--seconds", str(seconds), "--path", self._path, "--body", str(self._body)),
+            *("--path", self._path, "--body", str(self._body)),
             *("--nice", str(self._nice), "--socket", str(self._shop.daemon.till_socket)),
             *addresses[number :: attack.processes],
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        try:
-            async with asyncio.timeout(seconds + END_SECONDS):
-                output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        counts: dict[str, int] = json.loads(output)
-        return counts
+
+
+async def _watch_descriptors(pid: int, most: list[int]) -> None:
+    """Record the largest number of open descriptors in a list with one item, for ever."""
+    while True:
+        most[0] = max(most[0], descriptors(pid))
+        await asyncio.sleep(EVERY_SECONDS)
 
 
 def _descriptors(attacks: Sequence[Attack]) -> int:

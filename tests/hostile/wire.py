@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import socket
 import ssl
 from collections import Counter
@@ -19,6 +20,9 @@ PATIENCE = 20.0
 AGAIN_SECONDS = 0.001
 #: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes that nobody has read.
 SOCKET_BUFFER = 65_536
+
+#: What an attacker's process prints when it has its first connection.
+BEGUN = b"begun\n"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: What ends a connection that posd has turned away, whenever it does.
@@ -45,6 +49,12 @@ class Attacker:
         self.tls.check_hostname = False
         self.tls.verify_mode = ssl.CERT_NONE
 
+    def connected(self) -> None:
+        """Count a connection, and report the first."""
+        if not self.counts["connections"]:
+            os.write(1, BEGUN)
+        self.counts["connections"] += 1
+
     @asynccontextmanager
     async def tcp(self) -> AsyncIterator[Streams]:
         """Open a connection from the next address; it is cut without a goodbye at the end."""
@@ -56,7 +66,7 @@ class Attacker:
             sock.close()
             self.counts["not connected"] += 1
             raise
-        self.counts["connections"] += 1
+        self.connected()
         try:
             yield reader, writer
         finally:
@@ -79,7 +89,7 @@ class Attacker:
     async def till(self) -> AsyncIterator[Streams]:
         """Open a connection to the socket of the tills; it is cut without a goodbye at the end."""
         reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.till_socket), PATIENCE)
-        self.counts["connections"] += 1
+        self.connected()
         try:
             yield reader, writer
         finally:

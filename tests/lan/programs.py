@@ -1,11 +1,10 @@
 """Programs that run on the machines of a network: simulated terminals, and avahi-daemons that announce them."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +12,7 @@ from typing import Any, Self
 from posd.tls import TlsFiles
 from tests.lan.network import Machine
 from tests.support.needs import SEARCH_PATH, find
+from tests.support.program import Output
 
 #: Longest that anything here is waited for, in seconds; on an idle machine it is there in two.
 PATIENCE_SECONDS = 60.0
@@ -54,18 +54,13 @@ AVAHI_SERVICE = """<?xml version="1.0" standalone='no'?>
 Line = Mapping[str, Any]
 
 
-class Program:
-    """A program on a machine of the network, as an async context manager; it is killed at the end of the block.
-
-    `lines` is its output so far: JSON objects as they are, any other line as `{"text": line}`.
-    """
+class Program(Output):
+    """A program on a machine of the network, as an async context manager; it is killed at the end of the block."""
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__()
         self.machine = machine
-        self.lines: list[Line] = []
         self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
 
     @property
     def arguments(self) -> list[str]:
@@ -93,18 +88,18 @@ class Program:
             stderr=asyncio.subprocess.STDOUT,
             env=os.environ | {"PATH": SEARCH_PATH},
         )
-        self._reading = asyncio.create_task(self._read(self._process))
-        await self.said(self.is_ready, begun)
+        self.read(self._process.stdout)
+        await self.line(self.is_ready, begun)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it, if it runs: with SIGTERM as it wants to, with SIGKILL as when its plug is pulled out."""
-        if self._process is None or self._reading is None:
+        if self._process is None:
             return
         process, self._process = self._process, None
         with suppress(ProcessLookupError):
             process.send_signal(number)
         await process.wait()
-        await self._reading
+        await self.whole()
 
     def freeze(self) -> None:
         """Stop the program (SIGSTOP). Its callers wait."""
@@ -115,31 +110,6 @@ class Program:
         """Continue the program."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
-
-    async def said(self, what: Callable[[Line], bool], after: int = 0) -> Line:
-        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError if none comes."""
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while True:
-                    self._news.clear()
-                    if (found := next((line for line in self.lines[after:] if what(line)), None)) is not None:
-                        return found
-                    if self._reading is None or self._reading.done():
-                        raise AssertionError(f"it ended without saying so: {self.lines}")
-                    await self._news.wait()
-        except TimeoutError as error:
-            raise AssertionError(f"it did not say so in {PATIENCE_SECONDS:g} s: {self.lines}") from error
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        async for raw in process.stdout:
-            text = raw.decode("utf-8", "replace").rstrip("\n")
-            try:
-                self.lines.append(json.loads(text))
-            except ValueError:
-                self.lines.append({"text": text})
-            self._news.set()
-        self._news.set()
 
 
 class Terminal(Program):
@@ -186,7 +156,7 @@ class Terminal(Program):
     async def happens(self, kind: str, identity: str, **fields: Any) -> Line:
         """Wait until its ledger has that of a payment."""
         wanted = {"kind": kind, "client_transaction_id": identity} | fields
-        return await self.said(lambda line: wanted.items() <= line.items())
+        return await self.line(lambda line: wanted.items() <= line.items())
 
 
 class Avahi(Program):

@@ -1,22 +1,16 @@
 """A lane's relay as a process, beside a real daemon."""
 
-import asyncio
 import itertools
 import json
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.relay.nats_server import NatsServer
-from tests.support import forks
 from tests.support.daemon import Daemon
-from tests.support.leftovers import OWNER, owner
+from tests.support.program import Command
 
-#: Longest that anything may take that is waited for, in seconds.
-PATIENCE_SECONDS = 60.0
 #: `feed.sock` is of the daemon's own group.
 OWN_GROUP = '[local_api]\nfeed_group = ""\n'
 
@@ -27,61 +21,6 @@ def with_feed(directory: Path) -> None:
     """Make the daemon of a directory create its feed.sock."""
     (directory / "config.d").mkdir(exist_ok=True)
     (directory / "config.d" / "feed.toml").write_text(OWN_GROUP)
-
-
-@dataclass
-class Process:
-    """A running relay."""
-
-    process: Any
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    text: str = ""
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _reading: asyncio.Task[None] | None = None
-
-    def read(self) -> None:
-        """Begin to read its log."""
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        left = b""
-        while piece := await self.process.stdout.read(65536):  # a report is one line, longer than a stream's limit
-            *lines, left = (left + piece).split(b"\n")
-            for line in lines:
-                try:
-                    self.lines.append(json.loads(line))
-                except ValueError:
-                    self.text += f"{line.decode()}\n"
-            self._news.set()
-        self.text += left.decode()
-        self._news.set()
-
-    async def said(self, event: str) -> dict[str, Any]:
-        """Wait for a line of its log."""
-        assert self._reading is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                self._news.clear()
-                for line in self.lines:
-                    if line["event"] == event:
-                        return line
-                assert not self._reading.done(), (event, self.lines, self.text)
-                await self._news.wait()
-
-    async def ended(self) -> int:
-        """Wait for its end; return the exit code."""
-        assert self._reading is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            code: int = await self.process.wait()
-            await self._reading
-        assert "Traceback" not in self.text, self.text
-        return code
-
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it with a signal; return the exit code."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        return await self.ended()
 
 
 @dataclass
@@ -111,25 +50,15 @@ class Lane:
             f'[relay]\nservers = [{servers}]\nlane = "{self.name}"\nstate_seconds = 1\n{self.settings}\n'
         )
 
-    async def start(self, *arguments: str) -> Process:
+    async def start(self, *arguments: str) -> Command:
         """Start `posd relay`."""
         self.configure()
-        process = await forks.start(
-            "--config",
-            str(self.config),
-            "relay",
-            *arguments,
-            env=os.environ | {OWNER: owner()},
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        found = Process(process)
-        found.read()
-        return found
+        return await Command.start(self.config, "relay", *arguments)
 
-    async def once(self, *arguments: str) -> Process:
+    async def once(self, *arguments: str) -> Command:
         """Send what there is; return the process, which has ended well."""
         process = await self.start("--once", *arguments)
-        assert await process.ended() == 0, (process.lines, process.text)
+        assert await process.ended() == 0, process.lines
         return process
 
     async def messages(self, *kinds: str) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ async def test_a_server_that_is_killed_and_comes_back_has_everything(shop: Shop,
         await lane.until_complete()
         await server.stop(signal.SIGKILL)
         await paid(shop)
-        await relay.said("relay.waiting")
+        await relay.log_line("relay.waiting")
         await server.start()
         found = await lane.until_complete()
         assert sent(found) == await lane.feed()
@@ -53,7 +53,7 @@ async def test_posd_that_is_killed_and_started_again_is_followed_on(own: Shop, t
         await lane.until_complete()
         *_, known = await lane.messages("state")
         await own.daemon.kill()
-        await relay.said("relay.waiting")
+        await relay.log_line("relay.waiting")
         await server.until(
             lane.subject, lambda last: last["kind"] == "state" and "unreachable" in last["health"].values()
         )

@@ -1,7 +1,6 @@
 """Three servers: with an old version nothing is sent, for the fence does not hold; with a newer one nothing is lost."""
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,13 +12,12 @@ from nats.errors import Error
 from nats.js.api import StreamConfig
 
 from posd.relay.stream import FENCE_HOLDS
-from tests.relay.lane import Lane, Process, once_each
+from tests.relay.lane import Lane, once_each
 from tests.relay.nats_server import STREAM, NatsServer, nats_server, version
 from tests.relay.test_relay import paid
-from tests.support import forks
-from tests.support.leftovers import OWNER, owner
 from tests.support.needs import find, needs
 from tests.support.ports import reserve
+from tests.support.program import Command
 from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
@@ -49,25 +47,18 @@ async def servers(tmp_path: Path) -> AsyncIterator[Sequence[NatsServer]]:
         yield servers
 
 
-async def collect(servers: Sequence[NatsServer], directory: Path, *arguments: str) -> Process:
+async def collect(servers: Sequence[NatsServer], directory: Path, *arguments: str) -> Command:
     config = directory / "office.toml"
     urls = ", ".join(f'"{server.url}"' for server in servers)
     config.write_text(f"[collect]\nservers = [{urls}]\n")
-    process = Process(
-        await forks.start(
-            "--config", str(config), "collect", *arguments,
-            env=os.environ | {OWNER: owner()}, stderr=asyncio.subprocess.STDOUT,
-        )
-    )  # fmt: skip
-    process.read()
-    return process
+    return await Command.start(config, "collect", *arguments)
 
 
 @pytest.mark.skipif(find("nats-server") is not None and version() >= FENCE_HOLDS, reason="the server is new enough")
 async def test_an_old_version_is_refused(servers: Sequence[NatsServer], shop: Shop, tmp_path: Path) -> None:
     relay = await Lane(shop.daemon, servers[0]).start()
     assert await relay.ended() == 2
-    refused = await relay.said("relay.refused")
+    refused = await relay.log_line("relay.refused")
     assert "before 2.9.21" in refused["error"]
     assert refused["detail"]
     made = await collect(servers, tmp_path, "--init", "--replicas", "3")
@@ -89,10 +80,10 @@ async def test_a_server_that_is_killed_stops_nobody(servers: Sequence[NatsServer
     relay = await lane.start()
     await paid(shop)
     await lane.until_complete()
-    used = (await relay.said("relay.connected"))["detail"]
+    used = (await relay.log_line("relay.connected"))["detail"]
     killed, lane.server, _ = sorted(servers, key=lambda server: not server.url.endswith(used))
     await killed.stop(signal.SIGKILL)
-    await relay.said("relay.waiting")
+    await relay.log_line("relay.waiting")
     await paid(shop)
     assert once_each(await lane.until_complete()) == await lane.feed()
     assert await relay.stop() == 0

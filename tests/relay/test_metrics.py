@@ -58,7 +58,7 @@ async def test_they_say_what_was_sent_and_what_is_away(shop: Shop, server: NatsS
     assert numbers(found, "posd_relay_failures_total") == {"posd": 0, "stream": 0}
 
     await server.stop()
-    await relay.said("relay.waiting")
+    await relay.log_line("relay.waiting")
     found = await scraped(port)
     assert numbers(found, "posd_relay_connected") == {"": 0}
     assert numbers(found, "posd_relay_failures_total")["stream"] >= 1
@@ -72,7 +72,7 @@ async def test_a_port_that_is_taken_stops_nothing(shop: Shop, server: NatsServer
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         lane = Lane(shop.daemon, server, f'metrics_listen = "127.0.0.1:{taken.getsockname()[1]}"')
         relay = await lane.start()
-        assert (await relay.said("metrics.not_served"))["error"] == "Address already in use", relay.lines
+        assert (await relay.log_line("metrics.not_served"))["error"] == "Address already in use", relay.lines
         await lane.until_complete()
         assert await relay.stop() == 0
 

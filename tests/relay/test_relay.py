@@ -202,5 +202,5 @@ async def test_without_posd_or_a_server_it_says_which_is_away(lane: Lane, server
     assert await relay.ended() == 3
     assert f"127.0.0.1:{away.server.port}" in relay.lines[-1]["error"]
     waiting = await away.start()
-    assert (await waiting.said("relay.waiting"))["retry_s"] > 0
+    assert (await waiting.log_line("relay.waiting"))["retry_s"] > 0
     assert await waiting.stop() == 0

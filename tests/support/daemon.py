@@ -18,6 +18,7 @@ from tests.support.described import described
 from tests.support.faketime import remove_shared_memory
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
+from tests.support.program import NOT_JSON, Output
 from tests.support.streams import Reply, ask, stream
 
 #: Listen address of the webhooks in a test's configuration. The first start sets a port.
@@ -29,11 +30,11 @@ START_SECONDS = 60.0
 CALL_SECONDS = 90.0
 
 #: Log events that show a fault in any test.
-FAULTS = ("posd.internal_error", "not json", "not printable")
+FAULTS = ("posd.internal_error", NOT_JSON, "not printable")
 
 
 @dataclass
-class Daemon:
+class Daemon(Output):
     """One posd with its files. `config`: the TOML of its configuration."""
 
     directory: Path
@@ -46,12 +47,9 @@ class Daemon:
     #: Descriptor for its log, instead of `lines`.
     log_to: int | None = None
     process: forks.Process | asyncio.subprocess.Process | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
     #: Owner of the process, also if another test starts it again; see `tests.support.leftovers`.
     _owner: str = field(default_factory=owner)
-    _reading: asyncio.Task[None] | None = None
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def ca(self) -> Path:
@@ -95,36 +93,17 @@ class Daemon:
             self.process = await forks.start(
                 *arguments, env=environment, stdout=stdout, stderr=asyncio.subprocess.STDOUT
             )
-        self._reading = asyncio.create_task(self._read()) if self.log_to is None else None
+        if self.log_to is None:
+            self.read(self.process.stdout)
         if wait:
             started = await self.log_line("posd.started")
             self.port = int(started["listen"].rsplit(":", 1)[1])
 
-    async def _read(self) -> None:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            text = line.decode("utf-8", "replace")
-            try:
-                self.lines.append(json.loads(line))
-            except ValueError:
-                self.lines.append({"event": "not json", "text": text})
-            if not text.removesuffix("\n").isprintable():
-                self.lines.append({"event": "not printable", "text": text})
-            self._news.set()
-        self._news.set()
-
-    async def log_line(self, event: str, after: int = 0, **fields: Any) -> dict[str, Any]:
-        """Wait for a log line of that event with these fields, from line number `after` on."""
-        async with asyncio.timeout(START_SECONDS):
-            while True:
-                self._news.clear()
-                for line in self.lines[after:]:
-                    if line.get("event") == event and fields.items() <= line.items():
-                        return line
-                if self._reading is None or self._reading.done():
-                    raise AssertionError(f"posd ended without {event}: {self.lines}")
-                await self._news.wait()
+    def add(self, raw: bytes) -> None:
+        super().add(raw)
+        text = raw.decode("utf-8", "replace")
+        if not text.isprintable():
+            self.lines.append({"event": "not printable", "text": text})
 
     @contextmanager
     def unread(self) -> Iterator[None]:
@@ -154,8 +133,7 @@ class Daemon:
         """
         assert self.process is not None
         code = await self.process.wait()
-        if self._reading is not None:
-            await self._reading
+        await self.whole()
         remove_shared_memory(self.process.pid)
         self.process = None
         return code

@@ -83,8 +83,3 @@ async def ask_on(connection: socket.socket, path: str, headers: str = "") -> Con
     reader, writer = await asyncio.open_unix_connection(sock=connection.dup())
     writer.write(f"GET /v1{path} HTTP/1.1\r\nhost: posd\r\n{headers}\r\n".encode())
     return Connection(reader, writer)
-
-
-def descriptors(pid: int) -> int:
-    """Return the number of open descriptors of a process."""
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

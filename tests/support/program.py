@@ -1,0 +1,109 @@
+"""A process that prints lines of JSON, and posd's commands as such processes."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support import forks
+from tests.support.leftovers import OWNER, owner
+
+#: Longest that a line or an end is waited for, in seconds.
+PATIENCE_SECONDS = 60.0
+#: The event of a line that is no JSON; its `text` is the line.
+NOT_JSON = "not json"
+
+
+@dataclass(kw_only=True)
+class Output:
+    """What a process has printed so far: JSON objects, any other line with the event NOT_JSON and its text."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    _reading: asyncio.Task[None] | None = None
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def read(self, stream: asyncio.StreamReader | None) -> None:
+        """Begin to read the output of a process."""
+        assert stream is not None
+        self._reading = asyncio.create_task(self._read(stream))
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        left = b""
+        while piece := await stream.read(65536):  # a report is one line, longer than a stream's limit
+            *whole, left = (left + piece).split(b"\n")
+            for raw in whole:
+                self.add(raw)
+            self._news.set()
+        if left:
+            self.add(left)
+        self._news.set()
+
+    def add(self, raw: bytes) -> None:
+        """Record a line."""
+        try:
+            self.lines.append(json.loads(raw))
+        except ValueError:
+            self.lines.append({"event": NOT_JSON, "text": raw.decode("utf-8", "replace")})
+
+    @property
+    def text(self) -> str:
+        """The lines that are no JSON."""
+        return "".join(f"{line['text']}\n" for line in self.lines if line.get("event") == NOT_JSON)
+
+    async def line(self, what: Callable[[Mapping[str, Any]], bool], after: int = 0) -> dict[str, Any]:
+        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError if none comes."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    self._news.clear()
+                    if (found := next((line for line in self.lines[after:] if what(line)), None)) is not None:
+                        return found
+                    if self._reading is None or self._reading.done():
+                        raise AssertionError(f"it ended without that line: {self.lines}")
+                    await self._news.wait()
+        except TimeoutError as error:
+            raise AssertionError(f"that line did not come in {PATIENCE_SECONDS:g} s: {self.lines}") from error
+
+    async def log_line(self, event: str, after: int = 0, **fields: Any) -> dict[str, Any]:
+        """Wait for a line of that event (and fields), from line number `after` on."""
+        wanted = {"event": event} | fields
+        return await self.line(lambda line: wanted.items() <= line.items(), after)
+
+    async def whole(self) -> None:
+        """Wait until all output of an ended process has been read."""
+        if self._reading is not None:
+            await self._reading
+
+
+@dataclass(eq=False)
+class Command(Output):
+    """A running command of posd."""
+
+    process: forks.Process | asyncio.subprocess.Process
+
+    @classmethod
+    async def start(cls, config: Path, *arguments: str) -> Self:
+        """Start it with a configuration."""
+        environment = os.environ | {OWNER: owner()}
+        command = ("--config", str(config), *arguments)
+        found = cls(await forks.start(*command, env=environment, stderr=asyncio.subprocess.STDOUT))
+        found.read(found.process.stdout)
+        return found
+
+    async def ended(self) -> int:
+        """Wait for its end; return the exit code."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            code = await self.process.wait()
+            await self.whole()
+        assert "Traceback" not in self.text, self.text
+        return code
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it with a signal; return the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        return await self.ended()

@@ -1,0 +1,54 @@
+"""Resources of a process, from the kernel: memory, descriptors, processor time."""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+KIB = 1024
+MIB = 1024 * KIB
+#: A process that uses less than this share of a processor for so long (seconds) counts as idle.
+QUIET_SHARE, QUIET_SECONDS = 0.01, 0.1
+#: The clock of the scheduler's own accounts (CPUCLOCK_SCHED).
+_SCHEDULED = 2
+
+
+def environment(others: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables of a process that imports from this checkout, with `others`."""
+    return os.environ | {"PYTHONPATH": str(ROOT)} | dict(others or {})
+
+
+def resident_bytes(pid: int, field: str = "VmRSS") -> int:
+    """Return its resident memory; with `VmHWM` the most since `forget_peak`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) * KIB
+
+
+def forget_peak(pid: int) -> None:
+    """Reset the peak of the resident memory (proc(5), clear_refs)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def descriptors(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of all its threads, including ended ones, to the nanosecond.
+
+    It is the process's own clock, as clock_getcpuclockid(3) names it; /proc/PID/stat counts in steps of 10 ms.
+    """
+    return time.clock_gettime((~pid << 3) | _SCHEDULED)
+
+
+async def quiet(pid: int, seconds: float = QUIET_SECONDS) -> None:
+    """Wait until a process has had nothing to do for so long."""
+    used = processor_seconds(pid)
+    while True:
+        await asyncio.sleep(seconds)
+        before, used = used, processor_seconds(pid)
+        if used - before < QUIET_SHARE * seconds:
+            return

@@ -333,7 +333,7 @@ def receipt_says_approved(page: Page) -> None:
     assert known(machine, nothing)["attention"] == []
     twice = begin(machine, "6.20", ONE, "approval-after-cancellation")
     becomes(machine, twice, attention="conflicting_final")
-    charge = re.search(r"APPROVAL \(reference ([0-9a-f-]{36})\) came after", page.type("posd show ID", ID=twice))
+    charge = re.search(r"APPROVAL \(reference ([0-9a-f-]{36})\) arrived after", page.type("posd show ID", ID=twice))
     assert charge is not None
     assert charge[1] == reference(machine, ONE, twice)
     shows(page.type("posd void --reference UUID --terminal SERIAL", UUID=charge[1], SERIAL=ONE), "reversed")
@@ -341,7 +341,7 @@ def receipt_says_approved(page: Page) -> None:
     assert known(machine, twice)["attention"] == []
     late = begin(machine, "6.30", TWO, "canceled-at-the-acquirer")
     becomes(machine, late, attention="illegal_transition")
-    shows(page.type("posd show ID", ID=late), "may have been charged all the same", "illegal_transition")
+    shows(page.type("posd show ID", ID=late), "may still be charged", "illegal_transition")
     machine.run("posd", "acknowledge", late, "illegal_transition", "--note", NOTE)
 
 
@@ -356,7 +356,7 @@ def charged_twice(page: Page) -> None:
     assert len(set(references)) == 2, references
     shows(
         shown,
-        f"two finals: APPROVAL (reference {references[0]}) stands, APPROVAL (reference {references[1]}) came after",
+        f"two finals: APPROVAL (reference {references[0]}) stands, APPROVAL (reference {references[1]}) arrived after",
     )
     pair = [begin(machine, "7.10", serial, "approve-contactless") for serial in (ONE, TWO)]
     for identity in pair:

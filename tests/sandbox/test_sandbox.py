@@ -116,9 +116,9 @@ def test_a_process_that_ends_by_itself_is_told_with_the_end_of_its_log(program: 
 
 def test_several_at_once_and_nothing_is_left() -> None:
     with ExitStack() as stack, ThreadPoolExecutor() as pool:
-        several = list(pool.map(lambda _: stack.enter_context(Sandbox()), range(3)))
+        several = list(pool.map(lambda _: stack.enter_context(Sandbox()), range(2)))
         addresses = {address for each in several for address in (each.webhook_address, each.terminal.base_url)}
-        assert len(addresses) == 6
+        assert len(addresses) == 4
         for sandbox in several:
             assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "done"
     for sandbox in several:

@@ -12,7 +12,7 @@ from posd.tls import issue
 from tests.chaos.plan import Plan
 from tests.chaos.processes import Happenings, Line, Process
 from tests.support.certificates import issued
-from tests.support.daemon import Daemon
+from tests.support.daemon import ANY_PORT, Daemon, toml
 from tests.support.proxy import Lan, Proxy
 from tests.support.streams import Reply
 
@@ -28,18 +28,7 @@ READY_SECONDS = 60.0
 POINT_SECONDS = 15.0
 #: Most seconds of a requested stop.
 STOP_SECONDS = 20.0
-CONFIGURATION = """
-[local_api]
-directory = "{directory}/run"
-till_group = ""
-admin_group = ""
-[webhooks]
-listen = "{daemon}:0"
-advertise_host = "{advertised}"
-[database]
-path = "{directory}/state/posd.db"
-[discovery]
-enabled = false
+SETTINGS = """
 [reconcile]
 first_event_grace_seconds = 0.5
 stall_seconds = 2
@@ -202,16 +191,13 @@ class Street:
         """Start everything except the tills."""
         for terminal in self.terminals.values():
             await terminal.proxy.listen("127.0.0.1")
-        config = CONFIGURATION.format(
-            directory=self.directory,
-            daemon=DAEMON_HOST,
-            advertised=ADVERTISED_HOST,
-            confirmed=str(self.plan.confirmed).lower(),
-            ca=self.terminal_ca,
+        settings = SETTINGS.format(confirmed=str(self.plan.confirmed).lower(), ca=self.terminal_ca)
+        fleet = "".join(
+            f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://127.0.0.1:{terminal.proxy.port}"\n'
+            for serial, terminal in self.terminals.items()
         )
-        for serial, terminal in self.terminals.items():
-            config += f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://127.0.0.1:{terminal.proxy.port}"\n'
-        self.daemon.config = config
+        listen = f'{DAEMON_HOST}:0"\nadvertise_host = "{ADVERTISED_HOST}"'
+        self.daemon.config = toml(self.directory, fleet, settings).replace(f'{ANY_PORT}"', listen)
         await asyncio.gather(self._open_daemon(), *(terminal.start() for terminal in self.terminals.values()))
 
     async def _open_daemon(self) -> None:

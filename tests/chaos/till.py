@@ -25,14 +25,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.support.streams import ask, stream
+from tests.support.streams import call, stream
 
 #: Seconds until it calls an unreachable daemon again.
 AGAIN_SECONDS = 0.05
 #: Seconds that one call waits for an outcome.
 LOOK_SECONDS = 1.0
-#: Most seconds of a call, since the daemon can be delayed.
-ANSWER_SECONDS = 60.0
 #: Seconds until the next payment after one that did not start, doubled each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
@@ -194,21 +192,10 @@ class Till:
         """Call until there is a response. A stopped daemon comes back."""
         while True:
             try:
-                return await self._call_once(method, path, body)
+                reply = await call(self._socket, method, path, body)
+                return reply.status, json.loads(reply.body)
             except OSError:
                 await asyncio.sleep(AGAIN_SECONDS)
-
-    async def _call_once(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Call on a new connection. Raise OSError without a complete response."""
-        content, headers = None, ""
-        if body is not None:
-            content, headers = json.dumps(body).encode(), "content-type: application/json\r\n"
-        connection = await ask(self._socket, path, headers, method=method, content=content)
-        try:
-            reply = await connection.answer(ANSWER_SECONDS)
-            return reply.status, json.loads(reply.body)
-        finally:
-            connection.hang_up()
 
 
 def main() -> None:

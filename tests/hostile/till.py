@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.support.streams import ask
+from tests.support.streams import call
 
 #: Between two reads, and between the end of a payment and the next one on the same terminal, in seconds.
 PAUSE_SECONDS = 0.02
-#: Longest that a call may take, in seconds; then the till writes down a problem.
-CALL_SECONDS = 90.0
 #: The first amount; each payment takes one cent more, far below the simulator's test amounts.
 FIRST_AMOUNT = Decimal("10.00")
 
@@ -71,14 +69,8 @@ class Till:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        content = b"" if body is None else json.dumps(body).encode()
-        headers = "content-type: application/json\r\n"
-        connection = await ask(self._socket, path, headers, method=method, content=content)
-        try:
-            reply = await connection.answer(CALL_SECONDS)
-            return reply.status, json.loads(reply.body) if reply.body else None
-        finally:
-            connection.hang_up()
+        reply = await call(self._socket, method, path, body)
+        return reply.status, json.loads(reply.body) if reply.body else None
 
 
 def main() -> None:

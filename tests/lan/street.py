@@ -13,7 +13,7 @@ from uuid import uuid4
 from posd.tls import TlsFiles, issue
 from tests.lan.network import Machine, Switch, network
 from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
-from tests.support.daemon import Daemon
+from tests.support.daemon import ANY_PORT, Daemon, toml
 from tests.support.shop import AMOUNT
 
 #: posd's address, and the one it can move to; the machines of two terminals, and the address the first one can move to.
@@ -27,17 +27,7 @@ SERIAL = "SN-LAN-1"
 BEFORE_THE_ACQUIRER = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")
 
 #: posd soon asks about a payment without news. It does not give up a call that a busy computer delays.
-CONFIGURATION = """
-[local_api]
-directory = "{home}/run"
-till_group = ""
-admin_group = ""
-[webhooks]
-listen = "{listen}:8443"
-[database]
-path = "{home}/state/posd.db"
-[discovery]
-{discovery}
+SETTINGS = """
 [reconcile]
 first_event_grace_seconds = 1
 stall_seconds = 2
@@ -45,8 +35,6 @@ stall_after_request_seconds = 1
 [terminal_defaults]
 ca_file = "{ca}"
 connect_timeout_seconds = 15
-[[terminals]]
-serial = "{serial}"
 """
 
 
@@ -177,9 +165,9 @@ async def open_street(
         machine = switch.machine("pos", *(net(address) for address in pos))
         addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]
         certificates = issue.init(home / "terminals", names=["terminal.local", SERIAL], addresses=addresses)
-        config = CONFIGURATION.format(
-            home=home, listen=listen, discovery=discovery, ca=certificates.ca_certificate, serial=SERIAL
-        )
+        settings = SETTINGS.format(ca=certificates.ca_certificate)
+        config = toml(home, f'[[terminals]]\nserial = "{SERIAL}"\n', settings, discovery)
+        config = config.replace(ANY_PORT, f"{listen}:8443")
         daemon = Daemon(home, config, entering=tuple(machine.command()))
         issue.init(home / "state" / "tls", names=["localhost"], addresses=list(certified))
         stack.push_async_callback(_end, daemon)

@@ -19,15 +19,13 @@ from tests.support.faketime import remove_shared_memory
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 from tests.support.program import NOT_JSON, Output
-from tests.support.streams import Reply, ask, stream
+from tests.support.streams import Reply, call, stream
 
 #: Listen address of the webhooks in a test's configuration. The first start sets a port.
 ANY_PORT = "127.0.0.1:0"
 
 #: Most seconds until a daemon reports its start; it takes about half a second.
 START_SECONDS = 60.0
-#: Most seconds of a call.
-CALL_SECONDS = 90.0
 
 #: Log events that show a fault in any test.
 FAULTS = ("posd.internal_error", NOT_JSON, "not printable")
@@ -170,14 +168,7 @@ class Daemon(Output):
 
         Raise AssertionError if the response differs from the description of the API.
         """
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = ({"content-type": "application/json"} if content is not None else {}) | (headers or {})
-        fields = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-        connection = await ask(socket or self.till_socket, path, fields, base=base, method=method, content=content)
-        try:
-            reply = await connection.answer(CALL_SECONDS)
-        finally:
-            connection.hang_up()
+        reply = await call(socket or self.till_socket, method, path, body, base=base, headers=headers)
         described().hold(method, f"{base}{path}", reply.status, reply.headers.get("content-type", ""), reply.body)
         return reply
 

@@ -60,6 +60,7 @@ IMPORTS = {
         "rich.progress",
         "rich.table",
     ),
+    "office": ("posd.cli.entry", "posd.cli.main", "posd.cli.collect", "posd.collect.collector", "posd.relay.relay"),
     "till": ("posd.client", "httpx2", "httpcore2", "asyncio"),
 }
 

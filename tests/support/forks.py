@@ -77,7 +77,7 @@ class Forked:
         }
         with theirs, Path(os.devnull).open("rb") as nothing:
             read = nothing.fileno() if stdin == subprocess.DEVNULL else stdin
-            kind = "till" if program.endswith(".py") else "run" if arguments[-1] == "run" else "command"
+            kind = "till" if program.endswith(".py") else _kind(arguments)
             message = json.dumps(request).encode()
             write = stderr if stdout is None else stdout
             socket.send_fds(_control(kind), [message], [read, write, stderr, theirs.fileno()])
@@ -177,6 +177,13 @@ class Process:
     def kill(self) -> None:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+def _kind(arguments: Sequence[str]) -> str:
+    """Return the kind of server that has imported what a command of posd needs."""
+    if arguments[-1] == "run":
+        return "run"
+    return "office" if {"relay", "collect"} & set(arguments) else "command"
 
 
 def command(program: str, arguments: Sequence[str]) -> list[str]:

@@ -72,6 +72,30 @@ async def ask(
     return Connection(reader, writer, method != "HEAD")
 
 
+#: Longest that a call may take, in seconds: a daemon can be held up.
+CALL_SECONDS = 90.0
+
+
+async def call(
+    socket: Path,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    base: str = "/v1",
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """Call on a connection of its own; a body that is not bytes is sent as JSON. Raise OSError if no answer comes."""
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    sent = ({"content-type": "application/json"} if content is not None else {}) | dict(headers or {})
+    fields = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    connection = await ask(socket, path, fields, base=base, method=method, content=content)
+    try:
+        return await connection.answer(CALL_SECONDS)
+    finally:
+        connection.hang_up()
+
+
 @dataclass
 class Message:
     """One server-sent event. `json` is its data with exact decimals. An id that is not a number is a text."""

@@ -14,8 +14,10 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -201,22 +203,17 @@ class SlowReaderDetector:
         return self._clock() - self._since if lying else 0.0
 
 
+@dataclass(eq=False)
 class Streams:
     """The open event streams, and the counted ends of others, by kind."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        reached: LimitCounters,
-        on_read: Callable[[Sequence[str]], None],
-    ) -> None:
-        self.hub = hub
-        self.on_read = on_read
-        self._reached = reached
-        #: Number of streams of each process.
-        self.held = Allowance(STREAMS_OF_PROCESS.value)
-        self.open = Counter(dict.fromkeys(KINDS, 0))
-        self.ended = Counter(dict.fromkeys(((kind, reason) for kind in KINDS for reason in REASONS), 0))
+    hub: Hub
+    reached: LimitCounters
+    on_read: Callable[[Sequence[str]], None]
+    #: Number of streams of each process.
+    held: Allowance = field(default_factory=lambda: Allowance(STREAMS_OF_PROCESS.value))
+    open: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
+    ended: Counter[tuple[str, str]] = field(default_factory=lambda: Counter(dict.fromkeys(product(KINDS, REASONS), 0)))
 
     def answer(
         self,
@@ -236,7 +233,7 @@ class Streams:
             raise Problem("draining", DRAINING)
         sender = request.scope["state"].get("sender")
         if sender is not None and sender.pid and self.held.seconds_until(sender.pid):
-            self._reached.note(STREAMS_OF_PROCESS, pid=sender.pid, uid=sender.uid)
+            self.reached.note(STREAMS_OF_PROCESS, pid=sender.pid, uid=sender.uid)
             what = f"cannot open a stream: process {sender.pid} has {STREAMS_OF_PROCESS.value} of them"
             raise limit_reached(STREAMS_OF_PROCESS, what, 1)
         stream = EventStream(self, kind, subject, read, sender, transaction)

@@ -5,6 +5,7 @@ terminal instead.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic
 
@@ -55,32 +56,23 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
     asks: bool = False  # whether to ask the terminal, because a limit was reached for the first time
 
 
+@dataclass(eq=False)
 class CallbackInbox(Generic[R]):
-    """Committer of callbacks of one kind of record. Unusable ones go to the quarantine."""
+    """Committer of callbacks of one kind of record. Unusable ones go to the quarantine.
 
-    def __init__(
-        self,
-        kind: RecordKind[R],
-        parts: ServiceParts,
-        record: Callable[[WriteTransaction, R, Quarantined | Reapplied, datetime], R],
-        on_unusable: Callable[[str], None],
-        *,
-        comes_once: bool,
-    ) -> None:
-        """`record` writes an entry. `on_unusable` is called with the id of a record for which posd has to ask.
+    `record` writes an entry. `on_unusable` is called with the id of a record for which posd has to ask. `comes_once`:
+    the terminal does not send the callback again, so posd asks for the record if nothing could be stored.
+    """
 
-        `comes_once`: the terminal does not send the callback again, so posd asks for the record if nothing could be
-        stored.
-        """
-        self.kind = kind
-        self.on_unusable = on_unusable
-        self._store = parts.store
-        self._quotas = parts.quotas
-        self._record = record
-        self._comes_once = comes_once
-        self._known_headers: set[str] = set()  # terminals whose headers were logged since the start of the process
-        #: Callbacks received again since the start of the process: the terminal had not received the earlier reply.
-        self.repeated = 0
+    kind: RecordKind[R]
+    parts: ServiceParts
+    record: Callable[[WriteTransaction, R, Quarantined | Reapplied, datetime], R]
+    on_unusable: Callable[[str], None]
+    comes_once: bool
+    #: Terminals whose headers were logged since the start of the process.
+    _known_headers: set[str] = field(default_factory=set, init=False)
+    #: Callbacks received again since the start of the process: the terminal had not received the earlier reply.
+    repeated: int = field(default=0, init=False)
 
     async def commit(
         self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
@@ -109,9 +101,9 @@ class CallbackInbox(Generic[R]):
             status = receipt.result.status
             log.warning("webhook.quarantined", **self.kind.named(identity), http_status=status, reason=receipt.reason)
         if receipt.limit is not None:
-            self._quotas.reached.count(receipt.limit)
+            self.parts.quotas.reached.count(receipt.limit)
         elif receipt.kept_of is not None:
-            keep = self._quotas.keep_body if receipt.verdict is None else self._quotas.keep_event
+            keep = self.parts.quotas.keep_body if receipt.verdict is None else self.parts.quotas.keep_event
             keep(receipt.kept_of, len(came.body))
         if receipt.reason is not None or receipt.asks:
             self.on_unusable(identity)
@@ -126,7 +118,7 @@ class CallbackInbox(Generic[R]):
         updates = known is not None and known.updates_terminal
         sender: str | None = sender_of(terminal, updates_terminal=updates) if terminal else came.peer
         result, reason = refusal.result, refusal.reason
-        if (limit := self._quotas.limit_of_body(sender or came.peer, len(came.body))) is not None:
+        if (limit := self.parts.quotas.limit_of_body(sender or came.peer, len(came.body))) is not None:
             result, reason = UNKEPT[limit], quarantine.NOT_KEPT
         elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
             # One reason for all later ones, because each different reason would be a recorded change.
@@ -142,7 +134,7 @@ class CallbackInbox(Generic[R]):
     ) -> None:
         """Record on a known record that a callback of it was unusable. Runs inside the commit."""
         if known is not None:
-            self._record(unit, known, Quarantined(reason, serial), at)
+            self.record(unit, known, Quarantined(reason, serial), at)
 
     async def lose(
         self, identity: str, lost: UnreadableCallback, at: datetime, settled: Callable[[R], bool] = lambda _known: False
@@ -163,7 +155,7 @@ class CallbackInbox(Generic[R]):
         else:
             log.warning("webhook.unreadable", **subject, reason=lost.reason, detail=lost.detail, peer=lost.peer)
         try:
-            await self._store.write(work)
+            await self.parts.store.write(work)
         except (StorageUnavailable, CommitUncertain) as error:
             self._log_not_stored(identity, error)
             return CallbackResult.NOT_STORED
@@ -173,11 +165,11 @@ class CallbackInbox(Generic[R]):
     def take_out(self, unit: WriteTransaction, item: QuarantineEntry, at: datetime) -> None:
         """Remove an applied body from the quarantine. If it was the last one of its record, record that."""
         if not quarantine.take_out(unit, item) and (known := self.kind.table.get(unit.db, item.subject)) is not None:
-            self._record(unit, known, Reapplied(), at)
+            self.record(unit, known, Reapplied(), at)
 
     def _log_not_stored(self, identity: str, error: Exception) -> None:
         detail = "the terminal does not send it again; a poll will find it when the disk has room"
-        once = self._comes_once
+        once = self.comes_once
         log.warning(
             "webhook.not_stored", **self.kind.named(identity), error=str(error), detail=detail if once else None
         )

@@ -18,6 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -473,23 +474,18 @@ def newest_backup(directory: Path) -> tuple[float, Path] | None:
     return None
 
 
+@dataclass(eq=False)
 class BackupFolder:
     """The folder of the backups. It may be on a share that hangs, so the event loop does not wait for it.
 
     One thread at a time reads it, and the stop of posd does not wait for that thread. `look`: `newest_backup`.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        look: Callable[[Path], tuple[float, Path] | None] = newest_backup,
-        seconds: float = LOOK_SECONDS,
-    ) -> None:
-        self._directory = directory
-        self._look = look
-        self._seconds = seconds
-        self._newest: tuple[float, Path] | None = None
-        self._looked: asyncio.Future[None] | None = None
+    directory: Path
+    look: Callable[[Path], tuple[float, Path] | None] = newest_backup
+    seconds: float = LOOK_SECONDS
+    _newest: tuple[float, Path] | None = field(default=None, init=False)
+    _looked: "asyncio.Future[None] | None" = field(default=None, init=False)
 
     async def newest(self) -> tuple[float, Path] | None:
         """Return the result of `look`; the previous one if it takes too long."""
@@ -497,11 +493,11 @@ class BackupFolder:
             loop = asyncio.get_running_loop()
             self._looked = loop.create_future()
             Thread(target=self._run, args=(loop, self._looked), name="backups", daemon=True).start()
-        await asyncio.wait({self._looked}, timeout=self._seconds)
+        await asyncio.wait({self._looked}, timeout=self.seconds)
         return self._newest
 
     def _run(self, loop: asyncio.AbstractEventLoop, looked: "asyncio.Future[None]") -> None:
-        self._newest = self._look(self._directory)
+        self._newest = self.look(self.directory)
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(looked.set_result, None)
 

@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from types import MappingProxyType
@@ -57,34 +58,28 @@ HEADERS: Final = MappingProxyType(
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
+@dataclass(eq=False, repr=False)
 class TerminalAccess:
-    """Settings for calls to one terminal: trust, time-outs (seconds), authentication."""
+    """Settings for calls to one terminal: trust, time-outs (seconds), authentication.
 
-    def __init__(
-        self,
-        trust: TerminalTrust,
-        connect_timeout: float,
-        reply_timeout: float,
-        authentication: Authentication,
-        *,
-        window: int | None = None,
-        now: Callable[[], datetime] = wall,
-    ) -> None:
-        """`window`: accepted clock difference of the authentication (s), or None."""
-        self.connect_timeout = connect_timeout
-        self.reply_timeout = reply_timeout
-        self._trust = trust
-        self._bearing: set[str] = set()
-        self._looked_at: str | None = None
-        self._authentication = authentication
-        self._window = window
-        self._now = now
-        self._hurried = False
-        self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order in which they were set
+    `window`: accepted clock difference of the authentication (s), or None.
+    """
+
+    trust: TerminalTrust
+    connect_timeout: float
+    reply_timeout: float
+    authentication: Authentication
+    window: int | None = field(default=None, kw_only=True)
+    now: Callable[[], datetime] = field(default=wall, kw_only=True)
+    _bearing: set[str] = field(default_factory=set, init=False)
+    _looked_at: str | None = field(default=None, init=False)
+    _hurried: bool = field(default=False, init=False)
+    #: In the order in which they were set.
+    _deadlines: dict[asyncio.Timeout, None] = field(default_factory=dict, init=False)
 
     def judge_dates(self, judged: bool) -> None:
         """Set whether the dates of the terminal's certificate are checked: a wrong clock cannot judge them."""
-        trust.judge_dates(self._trust.context, judged)
+        trust.judge_dates(self.trust.context, judged)
 
     async def call(
         self,
@@ -117,7 +112,7 @@ class TerminalAccess:
                 )
             if proven and not self.proves(certificate):
                 raise CallFailed(
-                    f"the certificate of the present device does not have the serial {self._trust.serial}, but "
+                    f"the certificate of the present device does not have the serial {self.trust.serial}, but "
                     f"that of the terminal has (its fingerprint is {certificate or 'none'})"
                 )
             writing = True
@@ -149,7 +144,7 @@ class TerminalAccess:
         written: Callable[[], None],
     ) -> Replied:
         content_type = {} if body is None else {"content-type": "application/json"}
-        request = authenticate(OutgoingRequest(method, url, {**HEADERS, **content_type}, body), self._authentication)
+        request = authenticate(OutgoingRequest(method, url, {**HEADERS, **content_type}, body), self.authentication)
         secure, host, port, sent = _destination(request)
 
         def connected(transport: asyncio.Transport) -> None:
@@ -174,8 +169,8 @@ class TerminalAccess:
                     lambda: exchange,
                     host,
                     port,
-                    ssl=self._trust.context if secure else None,
-                    server_hostname=server_hostname(self._trust.server_name or host.partition("%")[0])
+                    ssl=self.trust.context if secure else None,
+                    server_hostname=server_hostname(self.trust.server_name or host.partition("%")[0])
                     if secure
                     else None,
                     ssl_handshake_timeout=self.connect_timeout if secure else None,
@@ -193,9 +188,9 @@ class TerminalAccess:
         if not answer.complete:
             return Replied(answer.status, answer.body, complete=False)
         remark = ""
-        if self._window is not None and not 200 <= answer.status < 300:
-            ahead = clock_ahead(self._now(), answer.date)
-            remark = clock_remark(answer.status, ahead, self._window)
+        if self.window is not None and not 200 <= answer.status < 300:
+            ahead = clock_ahead(self.now(), answer.date)
+            remark = clock_remark(answer.status, ahead, self.window)
         if answer.status == HTTPStatus.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
             remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
@@ -208,7 +203,7 @@ class TerminalAccess:
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Probe a URL: connect as for a call, and send nothing."""
-        found = await probe(base_url, self._trust, self.connect_timeout, self._explain)
+        found = await probe(base_url, self.trust, self.connect_timeout, self._explain)
         if isinstance(found, Reached):
             self._seen(found.der)
         return found
@@ -220,9 +215,9 @@ class TerminalAccess:
     def _seen(self, certificate: bytes | None) -> str | None:
         """Record whether a verified certificate has the serial; return its fingerprint."""
         found = fingerprint(certificate)
-        if found is not None and found != self._looked_at and self._trust.serial:
+        if found is not None and found != self._looked_at and self.trust.serial:
             self._looked_at = found
-            if has_serial(certificate or b"", self._trust.serial):
+            if has_serial(certificate or b"", self.trust.serial):
                 self._bearing.add(found)
         return found
 
@@ -234,12 +229,12 @@ class TerminalAccess:
         self._deadlines[deadline] = None
         try:
             async with deadline:
-                certificate = await trust.shown(url, self._trust.server_name)
+                certificate = await trust.shown(url, self.trust.server_name)
         except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: an invalid name
             certificate = None
         finally:
             self._deadlines.pop(deadline, None)
-        return trust.words(error, certificate, url, self._trust, self._now())
+        return trust.words(error, certificate, url, self.trust, self.now())
 
     @property
     def busy(self) -> bool:

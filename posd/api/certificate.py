@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -360,18 +359,16 @@ def _stamp(path: Path) -> object:
 # can follow later, because our side's handshake ends before the device checks the certificate.
 
 #: Alert about a certificate (RFC 8446, 6.2) -> its meaning and the remedy.
-WORDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
-        "bad_certificate": "it does not trust the CA, or called a name or address that is not in the "
-        "certificate: put ca.crt on it (posd tls ca), and read posd tls status",
-        "certificate_unknown": "it does not trust the CA, or called a name or address that the certificate does not "
-        "carry: put ca.crt on it (posd tls ca), and look at posd tls status",
-        "certificate_expired": "its clock says that the certificate has expired: check its clock, and posd tls status",
-        "certificate_revoked": "it considers the certificate revoked: ask who runs the CA",
-        "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it accepts",
-    }
-)
+WORDS: Final[Mapping[str, str]] = {
+    "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
+    "bad_certificate": "it does not trust the CA, or called a name or address that is not in the "
+    "certificate: put ca.crt on it (posd tls ca), and read posd tls status",
+    "certificate_unknown": "it does not trust the CA, or called a name or address that the certificate does not "
+    "carry: put ca.crt on it (posd tls ca), and look at posd tls status",
+    "certificate_expired": "its clock says that the certificate has expired: check its clock, and posd tls status",
+    "certificate_revoked": "it considers the certificate revoked: ask who runs the CA",
+    "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it accepts",
+}
 
 #: Time for which a refusal is shown after the newest one.
 SHOWN_FOR = timedelta(days=1)

@@ -7,7 +7,6 @@ JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal wi
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from types import MappingProxyType
 from typing import Final, Literal
 
 MAX_INTEGER_DIGITS = 12
@@ -97,20 +96,16 @@ def total(numbers: Iterable[Decimal]) -> Decimal:
 AmountUnit = Literal["main", "whole", "hundredths"]
 AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
 #: Most digits after the point of a till's amount, by unit; the wire cannot carry more.
-MOST_DIGITS: Final[Mapping[AmountUnit, int]] = MappingProxyType(
-    {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
-)
+MOST_DIGITS: Final[Mapping[AmountUnit, int]] = {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
 
 
 #: Digits after the point of the currencies that do not have two. Source: ISO 4217, list one, as of 2026-01-01
 #: (maintenance agency: SIX).
-_DIGITS: Final[Mapping[int, str]] = MappingProxyType(
-    {
-        0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
-        3: "BHD IQD JOD KWD LYD OMR TND",
-        4: "CLF UYW",
-    }
-)
+_DIGITS: Final[Mapping[int, str]] = {
+    0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
+    3: "BHD IQD JOD KWD LYD OMR TND",
+    4: "CLF UYW",
+}
 _USUAL_DIGITS = 2
 
 

@@ -7,7 +7,6 @@ means is the same for all of them: `posd.payments.answers`.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -69,81 +68,79 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     by_original: bool = False
 
 
-OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
-    {
-        CHARGE: Operation(
-            path="charge",
-            published=True,
-            wire="CHARGE",
-            undone=Text("NOT PAID", "NO PAGADO"),
-            asks_for_card=True,
-        ),
-        PRE_AUTH: Operation(
-            path="authorization",
-            wire="PREAUTH",
-            undone=Text("NOT RESERVED", "NO RESERVADO"),
-            asks_for_card=True,
-            reserves=True,
-        ),
-        CAPTURE: Operation(
-            path="capture",
-            wire="CAPTURE",
-            undone=Text("NOT CAPTURED: the reservation is as before", "NO CAPTURADO: la reserva sigue como antes"),
-            originals=frozenset({PRE_AUTH}),
-            takes_newest=True,
-            ended_by=frozenset({VOID}),
-            repeats=frozenset({CAPTURE}),
-        ),
-        # The reference that is sent is the pre-authorization's (terminal API, Events).
-        RE_AUTH: Operation(
-            path="re_authorization",
-            wire="REAUTHORIZATION",
-            undone=Text("NOT CHANGED: the reservation is as before", "SIN CAMBIO: la reserva sigue como antes"),
-            originals=frozenset({PRE_AUTH}),
-            ended_by=frozenset({VOID}),
-            repeats=frozenset({CAPTURE}),
-            reserves=True,
-        ),
-        POST_TIP: Operation(
-            path="pos_tip",
-            undone=Text("TIP NOT PAID: the payment is as before", "PROPINA NO PAGADA: el pago sigue como antes"),
-            originals=frozenset({CHARGE, CAPTURE}),
-            ended_by=frozenset({VOID}),
-            repeats=frozenset({POST_TIP}),
-            compares=False,
-            by_original=True,
-        ),
-        # What is held for a re-authorized pre-authorization stands under the newest reference (terminal API, Events).
-        # After a capture the capture is the original to void.
-        VOID: Operation(
-            path="void",
-            undone=Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
-            originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
-            takes_newest=True,
-            ended_by=frozenset({CAPTURE, REFUND, VOID}),
-            needs_amount=False,
-            compares=False,
-            reverses=True,
-            by_original=True,
-        ),
-        REFUND: Operation(
-            path="refund",
-            undone=Text("NOT REFUNDED: the payment is as before", "NO DEVUELTO: el pago sigue como antes"),
-            originals=frozenset({CHARGE, CAPTURE}),
-            ended_by=frozenset({VOID}),
-            repeats=frozenset({REFUND}),
-            needs_amount=False,
-            compares=False,
-            reverses=True,
-            by_original=True,
-        ),
-    }
-)
+OPERATIONS: Final[Mapping[OperationType, Operation]] = {
+    CHARGE: Operation(
+        path="charge",
+        published=True,
+        wire="CHARGE",
+        undone=Text("NOT PAID", "NO PAGADO"),
+        asks_for_card=True,
+    ),
+    PRE_AUTH: Operation(
+        path="authorization",
+        wire="PREAUTH",
+        undone=Text("NOT RESERVED", "NO RESERVADO"),
+        asks_for_card=True,
+        reserves=True,
+    ),
+    CAPTURE: Operation(
+        path="capture",
+        wire="CAPTURE",
+        undone=Text("NOT CAPTURED: the reservation is as before", "NO CAPTURADO: la reserva sigue como antes"),
+        originals=frozenset({PRE_AUTH}),
+        takes_newest=True,
+        ended_by=frozenset({VOID}),
+        repeats=frozenset({CAPTURE}),
+    ),
+    # The reference that is sent is the pre-authorization's (terminal API, Events).
+    RE_AUTH: Operation(
+        path="re_authorization",
+        wire="REAUTHORIZATION",
+        undone=Text("NOT CHANGED: the reservation is as before", "SIN CAMBIO: la reserva sigue como antes"),
+        originals=frozenset({PRE_AUTH}),
+        ended_by=frozenset({VOID}),
+        repeats=frozenset({CAPTURE}),
+        reserves=True,
+    ),
+    POST_TIP: Operation(
+        path="pos_tip",
+        undone=Text("TIP NOT PAID: the payment is as before", "PROPINA NO PAGADA: el pago sigue como antes"),
+        originals=frozenset({CHARGE, CAPTURE}),
+        ended_by=frozenset({VOID}),
+        repeats=frozenset({POST_TIP}),
+        compares=False,
+        by_original=True,
+    ),
+    # What is held for a re-authorized pre-authorization stands under the newest reference (terminal API, Events).
+    # After a capture the capture is the original to void.
+    VOID: Operation(
+        path="void",
+        undone=Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
+        originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
+        takes_newest=True,
+        ended_by=frozenset({CAPTURE, REFUND, VOID}),
+        needs_amount=False,
+        compares=False,
+        reverses=True,
+        by_original=True,
+    ),
+    REFUND: Operation(
+        path="refund",
+        undone=Text("NOT REFUNDED: the payment is as before", "NO DEVUELTO: el pago sigue como antes"),
+        originals=frozenset({CHARGE, CAPTURE}),
+        ended_by=frozenset({VOID}),
+        repeats=frozenset({REFUND}),
+        needs_amount=False,
+        compares=False,
+        reverses=True,
+        by_original=True,
+    ),
+}
 
 #: Wire names of operation types in a final event; an orphan's type is read from them.
-WIRE_TYPES: Final[Mapping[str, OperationType]] = MappingProxyType(
-    {row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None}
-)
+WIRE_TYPES: Final[Mapping[str, OperationType]] = {
+    row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None
+}
 #: Types that move a reservation, that give back, and whose effect no original changes.
 RESERVING: Final = frozenset(kind for kind, row in OPERATIONS.items() if row.reserves)
 REVERSING: Final = frozenset(kind for kind, row in OPERATIONS.items() if row.reverses)

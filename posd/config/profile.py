@@ -29,9 +29,7 @@ PRINT_JOB_ID: Final = "print_job_id"
 CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
 
 #: Placeholders of a single operation.
-OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
-)
+OWN_PLACEHOLDERS: Final[Mapping[str, str]] = {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
 
 
 class OperationRow(msgspec.Struct, frozen=True):
@@ -80,28 +78,24 @@ def _starts(prefix: str) -> Table:
 
 
 def _local(abort: str, printing: str, document_member: str) -> Table:
-    return MappingProxyType(
-        {
-            **_starts("/terminal/v1"),
-            "abort": OperationRow("GET", f"/terminal/v1/{abort}"),
-            "search": OperationRow("POST", "/terminal/v1/transaction_search_online"),
-            "print": OperationRow("POST", f"/terminal/v1/{printing}", document_member=document_member),
-            "print-job": OperationRow("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
-        }
-    )
+    return {
+        **_starts("/terminal/v1"),
+        "abort": OperationRow("GET", f"/terminal/v1/{abort}"),
+        "search": OperationRow("POST", "/terminal/v1/transaction_search_online"),
+        "print": OperationRow("POST", f"/terminal/v1/{printing}", document_member=document_member),
+        "print-job": OperationRow("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
+    }
 
 
 def _cloud(print_job: str, document_member: str) -> Table:
     prefix = f"/terminal/v1/{{{TERMINAL_SERIAL}}}"
-    return MappingProxyType(
-        {
-            **_starts(prefix),
-            "abort": OperationRow("POST", f"{prefix}/sync/abort"),
-            "search": OperationRow("POST", f"{prefix}/sync/transaction_search_online"),
-            "print": OperationRow("POST", f"{prefix}/sync/print/job", document_member=document_member),
-            "print-job": OperationRow("GET", f"{prefix}/{print_job}?print_job_id={{print_job_id}}"),
-        }
-    )
+    return {
+        **_starts(prefix),
+        "abort": OperationRow("POST", f"{prefix}/sync/abort"),
+        "search": OperationRow("POST", f"{prefix}/sync/transaction_search_online"),
+        "print": OperationRow("POST", f"{prefix}/sync/print/job", document_member=document_member),
+        "print-job": OperationRow("GET", f"{prefix}/{print_job}?print_job_id={{print_job_id}}"),
+    }
 
 
 Profiles = Mapping[Edition, Profile]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from inspect import get_annotations
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -17,14 +16,7 @@ from posd.base.negotiation import Language
 from posd.base.operations import OPERATIONS
 from posd.config import values as read
 from posd.config.layers import Layers
-from posd.config.profile import (
-    ACCESS_MODES,
-    EDITION_NAMES,
-    METHODS,
-    AccessMode,
-    Edition,
-    Profiles,
-)
+from posd.config.profile import ACCESS_MODES, EDITION_NAMES, METHODS, AccessMode, Edition, Profiles
 from posd.config.values import HeaderValue, ListenAddress, Reader
 
 Auth = Literal["none", "hash-encrypt", "hmac"]
@@ -42,9 +34,10 @@ WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 
 #: Section of the terminal profile for each access mode.
-PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]] = MappingProxyType(
-    {"local": "profile", "cloud": "profile.cloud"}
-)
+PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]] = {
+    "local": "profile",
+    "cloud": "profile.cloud",
+}
 
 #: A day, in seconds: the longest wait that makes sense.
 DAY = 86_400
@@ -401,37 +394,26 @@ class Config(msgspec.Struct, frozen=True):
 
 
 #: Sections that are plain tables of keys: name in the file -> class; the field of `print` is `print_`.
-SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
-    {
-        name.removesuffix("_"): kind
-        for name, kind in get_annotations(Config).items()
-        if isinstance(kind, type) and keys(kind)
-    }
-)
+SECTIONS: Mapping[str, type[Any]] = {
+    name.removesuffix("_"): kind
+    for name, kind in get_annotations(Config).items()
+    if isinstance(kind, type) and keys(kind)
+}
 
 #: Keys of `[profile]` and `[profile.cloud]` besides the rows.
-PROFILE_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"headers": Key(read.header_table, {}, secret=True)})
+PROFILE_KEYS: Final[Mapping[str, Key]] = {"headers": Key(read.header_table, {}, secret=True)}
 
 #: Keys of every row of the profile.
-ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
-    {
-        "method": Key(read.one_of(*METHODS), None),
-        "path": Key(read.text, None),
-        "confirmed": Key(read.boolean, None),
-    }
-)
+ROW_KEYS: Final[Mapping[str, Key]] = {
+    "method": Key(read.one_of(*METHODS), None),
+    "path": Key(read.text, None),
+    "confirmed": Key(read.boolean, None),
+}
 #: Additional keys of some rows.
-START_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
-    {"abortable": Key(read.boolean, None), "errors_in_2xx": Key(read.boolean, None)}
-)
-SEARCH_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
-    {"pointer": Key(read.text, None), "paged": Key(read.boolean, None)}
-)
-KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
-    dict.fromkeys(map(str, OPERATIONS), START_KEYS) | {"search": SEARCH_KEYS}
-)
+START_KEYS: Final[Mapping[str, Key]] = {"abortable": Key(read.boolean, None), "errors_in_2xx": Key(read.boolean, None)}
+SEARCH_KEYS: Final[Mapping[str, Key]] = {"pointer": Key(read.text, None), "paged": Key(read.boolean, None)}
 
 
 def row_keys(operation: str) -> Mapping[str, Key]:
     """Return the keys that the configuration may replace in the row of an operation."""
-    return {**ROW_KEYS, **KEYS_OF_SOME_ROWS.get(operation, {})}
+    return {**ROW_KEYS, **(SEARCH_KEYS if operation == "search" else START_KEYS if operation in OPERATIONS else {})}

@@ -24,7 +24,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, TextIO
 
 import msgspec
@@ -150,39 +150,37 @@ SUBJECT = ("transaction", "print_job", "terminal")
 TROUBLE: Final = LineLimit(20, MINUTE)
 
 #: event -> its limit. An info line without a row is always written, because each is a separate fact.
-LIMITS: Final[Mapping[str, LineLimit]] = MappingProxyType(
-    {
-        # Facts about one payment each: all are logged, whatever the number of payments.
-        "payment.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
-        "print.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
-        "print.outcome": LineLimit(5, MINUTE, SUBJECT),
-        "store.difference": LineLimit(50, MINUTE),
-        # Data that an authentic terminal may send in a loop.
-        "webhook.event": LineLimit(30, MINUTE, SUBJECT),
-        "webhook.print": LineLimit(30, MINUTE, SUBJECT),
-        "webhook.quarantined": LineLimit(5, MINUTE, SUBJECT),
-        "webhook.too_large": LineLimit(5, MINUTE, SUBJECT),
-        "webhook.unreadable": LineLimit(5, MINUTE, SUBJECT),
-        # Calls that a till or an operator may make in a loop.
-        "stream.cut_off": LineLimit(5, MINUTE, ("kind",)),
-        "payment.abort": LineLimit(10, MINUTE, SUBJECT),
-        "payment.operator": LineLimit(10, MINUTE, SUBJECT),
-        "print.operator": LineLimit(10, MINUTE, SUBJECT),
-        # Searches that posd repeats for hours while a terminal is unreachable.
-        "payment.search": LineLimit(10, HOUR, (*SUBJECT, "result")),
-        "print.poll": LineLimit(10, HOUR, (*SUBJECT, "result", "status")),
-        # Effects of an unstable network or of a device that announces without end.
-        "discovery.claim": LineLimit(5, HOUR, SUBJECT),
-        "discovery.gone": LineLimit(10, HOUR, SUBJECT),
-        "discovery.started": LineLimit(10, HOUR),
-        "discovery.unavailable": LineLimit(10, HOUR),
-        "interfaces.polled": LineLimit(5, HOUR),
-        "interfaces.unreadable": LineLimit(5, HOUR),
-        # Limited at their source: posd.httpd.admission and posd.api.certificate.
-        "listener.refused": LineLimit(1000, MINUTE),
-        "listener.distrusted": LineLimit(1000, MINUTE),
-    }
-)
+LIMITS: Final[Mapping[str, LineLimit]] = {
+    # Facts about one payment each: all are logged, whatever the number of payments.
+    "payment.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
+    "print.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
+    "print.outcome": LineLimit(5, MINUTE, SUBJECT),
+    "store.difference": LineLimit(50, MINUTE),
+    # Data that an authentic terminal may send in a loop.
+    "webhook.event": LineLimit(30, MINUTE, SUBJECT),
+    "webhook.print": LineLimit(30, MINUTE, SUBJECT),
+    "webhook.quarantined": LineLimit(5, MINUTE, SUBJECT),
+    "webhook.too_large": LineLimit(5, MINUTE, SUBJECT),
+    "webhook.unreadable": LineLimit(5, MINUTE, SUBJECT),
+    # Calls that a till or an operator may make in a loop.
+    "stream.cut_off": LineLimit(5, MINUTE, ("kind",)),
+    "payment.abort": LineLimit(10, MINUTE, SUBJECT),
+    "payment.operator": LineLimit(10, MINUTE, SUBJECT),
+    "print.operator": LineLimit(10, MINUTE, SUBJECT),
+    # Searches that posd repeats for hours while a terminal is unreachable.
+    "payment.search": LineLimit(10, HOUR, (*SUBJECT, "result")),
+    "print.poll": LineLimit(10, HOUR, (*SUBJECT, "result", "status")),
+    # Effects of an unstable network or of a device that announces without end.
+    "discovery.claim": LineLimit(5, HOUR, SUBJECT),
+    "discovery.gone": LineLimit(10, HOUR, SUBJECT),
+    "discovery.started": LineLimit(10, HOUR),
+    "discovery.unavailable": LineLimit(10, HOUR),
+    "interfaces.polled": LineLimit(5, HOUR),
+    "interfaces.unreadable": LineLimit(5, HOUR),
+    # Limited at their source: posd.httpd.admission and posd.api.certificate.
+    "listener.refused": LineLimit(1000, MINUTE),
+    "listener.distrusted": LineLimit(1000, MINUTE),
+}
 
 #: The event, the level, and the values of the fields by which its lines count separately; None if missing.
 Key = tuple[Any, ...]

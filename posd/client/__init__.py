@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from posd.client.calls import Amount
 from posd.client.connection import DEFAULT_SOCKET
-from posd.client.documents import (
-    ForeignAnswer,
-    OutcomeUnknown,
-    PosdError,
-    Problem,
-    Unreachable,
-)
+from posd.client.documents import ForeignAnswer, OutcomeUnknown, PosdError, Problem, Unreachable
 from posd.client.states import (
     Approved,
     Attention,

@@ -1,19 +1,17 @@
 """The async client (asyncio): `AsyncPosd`, and the handles of payments and print jobs."""
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from posd.client import calls, connection, plans
+from posd.client import calls, plans
 from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.connection import (
-    BASE_URL,
-    accepting,
+    client_options,
     is_stream,
     lost,
     misread,
@@ -26,10 +24,8 @@ from posd.client.connection import (
 )
 from posd.client.documents import OutcomeUnknown, PosdError, Problem
 from posd.client.plans import (
-    PATIENCE_SECONDS,
     RETRY_SECONDS,
     Call,
-    OnAway,
     OnNotice,
     Place,
     Plan,
@@ -53,7 +49,10 @@ from posd.client.states import (
     Transaction,
     Version,
 )
-from posd.client.store import Store, StoredPayment
+from posd.client.store import StoredPayment
+
+if TYPE_CHECKING:
+    import httpx2
 
 T = TypeVar("T")
 
@@ -61,15 +60,13 @@ T = TypeVar("T")
 class AsyncConnection:
     """The local API behind one Unix socket."""
 
-    def __init__(self, socket: str, language: str | None) -> None:
+    def __init__(self, socket: str, language: str | None = None, *, kept: int = 0) -> None:
+        """`kept`: most idle connections that stay open for the next call."""
         import httpx2
 
         self.socket = socket
-        transport = httpx2.AsyncHTTPTransport(**transport_options(socket))
-        headers = accepting(language)
-        self._http = httpx2.AsyncClient(
-            transport=transport, base_url=BASE_URL, trust_env=False, follow_redirects=False, headers=headers
-        )
+        transport = httpx2.AsyncHTTPTransport(**transport_options(socket, kept))
+        self._http = httpx2.AsyncClient(transport=transport, **client_options(language))
 
     async def close(self) -> None:
         """Close the HTTP client."""
@@ -77,16 +74,19 @@ class AsyncConnection:
 
     async def call(self, call: Call) -> Reply:
         """Make one call. Raise Problem or Unreachable."""
+        return reply_of(self.socket, call, await self.request(call))
+
+    async def request(self, call: Call) -> "httpx2.Response":
+        """Make one call, and return its response. Raise Unreachable."""
         import httpx2
 
         if call.pause:
             await asyncio.sleep(call.pause)
         probe(self.socket)
         try:
-            response = await self._http.request(**request_options(call))
+            return await self._http.request(**request_options(call))
         except httpx2.TransportError as error:
             raise lost(self.socket, error, call.seconds) from error
-        return reply_of(self.socket, call, response)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan: make its calls, and return its result."""
@@ -198,21 +198,7 @@ class AsyncPosd(
     Tasks of one event loop may share it. A cancelled call does not affect the payment, and leaves no connection open.
     """
 
-    def __init__(
-        self,
-        socket: str | os.PathLike[str] | None = None,
-        *,
-        patience: float = PATIENCE_SECONDS,
-        on_away: OnAway | None = None,
-        amount_members: Collection[str] = (),
-        store: Store | None = None,
-        language: str | None = None,
-    ) -> None:
-        self.socket = connection.socket_path(socket)
-        self.patience = patience
-        self.on_away = on_away
-        self.amount_members = amount_members
-        self.store = store
+    def _connect(self, language: str | None) -> None:
         self.connection = AsyncConnection(self.socket, language)
 
     async def __aenter__(self) -> Self:

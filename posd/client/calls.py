@@ -1,6 +1,7 @@
 """Calls of the local API as methods of both clients, and the checks that need no posd."""
 
 import difflib
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
 from posd.client import plans
+from posd.client.connection import socket_path
 from posd.client.documents import PosdError
 from posd.client.plans import (
     Away,
@@ -225,10 +227,26 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     an invalid amount, id or time: then nothing was sent.
     """
 
-    #: Members of an amount beyond posd's own: `[amounts]` of its configuration.
-    amount_members: Collection[str] = ()
-    #: Stores each payment before its start.
-    store: Store | None = None
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        patience: float = plans.PATIENCE_SECONDS,
+        on_away: OnAway | None = None,
+        amount_members: Collection[str] = (),
+        store: Store | None = None,
+        language: str | None = None,
+    ) -> None:
+        self.socket = socket_path(socket)
+        self.patience = patience
+        self.on_away = on_away
+        self.amount_members = amount_members
+        self.store = store
+        self._connect(language)
+
+    @abstractmethod
+    def _connect(self, language: str | None) -> None:
+        """Make the connection to the socket."""
 
     @abstractmethod
     def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:

@@ -70,11 +70,11 @@ def probe(path: str) -> int:
         return int(struct.unpack("iII", attempt.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
-def transport_options(path: str) -> dict[str, Any]:
+def transport_options(path: str, kept: int = 0) -> dict[str, Any]:
     """Return the options of the HTTP client's transport.
 
-    Each call has its own connection, and there may be as many as the till has waits. So no stale one makes a read
-    uncertain, no abandoned wait leaves one, and a forked process shares none.
+    By default each call has its own connection, and there may be as many as the till has waits. So no stale one makes
+    a read uncertain, no abandoned wait leaves one, and a forked process shares none.
     """
     import ssl
 
@@ -85,13 +85,14 @@ def transport_options(path: str) -> dict[str, Any]:
         # An empty TLS context: a Unix socket has no TLS, and loading the system's CAs would take 20 ms.
         "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         "trust_env": False,
-        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=kept),
     }
 
 
-def accepting(language: str | None) -> dict[str, str]:
-    """Return the headers that request the cashier's texts in a language."""
-    return {} if language is None else {"Accept-Language": language}
+def client_options(language: str | None) -> dict[str, Any]:
+    """Return the further options of the HTTP client. `language`: that of the cashier's texts, None for posd's own."""
+    headers = {} if language is None else {"Accept-Language": language}
+    return {"base_url": BASE_URL, "trust_env": False, "follow_redirects": False, "headers": headers}
 
 
 def request_options(call: Call) -> dict[str, Any]:
@@ -214,10 +215,7 @@ class Connection:
 
         self.socket = os.fspath(socket)
         transport = httpx2.HTTPTransport(**transport_options(self.socket))
-        headers = accepting(language)
-        self._http = httpx2.Client(
-            transport=transport, base_url=BASE_URL, trust_env=False, follow_redirects=False, headers=headers
-        )
+        self._http = httpx2.Client(transport=transport, **client_options(language))
 
     def __enter__(self) -> Self:
         return self
@@ -228,10 +226,6 @@ class Connection:
     def close(self) -> None:
         """Close the HTTP client."""
         self._http.close()
-
-    def reach(self) -> None:
-        """Raise Unreachable if the socket cannot be connected."""
-        probe(self.socket)
 
     def call(self, call: Call) -> Reply:
         """Make one call. Raise Problem or Unreachable."""
@@ -248,7 +242,7 @@ class Connection:
         """
         import httpx2
 
-        self.reach()
+        probe(self.socket)
         try:
             with self._http.stream(**request_options(call)) as response:
                 if response.status_code >= 400:
@@ -262,7 +256,7 @@ class Connection:
 
         if call.pause:
             time.sleep(call.pause)
-        self.reach()
+        probe(self.socket)
         try:
             return self._http.request(**request_options(call))
         except httpx2.TransportError as error:
@@ -296,7 +290,7 @@ class Connection:
         """
         import httpx2
 
-        self.reach()
+        probe(self.socket)
         try:
             with self._http.sse(**stream_options(path, after)) as source:
                 if not is_stream(source.response):

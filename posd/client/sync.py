@@ -1,17 +1,16 @@
 """The sync client: `Posd`, and the handles of payments and print jobs."""
 
-import os
-from collections.abc import Awaitable, Collection, Generator, Iterator
+from collections.abc import Awaitable, Generator, Iterator
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from posd.client import calls, connection, plans
+from posd.client import calls, plans
 from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.connection import Connection
 from posd.client.documents import OutcomeUnknown, Problem
-from posd.client.plans import PATIENCE_SECONDS, Call, OnAway, OnNotice, Place, Plan, R, transaction_path
+from posd.client.plans import Call, OnNotice, Place, Plan, R, transaction_path
 from posd.client.states import (
     Change,
     E,
@@ -27,7 +26,7 @@ from posd.client.states import (
     Transaction,
     Version,
 )
-from posd.client.store import Store, StoredPayment
+from posd.client.store import StoredPayment
 
 
 class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
@@ -71,21 +70,7 @@ class Posd(
     Threads may share it. A forked process makes its own.
     """
 
-    def __init__(
-        self,
-        socket: str | os.PathLike[str] | None = None,
-        *,
-        patience: float = PATIENCE_SECONDS,
-        on_away: OnAway | None = None,
-        amount_members: Collection[str] = (),
-        store: Store | None = None,
-        language: str | None = None,
-    ) -> None:
-        self.socket = connection.socket_path(socket)
-        self.patience = patience
-        self.on_away = on_away
-        self.amount_members = amount_members
-        self.store = store
+    def _connect(self, language: str | None) -> None:
         self.connection = Connection(self.socket, language)
 
     def __enter__(self) -> Self:

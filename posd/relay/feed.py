@@ -4,12 +4,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import msgspec
 
 from posd.client.async_ import AsyncConnection
-from posd.client.connection import BASE_URL, lost, probe, problem_in, transport_options
+from posd.client.connection import problem_in
 from posd.client.documents import Unreachable
+from posd.client.plans import Call
 from posd.relay.messages import Page
 
 #: Longest wait for a response, in seconds: posd reads a page in milliseconds.
@@ -28,14 +28,12 @@ class FeedClient:
         """`limit`: most changes of a page. `metadata`: include the till's metadata."""
         self._socket = str(socket)
         self._asked = {"limit": str(limit), "with": "outcome,metadata" if metadata else "outcome"}
-        options = transport_options(self._socket) | {"limits": httpx2.Limits(max_keepalive_connections=1)}
-        transport = httpx2.AsyncHTTPTransport(**options)
-        self._http = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, trust_env=False, timeout=ANSWER_SECONDS)
-        self._streams = AsyncConnection(self._socket, None)
+        self._pages = AsyncConnection(self._socket, kept=1)
+        self._streams = AsyncConnection(self._socket)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._pages.close()
         await self._streams.close()
 
     async def page(self, after: str) -> Page:
@@ -61,11 +59,7 @@ class FeedClient:
                 return
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> bytes:
-        probe(self._socket)
-        try:
-            response = await self._http.get(path, params=query)
-        except httpx2.TransportError as error:
-            raise lost(self._socket, error, ANSWER_SECONDS) from error
+        response = await self._pages.request(Call("GET", path, query or {}, seconds=ANSWER_SECONDS))
         if response.status_code >= 400 and path != "/health":  # a failing posd reports its faults
             raise problem_in(self._socket, response.status_code, response.content)
         return response.content

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.applications import Starlette
@@ -26,72 +26,61 @@ from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, Simula
 MAX_BODY_BYTES = 1_048_576
 #: Prefix of each path. A serial can have any character, also a slash, which a URL carries encoded.
 PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
-#: Path of a search at the acquirer.
-SEARCH = "transaction_search_online"
-#: Method and path (below the prefix) of a call in each access mode.
-Ways = Mapping[AccessMode, tuple[tuple[str, str], ...]]
+#: Calls besides the starts: name, edition, access mode, method, path below the prefix. The sources contradict each
+#: other on the prefix of a local search of 2026, so both paths are served.
+_PATHS = """
+abort     classic local GET  abort
+abort     classic cloud POST sync/abort
+abort     2026    local GET  sync/abort
+abort     2026    local GET  async/abort
+abort     2026    cloud POST sync/abort
+search    classic local POST transaction_search_online
+search    classic cloud POST sync/transaction_search_online
+search    2026    local POST transaction_search_online
+search    2026    local POST sync/transaction_search_online
+search    2026    cloud POST sync/transaction_search_online
+print     classic local POST print
+print     classic cloud POST sync/print/job
+print     2026    local POST print/job
+print     2026    cloud POST sync/print/job
+print_job classic local GET  print_job
+print_job classic cloud GET  print_job
+print_job 2026    local GET  print_job
+print_job 2026    cloud GET  sync/print_job
+"""
+#: Returns the reply to a call, from its body, its access mode and its query.
+_Handler = Callable[[bytes, AccessMode, Mapping[str, str]], Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class ServedCall:
-    """One call of the API; `bodies`: the list that stores its bodies."""
-
-    ways: Mapping[Edition, Ways]
-    answer: Callable[[bytes, AccessMode, Mapping[str, str]], Answer]
-    bodies: list[str] | None = None
-
-
-def _start(terminal: PaymentTerminal, operation: SimulatedOperation, bodies: list[str]) -> ServedCall:
-    ways = (("POST", operation.path),)
-    both: Ways = {"local": ways, "cloud": ways}
-    return ServedCall(
-        {"classic": both, "2026": both}, lambda body, mode, _query: terminal.start(body, operation, mode), bodies
-    )
+def _paths(edition: Edition) -> Iterator[tuple[str, AccessMode, str, str]]:
+    """Yield name, access mode, method and path of each call (terminal API, Calls to a terminal)."""
+    for operation in OPERATIONS:
+        for mode in PREFIXES:
+            yield operation.name, mode, "POST", operation.path
+    for line in _PATHS.split("\n")[1:-1]:
+        name, of, access, method, path = line.split()
+        if of == edition:
+            yield name, "local" if access == "local" else "cloud", method, path
 
 
-def _calls(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Sequence[ServedCall]:
-    """Return operations, abort, search and printing (terminal API, Calls to a terminal)."""
+def _handlers(
+    terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]
+) -> Mapping[str, tuple[_Handler, list[str] | None]]:
+    """Return the handler of each call, and the list that stores its bodies."""
+
+    def start(operation: SimulatedOperation) -> _Handler:
+        return lambda body, mode, _query: terminal.start(body, operation, mode)
 
     def printer() -> Printer:
         return parts.switchboard.printer  # each power-on makes another
 
-    return (
-        *(_start(terminal, operation, bodies["requests"]) for operation in OPERATIONS),
-        ServedCall(
-            {
-                "classic": {"local": (("GET", "abort"),), "cloud": (("POST", "sync/abort"),)},
-                "2026": {"local": (("GET", "sync/abort"), ("GET", "async/abort")), "cloud": (("POST", "sync/abort"),)},
-            },
-            lambda _body, _mode, _query: terminal.abort(),
-        ),
-        ServedCall(
-            {
-                "classic": {"local": (("POST", SEARCH),), "cloud": (("POST", f"sync/{SEARCH}"),)},
-                # The sources contradict each other on the prefix, so both are served.
-                "2026": {
-                    "local": (("POST", SEARCH), ("POST", f"sync/{SEARCH}")),
-                    "cloud": (("POST", f"sync/{SEARCH}"),),
-                },
-            },
-            lambda body, _mode, _query: terminal.search(body),
-            bodies["searches"],
-        ),
-        ServedCall(
-            {
-                "classic": {"local": (("POST", "print"),), "cloud": (("POST", "sync/print/job"),)},
-                "2026": {"local": (("POST", "print/job"),), "cloud": (("POST", "sync/print/job"),)},
-            },
-            lambda body, mode, _query: printer().create(body, mode),
-            bodies["print_requests"],
-        ),
-        ServedCall(
-            {
-                "classic": {"local": (("GET", "print_job"),), "cloud": (("GET", "print_job"),)},
-                "2026": {"local": (("GET", "print_job"),), "cloud": (("GET", "sync/print_job"),)},
-            },
-            lambda _body, _mode, query: printer().status(query.get("print_job_id")),
-        ),
-    )
+    return {
+        **{operation.name: (start(operation), bodies["requests"]) for operation in OPERATIONS},
+        "abort": (lambda _body, _mode, _query: terminal.abort(), None),
+        "search": (lambda body, _mode, _query: terminal.search(body), bodies["searches"]),
+        "print": (lambda body, mode, _query: printer().create(body, mode), bodies["print_requests"]),
+        "print_job": (lambda _body, _mode, query: printer().status(query.get("print_job_id")), None),
+    }
 
 
 def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
@@ -125,26 +114,25 @@ def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[
         refused.headers.update(error.headers or {})
         return refused
 
-    def endpoint(call: ServedCall, access_mode: AccessMode) -> Callable[[Request], object]:
+    def endpoint(handler: _Handler, kept: list[str] | None, mode: AccessMode) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
             if serial != settings.serial:  # it never reaches this terminal, and leaves no record
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
             body, key = verify(request, sent)
-            if call.bodies is not None:
-                call.bodies.append(body.decode("utf-8", "replace"))
-            answered = call.answer(body, access_mode, request.query_params)
+            if kept is not None:
+                kept.append(body.decode("utf-8", "replace"))
+            answered = handler(body, mode, request.query_params)
             return await _carry_out(_sealed(answered, key), request, parts.clock)
 
         return answer
 
+    handlers = _handlers(terminal, parts, bodies)
     return Starlette(
         routes=[
-            Route(PREFIXES[mode] + path, endpoint(call, mode), methods=[method])
-            for call in _calls(terminal, parts, bodies)
-            for mode, ways in call.ways[settings.edition].items()
-            for method, path in ways
+            Route(PREFIXES[mode] + path, endpoint(*handlers[name], mode), methods=[method])
+            for name, mode, method, path in _paths(settings.edition)
         ],
         exception_handlers={Refused: refuse, HTTPException: refuse_http},
     )

@@ -123,7 +123,7 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
         "plugged": terminal.switchboard.plugged,
         "certificate": terminal.certificate,
         "scenario": terminal.settings.scenario_name,
-        "armed": terminal.terminal.armed,
+        "armed": terminal.terminal.choice.armed,
         "armed_print": terminal.printer.armed,
         "payment": None
         if running is None

@@ -119,7 +119,7 @@ class Simulator:
         bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
         await switchboard.start(make_app(terminal, parts, bodies))
         try:
-            await terminal.prepare()
+            await terminal.choice.begin()
         except NotPossible as error:
             raise SettingsError(f"scenario {settings.scenario_name}: {error}") from error
 

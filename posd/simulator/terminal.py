@@ -38,7 +38,7 @@ class PaymentTerminal:
         """Raise SettingsError if the user's own scenario cannot be read."""
         self._parts = parts
         self._ledger = parts.ledger
-        self._choice = Choice(parts.settings, parts.switchboard)
+        self.choice = Choice(parts.settings, parts.switchboard)
         self._started = 0
         #: Of the running payment: no final yet, and steps left.
         self._course: PaymentRun | None = None
@@ -48,11 +48,6 @@ class PaymentTerminal:
         self._found_otherwise: dict[str, Payment] = {}
         #: Number of starts with a limited reply of a scenario, by the id in lower case.
         self._starts: Counter[str] = Counter()
-
-    @property
-    def armed(self) -> str | None:
-        """Scenario of the next payment, which overrides that of its request; None for no choice."""
-        return self._choice.armed
 
     @property
     def running(self) -> Payment | None:
@@ -65,12 +60,8 @@ class PaymentTerminal:
         Return the task that prepares a scenario which starts before the request; its effects last until the next call.
         Raise KeyError if it does not exist.
         """
-        self._choice.arm(name)
-        return self._tasks.begin(self._choice.begin())
-
-    async def prepare(self) -> None:
-        """Prepare the scenario of the next payment if it starts before the request. Raise NotPossible."""
-        await self._choice.begin()
+        self.choice.arm(name)
+        return self._tasks.begin(self.choice.begin())
 
     def start(self, body: bytes, operation: SimulatedOperation, access_mode: AccessMode) -> Answer:
         """Start an asynchronous operation and return the reply: 200 with the acknowledgement, 400, 409, 422, or
@@ -88,11 +79,11 @@ class PaymentTerminal:
         except Refused as refused:
             add_start(http_status=refused.status, code=refused.code, scenario=None, chosen_by=None, runs=False)
             return plain(refusal(self._parts.settings, refused, asked["client_transaction_id"]))
-        name, chosen_by = self._choice.choose(start)
+        name, chosen_by = self.choice.choose(start)
         self._started += 1
         # Derived for each payment separately: a seed gives the same payment, also after or beside others.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
-        payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
+        payment = Payment(start, amount, name, self.choice.scenarios[name], seed)
         reply = self._start_reply(payment)
         rng = payment.rng("start")
         usual = HTTPStatus.OK, messages.acknowledgement(self._parts.settings, start, messages.new_uuid(rng))
@@ -113,7 +104,7 @@ class PaymentTerminal:
         No payment runs when the reference is checked, so the approvals do not change until this payment ends.
         """
         settings = self._parts.settings
-        start = read_start(body, operation, self._choice.scenarios, settings.amount_unit)
+        start = read_start(body, operation, self.choice.scenarios, settings.amount_unit)
         if self._course is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
         if settings.edition == "2026" and not operation.originals and total(start.amount or {}) == 0:

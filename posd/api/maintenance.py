@@ -36,13 +36,7 @@ from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantineEntry, Reprocessing
-from posd.records.request import (
-    MAX_NOTE_CHARACTERS,
-    MAX_OPERATOR_CHARACTERS,
-    check,
-    decided,
-    read_body,
-)
+from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, check, decided, read_body
 from posd.records.service import storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
@@ -309,7 +303,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         with storage_problem("not possible now: {error}; check the disk, and try again"):
             seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
-            await self.restore_guard.seen()
+            await self.restore_guard.look()
         log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))
         return json_response(seen)
 

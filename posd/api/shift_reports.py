@@ -40,10 +40,7 @@ from posd.payments.report_documents import (
     TimeSource,
 )
 from posd.records.model import Phase
-from posd.records.request import (
-    RequestFault,
-    check,
-)
+from posd.records.request import RequestFault, check
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import changes, database_id, marks
 from posd.storage.batch import WriteTransaction

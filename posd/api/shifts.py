@@ -16,15 +16,8 @@ from msgspec.structs import replace
 
 from posd.base.json_types import Exact, Moment, Uuid, WireFormat
 from posd.calls.parameters import MAX_SEQ
-from posd.payments.report_documents import (
-    ClosedShift,
-)
-from posd.records.request import (
-    MAX_NOTE_CHARACTERS,
-    MAX_OPERATOR_CHARACTERS,
-    check,
-    read_body,
-)
+from posd.payments.report_documents import ClosedShift
+from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, check, read_body
 from posd.storage import marks
 
 

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,19 +33,14 @@ class Family(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
-def counter(name: str, words: str, labels: str = "") -> Family:
-    """Return a counter. `labels` are separated by spaces, also in the two functions below."""
-    return Family(name, "counter", words, tuple(labels.split()))
+def _family(kind: Kind, name: str, words: str, labels: str = "") -> Family:
+    """Return a metric. `labels` are separated by spaces."""
+    return Family(name, kind, words, tuple(labels.split()))
 
 
-def gauge(name: str, words: str, labels: str = "") -> Family:
-    """Return a gauge."""
-    return Family(name, "gauge", words, tuple(labels.split()))
-
-
-def histogram(name: str, words: str, labels: str = "") -> Family:
-    """Return a histogram."""
-    return Family(name, "histogram", words, tuple(labels.split()))
+counter = partial(_family, "counter")
+gauge = partial(_family, "gauge")
+histogram = partial(_family, "histogram")
 
 
 def table(*families: Family) -> Mapping[str, Family]:

@@ -12,7 +12,7 @@ Source: terminal API, Delivery.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -24,20 +24,13 @@ from posd.payments.model import LastSearch, SearchResult
 MOST_SECONDS = 240.0
 
 
-class DowntimeCause(StrEnum):
-    """Cause of an absence, as far as posd can detect it."""
-
-    STOPPED = "stopped"
-    SUSPENDED = "suspended"
-    HELD_UP = "held_up"
-    DEAF = "deaf"
-
-
+#: Cause of an absence, as far as posd can detect it.
+DowntimeCause = Literal["stopped", "suspended", "held_up", "deaf"]
 WORDS: Mapping[DowntimeCause, str] = {
-    DowntimeCause.STOPPED: "posd was not running",
-    DowntimeCause.SUSPENDED: "this machine was suspended",
-    DowntimeCause.HELD_UP: "posd was held up",
-    DowntimeCause.DEAF: "no connection could be accepted",
+    "stopped": "posd was not running",
+    "suspended": "this machine was suspended",
+    "held_up": "posd was held up",
+    "deaf": "no connection could be accepted",
 }
 
 

@@ -122,13 +122,10 @@ class Presence:
         here, awake = self._elapsed(), self._awake_seconds()
         gap, slept = here - self._here, (here - self._here) - (awake - self._awake)
         self._here, self._awake = here, awake
-        if self._deaf:
-            cause = DowntimeCause.DEAF
-        else:
-            cause, gap = (
-                (DowntimeCause.SUSPENDED if slept > BEAT_SECONDS else DowntimeCause.HELD_UP),
-                gap - BEAT_SECONDS,
-            )
+        cause: DowntimeCause = "deaf"
+        if not self._deaf:
+            cause = "suspended" if slept > BEAT_SECONDS else "held_up"
+            gap -= BEAT_SECONDS
         self._deaf = False
         self._touch()
         if self._open and downtime.too_long(gap):
@@ -176,7 +173,7 @@ class Presence:
         seconds = downtime.away(item.last_sign, back)
         if downtime.too_long(seconds):
             self._return = None
-            absence = Absence(DowntimeCause.STOPPED, seconds, iso(back), dict(item.payments))
+            absence = Absence("stopped", seconds, iso(back), dict(item.payments))
             await self._found(absence, self._began, item.last_sign)
         elif not item.rebooted or not item.payments.keys() & self._open:
             self._return = None

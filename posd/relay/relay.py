@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -35,14 +35,7 @@ from posd.relay.messages import (
     StateMessage,
 )
 from posd.relay.process import Pauses
-from posd.relay.stream import (
-    LaneStream,
-    MessageTooLarge,
-    ServerTooOld,
-    StreamAway,
-    SubjectMoved,
-    connected,
-)
+from posd.relay.stream import LaneStream, MessageTooLarge, ServerTooOld, StreamAway, SubjectMoved, connected
 
 # Counters of the relay, and its metrics. docs/reference/metrics.md has the same table.
 
@@ -123,24 +116,6 @@ MOST_PAUSE = 60.0
 MOST_BYTES = 512 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LaneIdentity:
-    """Identity of the lane."""
-
-    merchant: str
-    lane: str
-
-    @property
-    def subject(self) -> str:
-        """Subject of its messages."""
-        return f"posd.{self.merchant}.{self.lane}"
-
-    @property
-    def inbox(self) -> str:
-        """Subject of the server's responses, for this lane only."""
-        return f"_I.{self.merchant}.{self.lane}"
-
-
 @dataclass(eq=False, slots=True)
 class Relay:
     """Relay of one lane.
@@ -149,7 +124,8 @@ class Relay:
     """
 
     config: RelayConfig
-    lane: LaneIdentity
+    merchant: str
+    lane: str
     feed: FeedClient
     restart_at: int | None = None
     begin: bool = False
@@ -159,6 +135,11 @@ class Relay:
     _away_since: float | None = None  # of posd, on the monotonic clock
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
+
+    @property
+    def subject(self) -> str:
+        """Subject of the lane's messages."""
+        return f"posd.{self.merchant}.{self.lane}"
 
     async def run(self) -> None:
         """Send until cancelled. Raise RelayStopped."""
@@ -185,7 +166,7 @@ class Relay:
         with suppress(
             StreamAway, SubjectMoved, ServerTooOld, RelayStopped
         ):  # the next attempt to reach posd repeats this
-            async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
+            async with self._connected() as stream:
                 sequence, last = await stream.last()
                 known = self._position(last) is not None  # and of this lane
                 message = messages.decode(last) if known and last is not None else None
@@ -200,8 +181,8 @@ class Relay:
         """Send all changes, over one connection. Raise RelayStopped, StreamAway, Unreachable, Problem."""
         await self.feed.version()  # while posd is unreachable, the servers of head office are not contacted
         self._away_since = None
-        async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
-            log.info("relay.connected", detail=stream.server, host=self.lane.subject)
+        async with self._connected() as stream:
+            log.info("relay.connected", detail=stream.server, host=self.subject)
             if stream.old is not None:
                 log.warning("relay.old_server", version=stream.old)
             self._pauses.is_news("")  # earlier failures are resolved
@@ -210,6 +191,10 @@ class Relay:
                 await self._keep_following(stream, forever)
             finally:
                 self.counts.connected = False
+
+    def _connected(self) -> AbstractAsyncContextManager[LaneStream]:
+        """Connect to a server; its responses arrive on a subject of this lane only."""
+        return connected(self.config, self.subject, f"_I.{self.merchant}.{self.lane}")
 
     async def _keep_following(self, stream: LaneStream, forever: bool) -> None:
         while True:
@@ -276,12 +261,12 @@ class Relay:
             if self.begin:
                 return None
             raise RelayStopped(
-                f"the last message on {self.lane.subject} is none of a relay: {error}",
+                f"the last message on {self.subject} is none of a relay: {error}",
                 "Find out who can publish there, and remove the message (nats stream rmm)",
             ) from error
-        if (message.merchant, message.lane) != (self.lane.merchant, self.lane.lane):
+        if (message.merchant, message.lane) != (self.merchant, self.lane):
             raise RelayStopped(
-                f"the last message on {self.lane.subject} is of the lane {message.merchant}.{message.lane}",
+                f"the last message on {self.subject} is of the lane {message.merchant}.{message.lane}",
                 "Find out who can publish there, and remove the message (nats stream rmm)",
             )
         return messages.position(message)
@@ -296,7 +281,7 @@ class Relay:
 
     def _head(self) -> dict[str, Any]:
         """Return the members that every message of this moment has."""
-        return {"merchant": self.lane.merchant, "lane": self.lane.lane, "at": iso(datetime.now(UTC))}
+        return {"merchant": self.merchant, "lane": self.lane, "at": iso(datetime.now(UTC))}
 
     def _cut(self, message: Changes) -> Changes:
         """Return the message with as many of its changes as fit."""
@@ -378,14 +363,12 @@ EXIT_UNREACHABLE = 3
 
 def run(config: Config, lane: str, *, once: bool, restart_at: int | None, begin: bool) -> int:
     """Run the relay of a lane; return the exit code. `restart_at` and `begin` as in `Relay`."""
-    return process.run(
-        _run(config, LaneIdentity(config.merchant.id, lane), once, restart_at, begin), config.logging.level
-    )
+    return process.run(_run(config, lane, once, restart_at, begin), config.logging.level)
 
 
-async def _run(config: Config, lane: LaneIdentity, once: bool, restart_at: int | None, begin: bool) -> int:
+async def _run(config: Config, lane: str, once: bool, restart_at: int | None, begin: bool) -> int:
     feed = FeedClient(config.local_api.feed_socket, limit=config.relay.batch, metadata=config.relay.metadata)
-    relay = Relay(config.relay, lane, feed, restart_at, begin)
+    relay = Relay(config.relay, config.merchant.id, lane, feed, restart_at, begin)
     try:
         if once:
             await relay.once()

@@ -94,7 +94,7 @@ class RestoreGuard:
         stale = left is None or left.torn or left.unreadable > 0 or gone_back is not None
         behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
         await self._file.open(self._content if stale or behind else None)
-        await self._look()
+        await self.look()
         self._store.hub.listen(self._changed, RecordedChange)
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class RestoreGuard:
             return left, f"{lines} damaged; payments that are only in these lines are unknown"
         return left, None
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Read the unconfirmed restores, and refuse new payments if they require it."""
         self._restores = await self._store.read(marks.unseen_restores)
         self._gone_back = await self._store.read(marks.unseen_gone_back)
@@ -176,10 +176,6 @@ class RestoreGuard:
     def witness_error(self) -> str | None:
         """Error of the newest write to the witness, or None."""
         return self._file.error
-
-    async def seen(self) -> None:
-        """Read the restores again after the operator's confirmation. Raise StorageUnavailable."""
-        await self._look()
 
     def _changed(self, changes: Sequence[RecordedChange]) -> None:
         """Write starts, ends and the last number of the feed to the witness.

@@ -39,10 +39,10 @@ async def test_who_chooses_and_in_which_order(stage: Stage) -> None:
         assert await chosen(till, amount=AMOUNT) == (BY_AMOUNT, "amount")
         assert await chosen(till, amount=AMOUNT, metadata=METADATA) == ("decline", "metadata")
         assert await chosen(till, metadata={"scenario": "own"}) == ("own", "metadata")
-        assert terminal.armed is None
+        assert terminal.choice.armed is None
         terminal.arm("reject-before-card")
         assert await chosen(till, amount=AMOUNT, metadata=METADATA) == ("reject-before-card", "armed")
-        assert terminal.armed is None
+        assert terminal.choice.armed is None
         assert await chosen(till, metadata=METADATA) == ("decline", "metadata")
 
 

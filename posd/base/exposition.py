@@ -11,9 +11,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -21,31 +20,27 @@ from posd.base.text import escaped
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Kind = Literal["counter", "gauge", "histogram"]
-
 
 class Family(msgspec.Struct, frozen=True):
-    """Name, type, labels and help of one metric."""
+    """Name, type (counter, gauge or histogram), labels and help of one metric."""
 
+    kind: str
     name: str
-    kind: Kind
+    labels: tuple[str, ...]
     help: str
-    labels: tuple[str, ...] = ()
 
 
-def _family(kind: Kind, name: str, words: str, labels: str = "") -> Family:
-    """Return a metric. `labels` are separated by spaces."""
-    return Family(name, kind, words, tuple(labels.split()))
+def table(text: str) -> Mapping[str, Family]:
+    """Return metrics by name, in the order of display.
 
-
-counter = partial(_family, "counter")
-gauge = partial(_family, "gauge")
-histogram = partial(_family, "histogram")
-
-
-def table(*families: Family) -> Mapping[str, Family]:
-    """Return metrics by name, in the order of display."""
-    return {family.name: family for family in families}
+    A line has the type, the name, the labels with commas between (- for none), and the help. An indented line continues
+    the line before.
+    """
+    rows = (line.split(" ", 3) for line in text.replace("\n  ", " ").split("\n") if line)
+    return {
+        name: Family(kind, name, () if labels == "-" else tuple(labels.split(",")), words)
+        for kind, name, labels, words in rows
+    }
 
 
 # Code counts measurements where they happen, at low cost. The text of the metrics is produced on request.
@@ -166,19 +161,16 @@ def _is_here(host: str) -> bool:
 # The names have a prefix, because node_exporter uses the usual names for itself when it reads a text file.
 
 
-def process_families(prefix: str) -> tuple[Family, ...]:
-    """Return the metrics of a process, with the prefix in their names."""
-    return (
-        gauge(f"{prefix}_process_resident_memory_bytes", "Memory of the process."),
-        counter(f"{prefix}_process_cpu_seconds_total", "Processor time of the process."),
-        gauge(f"{prefix}_process_start_time_seconds", "Start of the process, in seconds since 1970."),
-        gauge(f"{prefix}_process_open_fds", "Open file descriptors."),
-        gauge(f"{prefix}_process_max_fds", "Most descriptors that it may open."),
-        counter(
-            f"{prefix}_log_lines_dropped_total",
-            "Dropped lines of its log: the reader had stopped, or the disk was full.",
-        ),
-    )
+def process_table(prefix: str) -> str:
+    """Return the lines of a process, for `table`, with the prefix in the names."""
+    return f"""
+gauge {prefix}_process_resident_memory_bytes - Memory of the process.
+counter {prefix}_process_cpu_seconds_total - Processor time of the process.
+gauge {prefix}_process_start_time_seconds - Start of the process, in seconds since 1970.
+gauge {prefix}_process_open_fds - Open file descriptors.
+gauge {prefix}_process_max_fds - Most descriptors that it may open.
+counter {prefix}_log_lines_dropped_total - Dropped lines of its log: the reader had stopped, or the disk was full.
+"""
 
 
 def process_values(prefix: str, started: float, log_lines_dropped: int) -> Iterator[Samples]:

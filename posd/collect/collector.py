@@ -25,10 +25,7 @@ from posd import __version__
 from posd.base.exposition import (
     Histogram,
     Samples,
-    counter,
-    gauge,
-    histogram,
-    process_families,
+    process_table,
     process_values,
     render,
     table,
@@ -51,35 +48,28 @@ from posd.relay.stream import ServerError, ServerTooOld, StreamAway, client_of, 
 #: Buckets of the duration of a batch in PostgreSQL, in seconds.
 STORE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-#: In the order of display.
-FAMILIES = table(
-    gauge("posd_collect_build_info", "The version that runs.", "version"),
-    gauge("posd_collect_connected", "1 while there is a connection to a NATS server and one to PostgreSQL."),
-    counter("posd_collect_messages_total", "Messages that were stored or set aside, and acknowledged."),
-    counter(
-        "posd_collect_unreadable_total",
-        "Unusable messages, and single unusable changes, that were set aside.",
-    ),
-    counter("posd_collect_failures_total", "Times PostgreSQL or the stream could not be reached.", "away"),
-    histogram("posd_collect_store_seconds", "Time of PostgreSQL for a batch of messages, with its commit."),
-    gauge(
-        "posd_collect_waiting_messages",
-        "Messages of the stream that no collector has acknowledged; absent if not known.",
-    ),
-    # Values of all lanes from the tables, the same for each collector.
-    gauge("posd_fleet_readable", "1 if the tables can be read; otherwise their values are absent."),
-    gauge("posd_fleet_lanes", "Lanes that have ever sent a message."),
-    gauge("posd_fleet_lanes_silent", "Lanes that have sent nothing for ten minutes."),
-    gauge("posd_fleet_lanes_away", "Lanes that have sent nothing for a day."),
-    gauge("posd_fleet_lanes_incomplete", "Lanes with missing changes; rows are not counted."),
-    gauge("posd_fleet_lanes_health", "Lanes by the last health that posd reported; other: nothing yet.", "status"),
-    gauge("posd_fleet_payments_open", "Payments without an outcome, by the lanes' last messages."),
-    gauge("posd_fleet_payments_in_doubt", "Payments in doubt: the terminal may or may not have them."),
-    gauge("posd_fleet_attention", "Payments and print jobs that need a person.", "code"),
-    gauge("posd_fleet_lost_changes", "Changes that are lost."),
-    gauge("posd_fleet_unreadable_messages", "Messages, and single changes, that were set aside."),
-    *process_families("posd_collect"),
-)
+#: In the order of display: kind, name, labels (- for none), meaning.
+_TABLE = """
+gauge posd_collect_build_info version The version that runs.
+gauge posd_collect_connected - 1 while there is a connection to a NATS server and one to PostgreSQL.
+counter posd_collect_messages_total - Messages that were stored or set aside, and acknowledged.
+counter posd_collect_unreadable_total - Unusable messages, and single unusable changes, that were set aside.
+counter posd_collect_failures_total away Times PostgreSQL or the stream could not be reached.
+histogram posd_collect_store_seconds - Time of PostgreSQL for a batch of messages, with its commit.
+gauge posd_collect_waiting_messages - Messages of the stream that no collector has acknowledged; absent if not known.
+gauge posd_fleet_readable - 1 if the tables can be read; otherwise their values are absent.
+gauge posd_fleet_lanes - Lanes that have ever sent a message.
+gauge posd_fleet_lanes_silent - Lanes that have sent nothing for ten minutes.
+gauge posd_fleet_lanes_away - Lanes that have sent nothing for a day.
+gauge posd_fleet_lanes_incomplete - Lanes with missing changes; rows are not counted.
+gauge posd_fleet_lanes_health status Lanes by the last health that posd reported; other: nothing yet.
+gauge posd_fleet_payments_open - Payments without an outcome, by the lanes' last messages.
+gauge posd_fleet_payments_in_doubt - Payments in doubt: the terminal may or may not have them.
+gauge posd_fleet_attention code Payments and print jobs that need a person.
+gauge posd_fleet_lost_changes - Changes that are lost.
+gauge posd_fleet_unreadable_messages - Messages, and single changes, that were set aside.
+"""
+FAMILIES = table(_TABLE + process_table("posd_collect"))
 
 #: Kinds of unreachable parts.
 AWAY = ("postgresql", "stream")

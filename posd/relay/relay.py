@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from posd import __version__
-from posd.base.exposition import Samples, counter, gauge, process_families, process_values, render, table
+from posd.base.exposition import Samples, process_table, process_values, render, table
 from posd.base.times import iso
 from posd.client.documents import Problem, Unreachable
 from posd.config import Config
@@ -39,26 +39,22 @@ from posd.relay.stream import LaneStream, MessageTooLarge, ServerTooOld, StreamA
 
 # Counters of the relay, and its metrics. docs/reference/metrics.md has the same table.
 
-#: In the order of display.
-FAMILIES = table(
-    gauge("posd_relay_build_info", "The version that runs.", "version"),
-    gauge("posd_relay_connected", "1 while there is a connection to one of head office's servers."),
-    counter("posd_relay_messages_total", "Messages that the stream has acknowledged.", "kind"),
-    counter("posd_relay_changes_total", "Changes of the feed in these messages."),
-    counter("posd_relay_bytes_total", "Their size."),
-    counter("posd_relay_lost_changes_total", "Changes that were removed from the feed and never sent."),
-    counter("posd_relay_overtaken_total", "Times another message of this lane arrived first; the relay continued."),
-    counter("posd_relay_failures_total", "Times posd or the stream could not be reached.", "away"),
-    gauge(
-        "posd_relay_waiting_changes",
-        "Changes that were not sent at the last read of the feed; absent before the first read.",
-    ),
-    gauge(
-        "posd_relay_state_timestamp_seconds",
-        "When the stream last took the word that all was sent, in seconds since 1970; absent: not since the start.",
-    ),
-    *process_families("posd_relay"),
-)
+#: In the order of display: kind, name, labels (- for none), meaning.
+_TABLE = """
+gauge posd_relay_build_info version The version that runs.
+gauge posd_relay_connected - 1 while there is a connection to one of head office's servers.
+counter posd_relay_messages_total kind Messages that the stream has acknowledged.
+counter posd_relay_changes_total - Changes of the feed in these messages.
+counter posd_relay_bytes_total - Their size.
+counter posd_relay_lost_changes_total - Changes that were removed from the feed and never sent.
+counter posd_relay_overtaken_total - Times another message of this lane arrived first; the relay continued.
+counter posd_relay_failures_total away Times posd or the stream could not be reached.
+gauge posd_relay_waiting_changes - Changes that were not sent at the last read of the feed; absent before the first
+  read.
+gauge posd_relay_state_timestamp_seconds - When the stream last took the word that all was sent, in seconds since
+  1970; absent: not since the start.
+"""
+FAMILIES = table(_TABLE + process_table("posd_relay"))
 
 #: Kinds of messages, and of unreachable parts.
 KINDS = ("begin", "changes", "lost", "state")

@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 
 from posd.base import limits
 from posd.base.limits import ALL, DESCRIPTORS, Limit, places
+from posd.base.negotiation import Language
+from posd.cli.explain.catalogue import read
 from posd.records import quotas
 from posd.records.quotas import LimitCounters
 
 
 def test_each_limit_has_its_own_name_a_unit_an_effect_and_a_reason() -> None:
     assert len({limit.name for limit in ALL}) == len(ALL)
-    assert all(limit.value > 0 and limit.unit and limit.of and limit.answer and limit.reason for limit in ALL)
+    told = read(Language.EN)["limit"]
+    assert all(limit.value > 0 and limit.unit and limit.of for limit in ALL)
+    assert all(told[limit.name]["answer"] and told[limit.name]["reason"] for limit in ALL)
     named = {item for item in vars(limits).values() if isinstance(item, Limit)}
     assert named == set(ALL)
 
@@ -23,10 +27,11 @@ def table() -> str:
     """Return the table of docs/reference/resource-limits.md, as the code generates it."""
     rows = ["| limit | how much | of whom | past it | why |", "| --- | --- | --- | --- | --- |"]
     for limit in ALL:
+        told = read(Language.EN)["limit"][limit.name]
         much = f"{limit.value:,} {limit.unit}"
         if limit.unit.startswith("bytes"):
             much = f"{limit.value // limits.MIB} MiB{limit.unit.removeprefix('bytes')}"
-        rows.append(f"| `{limit.name}` | {much} | {limit.of} | {limit.answer} | {limit.reason} |")
+        rows.append(f"| `{limit.name}` | {much} | {limit.of} | {told['answer']} | {told['reason']} |")
     return "\n".join(rows)
 
 

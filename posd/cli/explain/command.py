@@ -132,9 +132,9 @@ def _doubts(language: Language) -> Rows:
 def _limits(language: Language) -> Rows:
     texts = read(language)["limits"]
     for limit in limits.ALL:
-        words = {"unit": limit.unit, "of": limit.of, "reason": limit.reason, "answer": limit.answer.replace("`", "")}
+        words = {"unit": limit.unit, "of": limit.of, **read(language)["limit"][limit.name]}
         words["count"] = f"{limit.value:,}" if language is Language.EN else str(limit.value)
-        words |= read(language).get("limit", {}).get(limit.name, {})
+        words["answer"] = words["answer"].replace("`", "")
         words["much"] = _much(limit, words["unit"], words["count"])
         of_disk = limit in _OF_DISK
         section, code = ("limits", "terminal") if limit in _OF_TERMINALS else ("problem", "limit_reached")

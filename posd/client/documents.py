@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from types import NoneType
 from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -292,12 +292,13 @@ class Problem(PosdError):
     def compare(self, stored_at: datetime | None) -> Self:
         """Set `never_started` if posd lost records, and the payment was first stored after all of them.
 
-        A time before them proves nothing: a payment can be stored, and requested much later.
+        A time before them proves nothing: a payment can be stored, and requested much later. A time in the future
+        proves nothing either: it is of a clock that was ahead.
         """
         until = self.extra.get("records_missing_until")
         if stored_at is not None and isinstance(until, str):
             with suppress(ValueError, TypeError):  # it is no aware time
-                self.never_started |= stored_at > datetime.fromisoformat(until)
+                self.never_started |= datetime.fromisoformat(until) < stored_at <= datetime.now(UTC)
         return self
 
 

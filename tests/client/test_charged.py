@@ -1,9 +1,11 @@
 """A till never reads "not paid" for a charged payment, and keeps its record, whatever happened to posd."""
 
 import asyncio
+import re
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
@@ -17,9 +19,11 @@ import pytest
 import pytest_asyncio
 
 from posd.base.limits import CONNECTIONS_OF_PROCESS
+from posd.base.times import iso
 from posd.client import AsyncPosd, Paid, PaymentStore, PosdError, StoredPayment
 from posd.client.documents import decode, encode
 from posd.simulator import Simulator
+from posd.storage import marks
 from tests.client.both import InThreads
 from tests.e2e.test_backup import back_up, lose, posd_command
 from tests.support.daemon import Daemon
@@ -112,10 +116,11 @@ async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_re
     await daemon.stop()
     lose(daemon.database, "", ".witness")
     assert (await posd_command(daemon, "restore", str(tmp_path / "backup.db"), "--yes"))[0] == 0
+    move_back(till)
     await daemon.start()
     everyone = [till.charged, till.declined, till.unsent]
     #: Stored later than any missing record.
-    later = StoredPayment(str(uuid4()), till.stored(till.charged).body, datetime.now(UTC) + timedelta(hours=1))
+    later = StoredPayment(str(uuid4()), till.stored(till.charged).body, datetime.now(UTC))
     for seen in (False, True):
         if seen:
             assert (await posd_command(daemon, "restore", "--seen", "--operator", "ana"))[0] == 0
@@ -136,6 +141,20 @@ async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_re
             till.store.remove(later.id)
     assert [payment.id for payment in till.store.open_payments()] == everyone
     assert till.sent == [till.charged, till.declined]
+
+
+def move_back(till: Till) -> None:
+    """Write the day before yesterday for the payments that the till has stored, and yesterday for the restore."""
+    today = datetime.now(UTC)
+    for file in till.store.folder.iterdir():
+        stored_on = (today - timedelta(days=2)).date().isoformat()
+        file.write_text(re.sub(r'(?<="stored_at":")[0-9-]+', stored_on, file.read_text()))
+    with closing(sqlite3.connect(till.daemon.database)) as db, db:
+        yesterday = iso(today - timedelta(days=1))
+        changed = db.execute(
+            "UPDATE marks SET detail = json_set(detail, '$.at', ?) WHERE kind = ?", (yesterday, marks.RESTORED)
+        )
+        assert changed.rowcount == 1
 
 
 async def test_a_stopped_posd_gives_no_result(till: Till, client: Client) -> None:

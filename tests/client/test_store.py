@@ -177,7 +177,7 @@ def test_a_payment_counts_as_known_once_posd_has_it(tmp_path: Path, script: list
     assert stub.script == []
 
 
-LOST_FROM, LOST_UNTIL = datetime(2026, 11, 20, 9, tzinfo=UTC), datetime(2026, 11, 20, 10, tzinfo=UTC)
+LOST_FROM, LOST_UNTIL = datetime(2025, 11, 20, 9, tzinfo=UTC), datetime(2025, 11, 20, 10, tzinfo=UTC)
 RESTORED = (
     f',"never_started":false,"records_missing_from":"{LOST_FROM.isoformat()}"'
     f',"records_missing_until":"{LOST_UNTIL.isoformat()}"'
@@ -190,8 +190,9 @@ UNKNOWN: list[tuple[str, datetime | None, bool]] = [
     (RESTORED, LOST_FROM - timedelta(days=1), False),  # the till may have started it a day later
     (RESTORED, LOST_UNTIL, False),
     (RESTORED, LOST_UNTIL + timedelta(seconds=1), True),
+    (RESTORED, datetime.now(UTC) + timedelta(days=1), False),  # by a clock that was ahead
     (',"never_started":false,"records_missing_until":"soon"', LOST_UNTIL + timedelta(days=9), False),
-    (',"never_started":false,"records_missing_until":"2026-11-20T10:00:00"', LOST_UNTIL + timedelta(days=9), False),
+    (',"never_started":false,"records_missing_until":"2025-11-20T10:00:00"', LOST_UNTIL + timedelta(days=9), False),
 ]
 
 

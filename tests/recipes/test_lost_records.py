@@ -1,6 +1,9 @@
 """A payment that posd's database has lost: no recipe calls it NOT PAID, forgets it, or starts it again by itself."""
 
 import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,33 @@ async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name
         await counter.resolve(identity, result, **asked_for)
         await ends(counter, name, till, code)
     assert counter.requests == lost
+
+
+@in_each_language
+async def test_a_till_whose_clock_was_ahead_does_not_give_up_what_a_restore_has_lost(
+    counter: Counter, name: str
+) -> None:
+    backup = counter.till / "backup.db"
+    await back_up(counter.daemon, backup)
+    till = await left_open(counter, name, APPROVED)
+    store_ahead(till)
+    await lose_records(counter, backup)
+    await stays_open(counter, name, till)
+    await counter.resolve(*counter.requests, "approved", amount={"subtotal_iva0": APPROVED}, terminal=counter.serial)
+    await ends(counter, name, till, 0)
+    await restore(counter, "--seen", "--operator", "ana")
+
+
+def store_ahead(till: Path) -> None:
+    """Write a time of tomorrow in place of that at which the till stored its payment."""
+    later = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    today = datetime.now(UTC).date().isoformat()
+    if (database := till / "till.db").exists():
+        with closing(sqlite3.connect(database)) as db, db:
+            db.execute("UPDATE payments SET stored_at = replace(stored_at, ?, ?)", (today, later))
+    for file in (till / "open-payment", *till.glob("open-payments/*.json")):
+        if file.exists():
+            file.write_text(file.read_text().replace(today, later))
 
 
 @in_each_language

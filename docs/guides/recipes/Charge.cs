@@ -53,7 +53,7 @@ static class Charge
             return 2;
         }
         // Id and amount are on disk before the call.
-        if (!leftOpen) Store($"{Guid.NewGuid()}\n{DateTime.UtcNow:yyyy-MM-ddTHH:mm:ss.fffZ}\n{arguments[0]}");
+        if (!leftOpen) Store($"{Guid.NewGuid()}\n{Now()}\n{arguments[0]}");
         else if (arguments.Length > 0) notYet = arguments[0];
         string[] stored = File.ReadAllText(Open).Split('\n', 3);
         string made = stored[1], amount = stored[2];
@@ -70,7 +70,9 @@ static class Charge
                 : await Call("PUT", "", request);
             string text = Get(answer, "display", "text"), detail = Get(answer, "detail"), step = Get(answer, "next_step");
             string lostUntil = Get(answer, "records_missing_until"), after = Get(answer, "retry_after_seconds");
-            bool newer = lostUntil != "" && string.CompareOrdinal(made, lostUntil) > 0; // a restore lost no record made since
+            // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+            bool newer = lostUntil != "" && string.CompareOrdinal(made, lostUntil) > 0
+                && string.CompareOrdinal(made, Now()) <= 0;
             bool neverStarted = newer || Get(answer, "never_started") == "True";
             if (mayBeStarted && status == 200)
             {
@@ -130,6 +132,8 @@ static class Charge
             if (found.ValueKind != JsonValueKind.Object || !found.TryGetProperty(name, out found)) return "";
         return found.ValueKind == JsonValueKind.Null ? "" : found.ToString();
     }
+
+    static string Now() => DateTime.UtcNow.ToString("yyyy-MM-ddTHH:mm:ss.fffZ", CultureInfo.InvariantCulture);
 
     static decimal Exact(string number) => decimal.Parse(number, NumberStyles.Float, CultureInfo.InvariantCulture);
 

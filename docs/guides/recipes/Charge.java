@@ -49,8 +49,10 @@ class Charge {
             int status = answer.status;
             String text = answer.get("display.text"), detail = answer.get("detail"), step = answer.get("next_step");
             String lostUntil = answer.get("records_missing_until"), after = answer.get("retry_after_seconds");
-            boolean newer = !lostUntil.isEmpty() && Instant.parse(made).isAfter(Instant.parse(lostUntil));
-            boolean neverStarted = newer || answer.get("never_started").equals("true"); // a restore lost no record made since
+            // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+            boolean newer = !lostUntil.isEmpty() && Instant.parse(made).isAfter(Instant.parse(lostUntil))
+                && !Instant.parse(made).isAfter(Instant.now());
+            boolean neverStarted = newer || answer.get("never_started").equals("true");
             if (mayBeStarted && status == 200) {
                 if (step.equals("done")) {
                     String paid = answer.get("authorized_amount"), tip = answer.get("tip");

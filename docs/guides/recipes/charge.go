@@ -85,8 +85,7 @@ func main() {
 		fail(err)
 	case len(os.Args) == 2:
 		// Id and request are on disk before the call.
-		made := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
-		payment = Payment{newID(), made, Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
+		payment = Payment{newID(), now(), Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
 		if err := store(); err != nil {
 			fail(err)
 		}
@@ -105,7 +104,8 @@ func main() {
 			method, path, body = "GET", "/outcome?timeout=2", nil // the 2 seconds are for what is shown, they decide nothing
 		}
 		status, reply := call(method, path, body)
-		newer := reply.LostUntil != "" && payment.Made > reply.LostUntil // a restore lost no record made since
+		// A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+		newer := reply.LostUntil != "" && payment.Made > reply.LostUntil && payment.Made <= now()
 		neverStarted := newer || reply.NeverStarted
 		switch {
 		case mayBeStarted && status == 200:
@@ -235,6 +235,10 @@ func store() error {
 	}
 	defer parent.Close()
 	return parent.Sync()
+}
+
+func now() string {
+	return time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 func newID() string {

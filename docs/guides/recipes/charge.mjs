@@ -82,7 +82,9 @@ for (let tries = 0; ; ) {
   const { status, body } = await (mayBeStarted
     ? call("GET", "/outcome?timeout=2") // the 2 seconds are for what is shown, they decide nothing
     : call("PUT", "", JSON.stringify(request)));
-  const neverStarted = body.never_started || made > body.records_missing_until; // a restore lost no record made since
+  // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+  const newer = made > body.records_missing_until && made <= new Date().toISOString();
+  const neverStarted = body.never_started || newer;
   if (mayBeStarted && status === 200) {
     const { next_step, display, result, ticket_number, authorized_amount, tip, failure_reason } = body;
     if (next_step === "done") {

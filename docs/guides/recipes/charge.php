@@ -31,6 +31,11 @@ function call(string $method, string $path, ?string $body = null): array
     return isset($reply['code']) || isset($reply['display']) ? [curl_getinfo($curl, CURLINFO_RESPONSE_CODE), $reply] : [0, []];
 }
 
+function now(): string
+{
+    return (new DateTimeImmutable('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
+}
+
 function show(string $text): void // once, however often it is true
 {
     static $shown = '';
@@ -74,7 +79,7 @@ if (!$left_open && $argc === 2) {
     // Id and request are on disk before the call. The amount is a text: a binary float would not be exact.
     $hex = str_split(bin2hex(random_bytes(16)), 4);
     $id = vsprintf('%s%s-%s-4%.3s-a%.3s-%s%s%s', $hex); // a UUID of version 4
-    $made = (new DateTimeImmutable('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
+    $made = now();
     store($open, json_encode(['id' => $id, 'made' => $made, 'request' => ['amount' => ['subtotal_iva0' => $argv[1]]]]));
 } elseif (!$left_open) {
     fwrite(STDERR, "usage: charge.php AMOUNT\n");
@@ -92,8 +97,10 @@ for ($tries = 0; ; ) {
         ? call('GET', '/outcome?timeout=2') // the 2 seconds are for what is shown, they decide nothing
         : call('PUT', '', json_encode($request));
     [$text, $detail, $step] = [$reply['display']['text'] ?? '', $reply['detail'] ?? '', $reply['next_step'] ?? ''];
-    $lost_until = $reply['records_missing_until'] ?? '~'; // a restore lost no record made since
-    $never_started = ($reply['never_started'] ?? false) || strcmp($made, $lost_until) > 0;
+    $lost_until = $reply['records_missing_until'] ?? '~';
+    // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+    $newer = strcmp($made, $lost_until) > 0 && strcmp($made, now()) <= 0;
+    $never_started = ($reply['never_started'] ?? false) || $newer;
     if ($may_be_started && $status === 200) {
         if ($step === 'done') {
             [$paid, $tip, $asked] = array_map(fn($number) => round(10000 * (float) $number), // exact: a binary float is not

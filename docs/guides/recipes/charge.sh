@@ -20,6 +20,8 @@ call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no 
   fi
 }
 
+now() { date -u +%FT%T.%3NZ; }
+
 field() { jq -r "$1 // empty" <<<"$body"; }
 
 shown=
@@ -36,7 +38,7 @@ else
   not_yet='' may_be_started=''
   [[ $# == 1 ]] || { echo "usage: charge.sh AMOUNT" >&2; exit 2; }
   # Id and request are on disk before the call.
-  jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg made "$(date -u +%FT%T.%3NZ)" --arg amount "$1" \
+  jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg made "$(now)" --arg amount "$1" \
     '{id: $id, made: $made, request: {amount: {subtotal_iva0: $amount}}}' >"$open.new"
   sync "$open.new"
   mv "$open.new" "$open"
@@ -64,7 +66,8 @@ for ((tries = 0; ; )); do
   fi
   text=$(field .display.text) detail=$(field .detail) step=$(field .next_step)
   never_started=$(field .never_started) lost_until=$(field .records_missing_until)
-  [[ -z $lost_until || ! $made > $lost_until ]] || never_started=true # a restore lost no record made since
+  # A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+  [[ -z $lost_until || ! $made > $lost_until || $made > $(now) ]] || never_started=true
 
   if [[ $may_be_started && $status == 200 ]]; then
     case $step in

@@ -29,11 +29,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "a till that does not read": ("till-pages",),
     "a till that sends by halves": ("till-half-bodies",),
     "a till that calls": ("till-voids", "till-searches"),
-    "a user": ("tills-of-one-user",),
     "a terminal": ("endless-events",),
     "a terminal with large events": ("heavy-events",),
     "a journal": ("unread-log",),
     "all insiders": TOGETHER["insiders"],
+    # It is the last, because it may leave the most memory in use.
+    "a user": ("tills-of-one-user",),
 }
 #: How long each group attacks, and how long is paid before the first, in seconds.
 SECONDS = 2.0

@@ -190,12 +190,10 @@ class Inbox(RecordService):
             updates = before is not None and before.updates_terminal
             return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
         removed = PRUNED_PAYMENTS.find(unit.db, identity) if before is None else None
-        if (refused := self._unsigned(event, before or removed, came)) is not None:
+        if (refused := self._refusal(unit, event, before or removed, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
         if removed is not None:
             return self._after_removal(unit, removed, event, came)
-        if (refused := self._unwelcome(unit, event, before)) is not None:
-            return self.callbacks.refuse(unit, identity, refused, came)
         known = before
         if before is not None:
             known = with_unit(unit, before, self._fleet, before.terminal or event.serial_number)
@@ -267,35 +265,35 @@ class Inbox(RecordService):
         came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
         removed = PRUNED_PAYMENTS.find(unit.db, item.subject) if known is None else None
-        if (refused := self._unsigned(event, known or removed, came)) is not None:
+        if (refused := self._refusal(unit, event, known or removed, came)) is not None:
             raise refused
         if removed is not None and contradicts(removed, event.status):
             raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # it is there for an operator
-        if removed is None and (refused := self._unwelcome(unit, event, known)) is not None:
-            raise refused
         receipt = self._apply(unit, item.subject, event, came, None, read_event)
         if receipt.limit is not None:
             raise RefusedBody(receipt.result, item.reason)
         self.callbacks.take_out(unit, item, self._now())
         return receipt.verdict
 
-    def _unsigned(
-        self, event: TransactionEvent, known: Transaction | Pruned | None, came: ReceivedCallback
+    def _refusal(
+        self,
+        unit: WriteTransaction,
+        event: TransactionEvent,
+        known: Transaction | Pruned | None,
+        came: ReceivedCallback,
     ) -> RefusedBody | None:
-        """Return why an event is refused by its signature, or None.
+        """Return why an event is refused, or None. Of a removed payment only the signature counts.
 
-        The terminal that was asked decides. The terminal in the body counts only if that terminal is unknown.
+        The signature is that of the terminal that was asked. The one in the body counts only if that is unknown.
         """
-        terminal = (known.terminal if known is not None else "") or event.serial_number
-        return refusal(signature_fault=self._fleet.webhook_fault(terminal, came.headers, came.body))
-
-    def _unwelcome(
-        self, unit: WriteTransaction, event: TransactionEvent, known: Transaction | None
-    ) -> RefusedBody | None:
-        """Return why an event of this merchant or terminal is refused, or None."""
         serial = event.serial_number
+        terminal = (known.terminal if known is not None else "") or serial
+        fault = self._fleet.webhook_fault(terminal, came.headers, came.body)
+        if isinstance(known, Pruned):
+            return refusal(signature_fault=fault)
         in_fleet = serial in self._fleet or next(rows.open_on(unit.db, serial), None) is not None
         return refusal(
+            signature_fault=fault,
             merchant=event.merchant_id,
             own_merchant=self._merchant_id,
             serial=serial,

@@ -6,7 +6,6 @@ two final reports of the terminal the first counts.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Literal, assert_never
 
 import msgspec
@@ -157,12 +156,11 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
     return clear(transaction, *SETTLED, *stale)
 
 
-def note_approval(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
-    """Raise the attentions of an approval."""
-    if event.status != Status.APPROVAL:
+def note_approval(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
+    """Raise the attentions of an approval that the terminal has stated."""
+    if outcome.result is not Result.APPROVED:
         return transaction
-    response = event.raw_response
-    if response is None or response.transaction_reference is None:
+    if outcome.transaction_reference is None:
         transaction = attend(
             transaction,
             AttentionCode.MISSING_REFERENCE,
@@ -170,12 +168,10 @@ def note_approval(transaction: Transaction, event: TransactionEvent, now: dateti
             "approved, but without a transaction_reference: it cannot be voided or captured by reference",
         )
     comparable = transaction.type is None or OPERATIONS[transaction.type].compares
-    asked, taken = transaction.total, authorized(transaction, event)
-    if asked and comparable and taken is not None:
-        expected: set[Decimal] = {asked, asked + (added_tip(transaction, event) or ZERO)}
-        if taken not in expected:
-            words = f"asked for {asked}, authorized {taken}"
-            transaction = attend(transaction, AttentionCode.AMOUNT_DIFFERS, now, words)
+    asked, taken = transaction.total, outcome.authorized_amount
+    if asked and comparable and taken is not None and taken not in (asked, asked + (outcome.tip or ZERO)):
+        words = f"asked for {asked}, authorized {taken}"
+        transaction = attend(transaction, AttentionCode.AMOUNT_DIFFERS, now, words)
     return transaction
 
 
@@ -224,7 +220,7 @@ def _confirm(
     completes = old is None and new is not None
     if completes or (source is EvidenceKind.EVENT and source not in kinds and old == new):
         outcome = _set(fresh, decided_at=outcome.decided_at, supersedes=outcome.supersedes)
-        transaction = note_approval(clear(transaction, AttentionCode.MISSING_REFERENCE), event, now)
+        transaction = note_approval(clear(transaction, AttentionCode.MISSING_REFERENCE), outcome, now)
     return _set(transaction, outcome=_set(outcome, evidence=evidence))
 
 

@@ -452,7 +452,7 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
     status = STATUSES[event.status]
     if status in lifecycle.FINALS:
         outcome = outcomes.stated(transaction, event, source, now)
-        return outcomes.finish(outcomes.note_approval(transaction, event, now), outcome, now)
+        return outcomes.finish(outcomes.note_approval(transaction, outcome, now), outcome, now)
     if transaction.phase is Phase.FINAL:
         return _disprove(transaction, event.status, now, moved=True)
     if transaction.phase is not Phase.ACTIVE:

@@ -18,7 +18,7 @@ CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 
 
 def some(names: Iterable[Any], *quick: Any) -> list[Any]:
-    """Return parameters, of which the quick run uses only those; a missing one is a mistake."""
+    """Return parameters. The quick run uses only these; raise AssertionError if one does not exist."""
     names = list(names)
     assert set(quick) <= set(names), set(quick) - set(names)
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
@@ -26,41 +26,41 @@ def some(names: Iterable[Any], *quick: Any) -> list[Any]:
 
 @pytest.fixture
 def home() -> Path:
-    """A directory with a path short enough for Unix sockets."""
+    """Return a directory whose path is short enough for Unix sockets."""
     with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 
 @pytest.fixture
 async def terminal(home: Path) -> AsyncIterator[ScriptedTerminal]:
-    """A terminal that acknowledges unless the test scripts it."""
+    """Yield a terminal that acknowledges, unless the test scripts it."""
     async with scripted_terminal(home) as terminal:
         yield terminal
 
 
 @pytest.fixture
 async def posd(home: Path, terminal: ScriptedTerminal) -> AsyncIterator[Daemon]:
-    """A running daemon whose fleet is the scripted terminal."""
+    """Yield a running daemon whose fleet is the scripted terminal."""
     async with running(home, terminal.toml) as daemon:
         yield daemon
 
 
 @pytest.fixture
 def identity() -> str:
-    """A new client_transaction_id."""
+    """Return a new client_transaction_id."""
     return str(uuid4())
 
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """A separate shop for the test, whose daemon can be stopped; the test runs on its own loop."""
+    """Yield a shop of one test, whose daemon can be stopped. The test runs on its own loop."""
     async with open_shop(home) as shop:
         yield shop
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test, a shared terminal that it has scripted does as it did before."""
+    """After each test, remove the scripts that it has set on a shared terminal."""
     yield
     for used in request.node.funcargs.values():
         terminal = getattr(used, "terminal", None)
@@ -70,7 +70,7 @@ def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[Non
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """One daemon and many terminals for a file whose tests run on the file's loop."""
+    """Yield one daemon and many terminals for a file whose tests share a loop."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_shop(Path(directory)) as shop:
             yield shop
@@ -78,14 +78,14 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """After each file, reprocessing finds nothing to correct in its shop."""
+    """After each file, check that reprocessing changes nothing in its shop."""
     yield
     await nothing_to_correct(shop.daemon)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def printer(request: pytest.FixtureRequest) -> AsyncIterator[Printer]:
-    """One daemon and a printing terminal for a file, whose `POLLING` sets how often jobs are polled."""
+    """Yield one daemon and a printing terminal for a file. Its `POLLING` sets how often jobs are polled."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_printer(Path(directory), request.module.POLLING) as printer:
             yield printer

@@ -1,4 +1,4 @@
-"""Abort: a request to the terminal that the transaction holds, and the wait for the outcome (design 6; spec 3.1)."""
+"""Abort: the request to the terminal that the transaction holds, and the wait for the outcome (design 6; spec 3.1)."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def abort(payment: Payment) -> Reply:
-    """Ask for an abort."""
+    """Request an abort."""
     return await payment.shop.daemon.call("POST", f"/transactions/{payment.identity}/abort")
 
 
@@ -36,7 +36,7 @@ TAKEN: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("answer", TAKEN)
-async def test_an_abort_that_may_have_been_taken(shop: Shop, answer: str) -> None:
+async def test_an_abort_that_the_terminal_may_have_accepted_is_answered_202(shop: Shop, answer: str) -> None:
     payment = await shop.started()
     shop.terminal.abort = TAKEN[answer]
     before = shop.terminal.aborts
@@ -55,7 +55,7 @@ async def test_an_abort_that_may_have_been_taken(shop: Shop, answer: str) -> Non
     assert reasons[2:5] == ["abort_requested", answered, "event:TERMINAL_CANCELED"]
 
 
-async def test_the_history_tells_who_asked_and_what_came(shop: Shop) -> None:
+async def test_the_history_has_the_caller_of_an_abort_and_the_reply(shop: Shop) -> None:
     payment = await shop.started()
     shop.terminal.abort = TAKEN["500"]
     assert (await abort(payment)).status == 202
@@ -65,7 +65,7 @@ async def test_the_history_tells_who_asked_and_what_came(shop: Shop) -> None:
     await payment.end()
 
 
-#: What the terminal answers to an abort that it did not take -> the problem.
+#: Reply of a terminal that did not accept an abort -> the problem.
 NOT_TAKEN = {
     409: (409, "nothing_running"),
     404: (501, "not_configured"),
@@ -73,7 +73,7 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("status", NOT_TAKEN)
-async def test_an_abort_that_the_terminal_did_not_take(shop: Shop, status: int) -> None:
+async def test_an_abort_that_the_terminal_did_not_accept_is_a_problem(shop: Shop, status: int) -> None:
     payment = await shop.started()
     shop.terminal.abort = answering(status)
     reply = await abort(payment)
@@ -83,7 +83,7 @@ async def test_an_abort_that_the_terminal_did_not_take(shop: Shop, status: int) 
     await payment.end()
 
 
-async def test_past_the_point_of_no_return_nothing_is_sent(shop: Shop) -> None:
+async def test_after_the_acquirer_was_asked_no_abort_is_sent(shop: Shop) -> None:
     payment = await shop.started()
     assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
     before = shop.terminal.aborts
@@ -130,7 +130,7 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_killed_while_the_abort_is_under_way_it_is_not_sent_again(home: Path) -> None:
+async def test_after_a_kill_during_an_abort_it_is_not_sent_again(home: Path) -> None:
     async with open_counters(home, 1) as (counter,):
         posd = counter.daemon
         payment = await counter.started()
@@ -160,7 +160,7 @@ async def test_killed_while_the_abort_is_under_way_it_is_not_sent_again(home: Pa
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_terminal_that_cannot_be_reached(home: Path, identity: str) -> None:
+async def test_an_abort_to_an_unreachable_terminal_is_a_problem(home: Path, identity: str) -> None:
     async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
         assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
         await terminal.unplug()

@@ -1,4 +1,4 @@
-"""A listener that was away while payments were open, or came back at another address (spec 6.2)."""
+"""A listener that was down while payments were open, or returned at another address (spec 6.2)."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.shop import QUIET, Payment, Shop, answering, knowing, nothing
 from tests.support.streams import stream
 from tests.support.webhooks import attention
 
-#: Longer than a terminal tries; and an absence that no terminal notices. Seconds.
+#: Downtimes in seconds: one longer than a terminal retries, and one that no terminal notices.
 LONG, SHORT = 720, 60
 
 
@@ -34,7 +34,7 @@ async def counter(home: Path) -> AsyncIterator[Shop]:
 
 
 async def waiting(counter: Shop) -> Payment:
-    """Return a payment that waits for the PIN; every event so far was delivered."""
+    """Return a payment that waits for the PIN and has all its events so far."""
     payment = await counter.started()
     for status, previous in APPROVED[:2]:
         assert await payment.event(status, previous) == 200
@@ -42,7 +42,7 @@ async def waiting(counter: Shop) -> Payment:
 
 
 def backdate(posd: Daemon, seconds: float) -> None:
-    """Make the traces of a stopped daemon this much older: its records, and the touched file."""
+    """Make a stopped daemon's signs of life this much older: its records and the touched file."""
     at = datetime.now(UTC) - timedelta(seconds=seconds)
     with closing(sqlite3.connect(posd.database)) as db, db:
         db.execute("UPDATE changes SET at = ?", (iso(at),))
@@ -58,7 +58,7 @@ async def away(counter: Shop, seconds: float) -> None:
 
 
 async def listener(posd: Daemon) -> tuple[str, str, str]:
-    """Return how the daemon is, how its listener is, and in which words."""
+    """Return the status of the daemon, of its listener, and the text of the check."""
     health = (await posd.call("GET", "/health")).json
     check = health["checks"]["webhook_listener"]
     return health["status"], check["status"], f"{check['detail']}: {check['todo']}"
@@ -68,7 +68,7 @@ def told(posd: Daemon, event: str = "listener.was_away") -> list[dict[str, Any]]
     return [line for line in posd.lines if line["event"] == event]
 
 
-async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None:
+async def test_health_is_degraded_until_the_payment_has_ended(counter: Shop) -> None:
     payment = await waiting(counter)
     await away(counter, LONG)
     status, state, words = await listener(counter.daemon)
@@ -86,7 +86,7 @@ async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None
     found = await families(counter.daemon)
     assert value(found, "posd_listener_away_payments") == value(found, "posd_listener_absences_total") == 1
     assert value(found, "posd_health", check="webhook_listener") == 1
-    await payment.searched()  # it is searched for at the start; a search without a result settles nothing
+    await payment.searched()  # posd searches at the start; a search without a result settles nothing
     await counter.daemon.wait_for(payment.identity, lambda it: it["last_search"] is not None)
     assert (await listener(counter.daemon))[0] == "degraded"
     await payment.end()
@@ -96,11 +96,11 @@ async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None
     assert value(await families(counter.daemon), "posd_listener_away_payments") == 0
 
 
-async def test_a_search_that_finds_it_settles_it(counter: Shop) -> None:
+async def test_a_search_that_finds_the_payment_settles_it(counter: Shop) -> None:
     payment = await waiting(counter)
     await away(counter, LONG)
     assert (await listener(counter.daemon))[0] == "degraded"
-    await payment.until(lambda it: it["last_search"] is not None)  # by itself, at the start
+    await payment.until(lambda it: it["last_search"] is not None)  # posd's own search at the start
     counter.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     reply = await payment.post("reconcile")
     lines = [line for line in counter.daemon.lines if line["event"] == "payment.search"]
@@ -110,7 +110,7 @@ async def test_a_search_that_finds_it_settles_it(counter: Shop) -> None:
     await payment.end()
 
 
-async def test_an_orderly_stop_is_a_sign_of_life(counter: Shop) -> None:
+async def test_an_orderly_stop_counts_as_a_sign_of_life(counter: Shop) -> None:
     await waiting(counter)
     await counter.daemon.kill()
     backdate(counter.daemon, LONG)
@@ -124,8 +124,8 @@ async def test_an_orderly_stop_is_a_sign_of_life(counter: Shop) -> None:
     assert alive.stat().st_mode & 0o777 == 0o600
 
 
-async def test_who_took_a_payment_and_gives_no_account_of_it_any_more_makes_a_person_look(counter: Shop) -> None:
-    """Not before a customer must have left: a search does not find a terminal that waits for the card either."""
+async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a_person(counter: Shop) -> None:
+    """Only after the customer must have left: a search does not find a payment that waits for the card either."""
     payment = await waiting(counter)
     await counter.daemon.restart()
     before = await payment.until(lambda it: it["last_search"] is not None)
@@ -145,7 +145,7 @@ async def test_who_took_a_payment_and_gives_no_account_of_it_any_more_makes_a_pe
     assert (await payment.get())["next_step"] == "new_id_ok"
 
 
-#: Much patience with a silent terminal; the rhythm of what cannot call back follows the grace.
+#: Long limits for silence, and a short grace, which sets the pauses of searches without callbacks.
 SHORT = """
 [reconcile]
 first_event_grace_seconds = 0.1
@@ -154,7 +154,7 @@ stall_after_request_seconds = 3600
 """
 
 
-#: An address of no machine (RFC 5737), as that of this one before it got its present one.
+#: Earlier address of this machine, which no machine has (RFC 5737), and its present one.
 BEFORE, NOW = "192.0.2.7", "127.0.0.1"
 
 
@@ -165,7 +165,7 @@ async def moved(home: Path) -> AsyncIterator[Shop]:
 
 
 async def start_elsewhere(moved: Shop, address: str) -> None:
-    """Kill the daemon and start it again; the callbacks of open payments went to that address."""
+    """Kill the daemon and restart it, as if the callbacks of open payments had used that address."""
     await moved.daemon.kill()
     with closing(sqlite3.connect(moved.daemon.database)) as db:
         db.execute("UPDATE transactions SET callback_host = ? WHERE phase <> 'final'", (address,))
@@ -178,7 +178,7 @@ async def kinds(payment: Payment) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_it_is_marked_and_asked_for_again_and_again_until_the_outcome_is_known(moved: Shop) -> None:
+async def test_a_payment_with_an_old_callback_address_is_marked_and_searched_for_until_its_outcome(moved: Shop) -> None:
     payment = await waiting(moved)
     moved.terminal.search = answering(200, b"[]")
     await start_elsewhere(moved, BEFORE)
@@ -187,8 +187,8 @@ async def test_it_is_marked_and_asked_for_again_and_again_until_the_outcome_is_k
     (marked,) = document["attention"]
     assert BEFORE in marked["detail"]
     assert "posd asks the terminal by itself" in marked["detail"]
-    await payment.searched(len(payment.searches) + 4)  # though each is answered, and nothing is overdue
-    await moved.daemon.restart()  # it is known by then
+    await payment.searched(len(payment.searches) + 4)  # though each search has a reply, and no event is overdue
+    await moved.daemon.restart()  # its outcome is known
     await payment.searched(len(payment.searches) + 4)
     moved.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     outcome = await moved.daemon.outcome(payment.identity)
@@ -199,7 +199,7 @@ async def test_it_is_marked_and_asked_for_again_and_again_until_the_outcome_is_k
     await nothing_to_correct(moved.daemon)
 
 
-async def test_new_payments_name_the_address_that_there_is(moved: Shop) -> None:
+async def test_new_payments_have_the_present_callback_address(moved: Shop) -> None:
     await (await waiting(moved)).end()
     await start_elsewhere(moved, BEFORE)
     payment = await waiting(moved)

@@ -1,4 +1,4 @@
-"""Who has the token of a payment or print job that is over can add to it, and moves nothing else, then and later."""
+"""The holder of a token of an ended payment or print job can add reports to it, but change nothing else."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.support.https import deliver, post, status_of
 from tests.support.shop import AMOUNT, OFFLINE, Shop, acknowledging, answering
 from tests.support.webhooks import disk
 
-#: Data of a device that is not the terminal.
+#: Data of another device than the terminal.
 STRANGE = {"brand": "Strange", "model": "Strange"}
 YEN = {"amount": {"currency": "JPY"}}
 Ended = tuple[str, str, str]  # ended record: its id, its terminal, its callback URL
@@ -67,7 +67,7 @@ ENDS: Mapping[str, Callable[[Shop], Awaitable[Ended]]] = {
 
 
 def late(identity: str, serial: str) -> Iterator[bytes]:
-    """Yield what the holder of an old token can send."""
+    """Yield requests that the holder of an old token can send."""
     for status in ("CARD_PRESENTED", "APPROVAL", "DECLINED", "NEW"):
         for named in (serial, OFFLINE, "SN-FOREIGN"):
             terminal = {"serial_number": named, **STRANGE}
@@ -89,7 +89,7 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
     clock = (await posd.call("GET", "/clock", socket=posd.admin_socket)).json
     return {
         "stored": stored,
-        # Except posd's own observations of terminals: its probes, and searches for unexpected reports.
+        # except posd's own observations of terminals: its probes, and searches after unexpected reports
         "terminals": [
             (item["brand"], item["model"], item["base_url"], item["identity"]["conflict"]) for item in terminals
         ],
@@ -100,7 +100,7 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_callback_of_what_is_over_moves_nothing_beside_it(own: Shop, end: str) -> None:
+async def test_a_callback_of_an_ended_payment_changes_no_other_data(own: Shop, end: str) -> None:
     posd = own.daemon
     running = await own.started()
     identity, serial, callback = await ENDS[end](own)
@@ -122,7 +122,7 @@ async def test_a_callback_of_what_is_over_moves_nothing_beside_it(own: Shop, end
     assert (await running.get())["status"] == "CARD_PRESENTED"
 
 
-async def test_a_callback_of_what_is_open_still_tells_of_its_terminal(own: Shop) -> None:
+async def test_a_callback_of_an_open_payment_updates_its_terminal(own: Shop) -> None:
     posd, payment = own.daemon, await own.started()
     terminal = {"serial_number": payment.serial, **STRANGE}
     assert await payment.event("CARD_PRESENTED", terminal=terminal) == 200
@@ -133,7 +133,7 @@ async def test_a_callback_of_what_is_open_still_tells_of_its_terminal(own: Shop)
     assert known["identity"]["conflict"]
 
 
-async def test_an_address_is_known_by_callbacks_of_what_is_open_alone(own: Shop) -> None:
+async def test_an_address_becomes_known_only_by_callbacks_of_open_payments(own: Shop) -> None:
     posd, over, running = own.daemon, await own.started(), await own.started()
     await over.end("DECLINED")
     context = ssl.create_default_context(cafile=str(posd.ca))

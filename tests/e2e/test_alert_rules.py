@@ -1,4 +1,4 @@
-"""Each alert rule has a series to fire on, in any state of a terminal, because an absent series never fires."""
+"""Each alert rule has its series in every state of a terminal, because a rule never fires on an absent series."""
 
 import asyncio
 import re
@@ -22,9 +22,9 @@ MONITORING = Path(__file__).parents[2] / "monitoring"
 #: A metric of posd in a rule, with its label conditions.
 SELECTOR = re.compile(r"\b(posd_[a-z_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'([a-z_]+)(=~|!~|!=|=)"([^"]*)"')
-#: Series that exist only during their condition, and are compared directly: the first value fires.
+#: Series that exist only during their condition. Their rules compare the value, so the first value fires.
 APPEARS = {"posd_certificate_refusals", "posd_fleet_lanes_health"}
-#: Series that is absent without a backup, for which PosdBackupMissing fires.
+#: Series that is absent without a backup. PosdBackupMissing fires for that.
 HAS_A_RULE_OF_ITS_OWN = {"posd_backup_last_success_timestamp_seconds"}
 
 
@@ -35,7 +35,7 @@ def rules(name: str) -> dict[str, str]:
 
 
 def without_series(expression: str, found: dict[str, Family]) -> list[str]:
-    """Return the parts of an expression, each alternative separately, that match no series."""
+    """Return the parts of an expression, with each alternative separately, that match no series."""
     missing = []
     for name, asked in SELECTOR.findall(expression):
         family = re.sub(r"_(bucket|sum|count)$", "", name) if name not in found else name
@@ -51,7 +51,7 @@ def without_series(expression: str, found: dict[str, Family]) -> list[str]:
 
 
 def answers(series: dict[str, str], label: str, kind: str, words: list[str], alternative: str) -> bool:
-    """Whether a label meets the condition, with its alternatives."""
+    """Return whether a label meets the condition, with its alternatives."""
     is_one = any(re.fullmatch(word, series.get(label, "")) for word in words)
     return not is_one if kind.startswith("!") else re.fullmatch(alternative, series.get(label, "")) is not None
 
@@ -74,14 +74,14 @@ async def test_every_rule_has_its_series_from_the_first_scrape_on(tmp_path: Path
 
 
 @pytest.mark.parametrize("file", ["prometheus-rules.yml", "fleet-rules.yml"])
-def test_what_appears_with_its_first_value_is_not_asked_for_its_increase(file: str) -> None:
+def test_no_rule_asks_for_the_increase_of_a_series_that_appears_with_its_first_value(file: str) -> None:
     for alert, expression in rules(file).items():
         if APPEARS & {name for name, _ in SELECTOR.findall(expression)}:
             assert not re.search(r"increase|rate", expression), alert
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_terminal_fires_in_every_state_in_which_it_cannot_be_reached(tmp_path: Path) -> None:
+async def test_the_alert_fires_for_a_terminal_in_every_state_in_which_it_is_unreachable(tmp_path: Path) -> None:
     alert = rules("prometheus-rules.yml")["PosdTerminalUnreachable"]
     assert alert == "posd_terminal_reachable == 0"
     async with AsyncExitStack() as stack:

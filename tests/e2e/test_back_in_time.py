@@ -1,4 +1,4 @@
-"""A database that goes back in time: no start is sent a second time, and an operator is asked."""
+"""A database that goes back in time: no start is sent twice, and an operator is asked."""
 
 import asyncio
 import shutil
@@ -36,20 +36,20 @@ async def restored(daemon: Daemon, *arguments: str) -> None:
 
 
 async def refused(payment: Payment) -> Any:
-    """Start a payment; it is refused, nothing was sent, nothing is recorded."""
+    """Start a payment. Check that posd refuses it, and sends and records nothing."""
     reply = await payment.put()
     assert (reply.status, reply.json["code"]) == (409, "restore_unseen"), reply.body
     assert SEEN in reply.json["how"]
     assert SEEN in reply.json["detail"]
     until, since = (datetime.fromisoformat(reply.json[name]) for name in ("records_missing_until", "since"))
-    assert until - since >= timedelta(seconds=300)  # so far a clock is set back unnoticed
+    assert until - since >= timedelta(seconds=300)  # a clock that is set back by less than this is not noticed
     assert payment.requests == []
     assert (await payment.get())["code"] == "not_found"
     return reply.json
 
 
 async def repeated(payment: Payment, status: int = 200) -> Any:
-    """Repeat the call of a payment that was sent; nothing is sent again."""
+    """Repeat the call of a sent payment. Check that nothing is sent again."""
     reply = await payment.put()
     assert reply.status == status, reply.body
     assert len(payment.requests) == 1
@@ -71,8 +71,8 @@ async def seen(daemon: Daemon) -> str:
     return said + shown
 
 
-async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop, home: Path) -> None:
-    """The file was copied without a restore, and the till repeats a call that it does not know."""
+async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(own: Shop, home: Path) -> None:
+    """The file was copied without a restore, and the till repeats a call whose id the file lacks."""
     daemon = own.daemon
     before = await own.started()
     await approve(before)
@@ -91,7 +91,7 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
     for payment in (open_one, paid):
         document = await repeated(payment)
         assert (document["phase"], document["terminal"]) == ("in_doubt", payment.serial)
-    assert "approved" in str((await paid.history())[0]), "what the witness knows of its end is told"
+    assert "approved" in str((await paid.history())[0]), "the end that the witness knows is shown"
     assert (await repeated(before))["outcome"]["result"] == "approved"
     problem = await refused(own.payment())
     health = await check(daemon)
@@ -111,7 +111,7 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
         {"database_id": again["database_id"], "first_seq": again["first_seq"], "last_seq": numbers[-1]},
     ]
 
-    await approve(open_one)  # its callback address is as good as before
+    await approve(open_one)  # its callback address is still valid
     await daemon.restart()
     assert (await refused(own.payment()))["since"] == problem["since"]
     said = await seen(daemon)
@@ -125,8 +125,8 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
     assert (await (await own.started()).get())["phase"] == "active"
 
 
-async def test_a_database_that_goes_back_by_an_event_alone_gives_no_number_out_twice(own: Shop, home: Path) -> None:
-    """No payment was started and none ended meanwhile, and posd was killed, so it wrote no last line."""
+async def test_a_database_that_lost_only_an_event_gives_no_number_twice(own: Shop, home: Path) -> None:
+    """No payment was started or ended meanwhile, and posd was killed, so it wrote no last line."""
     daemon, payment = own.daemon, await own.started()
     await daemon.kill()
     names = ("posd.db", "posd.db-wal")
@@ -143,7 +143,7 @@ async def test_a_database_that_goes_back_by_an_event_alone_gives_no_number_out_t
     assert (await feed(daemon))["database_id"] != before["database_id"]
 
 
-async def test_a_sale_that_was_forgotten_is_not_paid_a_second_time_under_another_id(own: Shop, home: Path) -> None:
+async def test_a_lost_sale_is_not_paid_again_under_another_id(own: Shop, home: Path) -> None:
     daemon = own.daemon
     await daemon.stop()
     copy_state(daemon, home / "old", "posd.db")
@@ -162,8 +162,8 @@ async def test_a_sale_that_was_forgotten_is_not_paid_a_second_time_under_another
     assert other.requests == []
 
 
-async def test_the_order_of_the_guards(own: Shop) -> None:
-    """A known id first, then the sale, then the restore; the terminal that is busy only after it."""
+async def test_the_guards_are_checked_in_their_order(own: Shop) -> None:
+    """First a known id, then the sale, then the restore, then the busy terminal."""
     daemon = own.daemon
     holding = own.payment()
     assert (await holding.put(sale="sale-1")).status == 201
@@ -180,7 +180,7 @@ async def test_the_order_of_the_guards(own: Shop) -> None:
     assert (await own.payment().put(terminal=holding.serial)).json["code"] == "terminal_busy"
 
 
-async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Shop, home: Path) -> None:
+async def test_a_restore_with_an_unreadable_old_file_takes_the_ids_from_the_witness(own: Shop, home: Path) -> None:
     """The witness replaces the data of the lost file."""
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
@@ -189,7 +189,7 @@ async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Sh
     lose(daemon.database, "", "-wal", "-shm")
     code, said = await daemon.cannot_start()
     assert code == 1
-    assert "posd restore" in said, "a database that is gone is not made anew"
+    assert "posd restore" in said, "no new database replaces a missing one"
     await restored(daemon, str(home / "backup.db"))
     await daemon.start()
     assert (await repeated(payment))["phase"] == "in_doubt"
@@ -198,8 +198,8 @@ async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Sh
     assert (await (await own.started()).get())["phase"] == "active"
 
 
-async def test_a_backup_is_restored_and_the_replaced_file_is_whole(own: Shop, home: Path) -> None:
-    """Every id is known: nothing is refused, but it is another database."""
+async def test_a_restore_with_an_intact_old_file_refuses_nothing(own: Shop, home: Path) -> None:
+    """Every id is known, so nothing is refused. But it is another database."""
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
     payment = await own.started()
@@ -218,7 +218,7 @@ async def test_a_backup_is_restored_and_the_replaced_file_is_whole(own: Shop, ho
     assert (await check(daemon))["status"] == "ok"
 
 
-async def test_a_restore_takes_over_events_that_came_damaged(own: Shop, home: Path) -> None:
+async def test_a_restore_takes_over_damaged_events(own: Shop, home: Path) -> None:
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
     paid = await own.started()
@@ -241,10 +241,8 @@ async def test_a_restore_takes_over_events_that_came_damaged(own: Shop, home: Pa
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-async def test_a_backup_that_knows_more_than_the_witness_does_gives_back_the_rest(
-    own: Shop, home: Path, steps: int
-) -> None:
-    """A snapshot forgets a payment, which is taken over by its id; then a backup is restored that has it completely.
+async def test_a_backup_that_knows_more_than_the_witness_restores_the_rest(own: Shop, home: Path, steps: int) -> None:
+    """A snapshot loses a payment, which posd adds by its id. Then a backup is restored that has it completely.
 
     The backup may have a later state of it than the file with its end.
     """
@@ -290,8 +288,8 @@ async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
     assert (await (await own.started()).get())["phase"] == "active"
 
 
-async def test_a_disk_is_lost_and_head_office_names_what_was_started(own: Shop, home: Path) -> None:
-    """Only the certificates are left: no call that was sent once is sent again, and an operator is asked."""
+async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own: Shop, home: Path) -> None:
+    """Only the certificates are left. No sent call is sent again, and an operator is asked."""
     daemon = own.daemon
     payments = [await own.started() for _ in range(3)]
     await approve(payments[0])
@@ -328,7 +326,7 @@ async def test_a_disk_is_lost_and_head_office_names_what_was_started(own: Shop, 
     reply = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
     assert (reply["refusing"], reply["restores"][0]["ids"], reply["restores"][0]["ids_taken_over"]) == (True, 3, 3)
     assert [item["client_transaction_id"] for item in reply["transactions"]] == [item.identity for item in payments]
-    await second.searched()  # the terminal is asked for the payments that it is known to have
+    await second.searched()  # posd searches for payments that the terminal has, as is known
     said = await seen(daemon)
     assert all(payment.identity in said for payment in payments)
     assert (await (await own.started()).get())["phase"] == "active"
@@ -337,7 +335,7 @@ async def test_a_disk_is_lost_and_head_office_names_what_was_started(own: Shop, 
         await repeated(payment)
 
 
-async def test_the_sale_that_the_witness_knows_of_a_listed_id_is_not_forgotten(own: Shop, home: Path) -> None:
+async def test_a_listed_id_keeps_the_sale_that_the_witness_knows(own: Shop, home: Path) -> None:
     daemon, paid = own.daemon, own.payment()
     assert (await paid.put(sale="basket-7")).status == 201
     await approve(paid)
@@ -353,7 +351,7 @@ async def test_the_sale_that_the_witness_knows_of_a_listed_id_is_not_forgotten(o
     assert (problem.json["code"], problem.json["transactions"]) == ("sale_conflict", [paid.identity])
 
 
-async def test_everything_is_lost_but_the_witness(own: Shop) -> None:
+async def test_with_only_the_witness_left_nothing_is_sent_twice(own: Shop) -> None:
     daemon = own.daemon
     payment = await own.started()
     await daemon.kill()
@@ -365,7 +363,7 @@ async def test_everything_is_lost_but_the_witness(own: Shop) -> None:
 
 
 @pytest.mark.parametrize("point", some(("writer.before_commit", "writer.committed"), "writer.committed"))
-async def test_a_kill_while_the_ids_are_taken_over_forgets_none(own: Shop, home: Path, point: str) -> None:
+async def test_a_kill_during_the_takeover_of_the_ids_loses_none(own: Shop, home: Path, point: str) -> None:
     daemon = own.daemon
     await daemon.stop()
     copy_state(daemon, home / "old", "posd.db")
@@ -383,8 +381,8 @@ async def test_a_kill_while_the_ids_are_taken_over_forgets_none(own: Shop, home:
 
 
 @pytest.mark.parametrize("point", some(("start.intended", "start.before_send", "start.written"), "start.before_send"))
-async def test_what_is_killed_before_it_was_sent_is_in_the_witness(own: Shop, home: Path, point: str) -> None:
-    """No request can be on its way that the witness does not know."""
+async def test_a_start_killed_before_it_was_sent_is_in_the_witness(own: Shop, home: Path, point: str) -> None:
+    """No request can have been sent that the witness does not know."""
     daemon = own.daemon
     await daemon.stop()
     copy_state(daemon, home / "old", "posd.db")
@@ -433,7 +431,7 @@ TROUBLES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("trouble", some(TROUBLES, "missing", "a bit", "unreadable"))
-async def test_a_witness_that_is_damaged_stops_no_payment(own: Shop, trouble: str) -> None:
+async def test_a_damaged_witness_blocks_no_payment(own: Shop, trouble: str) -> None:
     daemon = own.daemon
     payment = await own.started()
     await daemon.kill()
@@ -453,8 +451,8 @@ async def test_a_witness_that_is_damaged_stops_no_payment(own: Shop, trouble: st
     assert witness(daemon).stat().st_mode & 0o777 == 0o600
 
 
-async def test_the_files_of_another_machine_are_told(own: Shop, home: Path) -> None:
-    """The witness of this machine stayed, and the database is another one's."""
+async def test_files_of_another_machine_are_reported(own: Shop, home: Path) -> None:
+    """The witness is that of this machine, and the database that of another."""
     daemon = own.daemon
     payment = await own.started()
     await daemon.stop()
@@ -469,7 +467,7 @@ async def test_the_files_of_another_machine_are_told(own: Shop, home: Path) -> N
     assert "not the database that posd used here" in (await refused(own.payment()))["how"]
 
 
-async def test_the_witness_tells_no_more_than_it_needs(own: Shop) -> None:
+async def test_the_witness_contains_only_the_needed_data(own: Shop) -> None:
     payment = own.payment()
     await payment.put(metadata={"reference": "ticket-1042"}, sale="till-3/1042", amount={"subtotal_iva0": 77.31})
     await approve(payment)
@@ -492,8 +490,8 @@ async def test_a_print_job_is_not_refused(own: Shop) -> None:
     await refused(own.payment())
 
 
-async def test_an_upgrade_asks_nobody(own: Shop) -> None:
-    """The first start that makes a witness finds a database without one."""
+async def test_an_upgrade_asks_no_person(own: Shop) -> None:
+    """The first version with a witness finds a database without one."""
     daemon = own.daemon
     assert not [line for line in daemon.lines if line["event"].startswith(("witness.", "store.gone"))]
     assert (await check(daemon))["status"] == "ok"

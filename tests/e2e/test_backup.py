@@ -1,4 +1,4 @@
-"""Backup, disaster, restore, with the real daemon; and backups that carry themselves away."""
+"""Backups, disasters and restores with the real daemon; and backups that are streamed elsewhere."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 
 async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:
-    """Run a command with the daemon's configuration, inside this process; return exit code, stdout and stderr."""
+    """Run a command with the daemon's configuration, inside this process. Return exit code, stdout and stderr."""
     done = await asyncio.to_thread(posd, *arguments, config=daemon.config_file)
     return done.returncode, done.stdout, done.stderr
 
@@ -56,11 +56,11 @@ def sound(path: Path) -> bool:
     return verify(path, lambda *_: None).counts == {}
 
 
-# the disasters
+# Disasters.
 
 
 def destroy(database: Path, *tables: str) -> None:
-    """Overwrite the first page of these tables with garbage, after all that was committed has come into the file."""
+    """Overwrite the first page of these tables with garbage, after all committed data is in the file."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
@@ -76,8 +76,8 @@ def lose(database: Path, *suffixes: str) -> None:
         database.with_name(database.name + suffix).unlink()
 
 
-#: What becomes of the database -> does everything that was started since the backup come over, and how. A disaster
-#: from which all comes over and one from which nothing does are tried in the quick run.
+#: What happens to the database -> whether everything started since the backup is taken over, and how. The quick run has
+#: a disaster with a complete takeover, and one without any.
 DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda _database: None, "whole"),
     "garbage in the middle": (lambda database: destroy(database, "transactions", "leases"), "derived"),
@@ -91,7 +91,7 @@ DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("disaster", some(DISASTERS, "garbage in the middle", "gone"))
-async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: str) -> None:
+async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, home: Path, disaster: str) -> None:
     damage, taken_over = DISASTERS[disaster]
     daemon = own.daemon
     paid, waiting = await own.started(), await own.started()
@@ -117,18 +117,18 @@ async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: s
         document = await payment.get()
         assert document["outcome"] == before[payment.identity]["outcome"]
         assert document["phase"] == before[payment.identity]["phase"]
-    for payment in (waiting, later):  # the callbacks of open payments are believed, by the token that they had
+    for payment in (waiting, later):  # callbacks of open payments are accepted with their old tokens
         await approve(payment)
         assert (await payment.get())["outcome"]["result"] == "approved"
     if taken_over == "unknown":
         await moved.event("APPROVAL", "APPROVAL_REQUESTED")
-        assert (await ended.get())["phase"] == "in_doubt", "the witness knows of it"
+        assert (await ended.get())["phase"] == "in_doubt", "the witness has it"
     for payment in everyone:
         assert (await payment.put()).status == 200
         assert len(payment.requests) == 1, "nothing is ever sent again"
     looked_at = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
     assert looked_at["refusing"] is (looked_at["restores"][0]["old"] != "read")
-    if looked_at["refusing"]:  # what could not be read may have been started, and a person has to look first
+    if looked_at["refusing"]:  # unreadable payments may have been started, so a person must check first
         unknown = own.payment()
         assert (await unknown.put()).json["code"] == "restore_unseen"
         assert unknown.requests == []
@@ -136,7 +136,7 @@ async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: s
         assert code == 0, said
     assert (await (await own.started()).get())["phase"] == "active"
 
-    for _ in range(2):  # again: it takes over from the file that the first one made
+    for _ in range(2):  # again: the second restore takes over from the file that the first one made
         documents = {payment.identity: await payment.get() for payment in known}
         await daemon.stop()
         code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
@@ -162,7 +162,7 @@ async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: s
 # backup
 
 
-# damage that a start meets
+# Damage that posd finds at a start.
 
 
 def put_by_hand(database: Path) -> None:
@@ -177,12 +177,12 @@ def set_trail(database: Path) -> None:
 
 
 def swap(database: Path, content: bytes) -> None:
-    """Put another file there; the WAL, which has all data, is gone."""
+    """Put another file there. The WAL, which has all data, is lost."""
     lose(database, "-wal", "-shm")
     database.write_bytes(content)
 
 
-#: Fault of the file -> the one-line message, besides the commands.
+#: Fault of the file -> the one-line message, without the commands.
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda database: swap(database, b"garbage" * 9999), "is damaged"),
     "a garbage header": (lambda database: swap(database, os.urandom(100) + database.read_bytes()[100:]), "is damaged"),
@@ -199,7 +199,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def left() -> AsyncIterator[Path]:
-    """What a daemon with one payment has left after its end: its directory."""
+    """Yield the directory of a daemon with one payment, after its end."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
@@ -212,7 +212,7 @@ async def left() -> AsyncIterator[Path]:
 @pytest.mark.parametrize(
     "damage", some(DAMAGED, "truncated", "empty", "the payments", "gone", "a backup put there by hand")
 )
-async def test_a_damaged_database_is_refused_with_what_to_type(left: Path, home: Path, damage: str) -> None:
+async def test_a_damaged_database_is_refused_with_commands_for_the_cure(left: Path, home: Path, damage: str) -> None:
     harm, words = DAMAGED[damage]
     shutil.copytree(left, home, ignore=shutil.ignore_patterns("run"), dirs_exist_ok=True)
     posd = Daemon(home, (left / "config.toml").read_text().replace(str(left), str(home)))
@@ -230,7 +230,7 @@ async def test_a_damaged_database_is_refused_with_what_to_type(left: Path, home:
 
 
 def keep_wal(database: Path) -> None:
-    """Copy the WAL's data into the file, without removing the WAL."""
+    """Copy the WAL's data into the file, and keep the WAL."""
     copy = database.parent.with_name("copy")
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -240,7 +240,9 @@ def keep_wal(database: Path) -> None:
 
 
 def contents(posd: Daemon) -> dict[str, bytes]:
-    """Return what every file of the state directory holds; an empty WAL and its index are made at each opening."""
+    """Return the content of every file of the state directory, except an empty WAL and its index, which each opening
+    makes.
+    """
     files = [path for path in posd.database.parent.iterdir() if path.is_file()]
     return {path.name: path.read_bytes() for path in files if path.stat().st_size and not path.name.endswith("-shm")}
 
@@ -248,7 +250,7 @@ def contents(posd: Daemon) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "point", some(("replace.committed", "replace.in_place", "recovery.before_commit"), "replace.in_place")
 )
-async def test_a_first_start_that_was_killed_is_no_loss(home: Path, terminal: ScriptedTerminal, point: str) -> None:
+async def test_a_killed_first_start_loses_nothing(home: Path, terminal: ScriptedTerminal, point: str) -> None:
     daemon = Daemon(home, toml(home, terminal.toml), {"POSD_CRASH": point})
     issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     assert (await daemon.cannot_start())[0] == -9
@@ -257,7 +259,7 @@ async def test_a_first_start_that_was_killed_is_no_loss(home: Path, terminal: Sc
     assert await daemon.stop() == 0
 
 
-async def test_damage_that_is_met_while_it_runs_is_a_503_and_no_end(
+async def test_damage_found_while_posd_runs_is_a_503_and_does_not_end_it(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
@@ -282,17 +284,19 @@ async def into(daemon: Daemon, directory: Path, keep: int) -> Any:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_touched(shop: Shop, home: Path) -> None:
+async def test_in_a_directory_the_newest_good_backups_are_kept_and_no_other_file_is_touched(
+    shop: Shop, home: Path
+) -> None:
     directory = home / "backups" / "posd"
     first = await into(shop.daemon, directory, 3)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert (first["kept"], first["removed"], first["unusable"]) == (1, [], [])
     packed = Path(first["path"]).read_bytes()  # noqa: ASYNC240
     content = gzip.decompress(packed)
-    old = [f"posd-2020010{day}T000000Z.db{'.gz' * (day % 2)}" for day in range(1, 5)]  # an older version wrote some
+    old = [f"posd-2020010{day}T000000Z.db{'.gz' * (day % 2)}" for day in range(1, 5)]  # backups of an older version
     for name in old:
         (directory / name).write_bytes(packed if name.endswith(".gz") else content)
-    (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # torn, and newer than those
+    (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # incomplete, and newer than those
     others = {"mine.db", "posd-20200101T000000Z.db.bz2", "notes", "xposd-20200101T000000Z.db"}
     for name in others:
         (directory / name).write_bytes(content)
@@ -300,7 +304,7 @@ async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_
     second = await into(shop.daemon, directory, 3)
     left = names(directory)
     assert others <= left
-    same = second["path"] == first["path"]  # made within one second, it replaced the first one
+    same = second["path"] == first["path"]  # made within one second, so it replaced the first one
     assert second["removed"] == old[: 2 if same else 3]
     assert second["unusable"] == ["posd-20200109T000000Z.db"]
     assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left
@@ -311,7 +315,7 @@ async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_
 
 
 @pytest.mark.slow
-async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> None:
+async def test_the_command_reports_the_older_backups(home: Path) -> None:
     async with open_shop(home) as shop:
         directory = home / "backups"
         code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
@@ -329,7 +333,7 @@ async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
-async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(shop: Shop, home: Path) -> None:
+async def test_standard_output_has_exactly_the_backup(shop: Shop, home: Path) -> None:
     paid = await shop.started()
     await approve(paid)
     stored = (await shop.daemon.call("GET", "/transactions?limit=500")).json["transactions"]
@@ -350,7 +354,7 @@ async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(shop: 
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_reader_that_goes_away_leaves_nothing_behind(shop: Shop, home: Path) -> None:
+async def test_a_reader_that_disconnects_leaves_nothing_behind(shop: Shop, home: Path) -> None:
     before = names(shop.daemon.database.parent)
     reader, writer = await asyncio.open_unix_connection(str(shop.daemon.admin_socket))
     content = b'{"send": true}'

@@ -1,5 +1,5 @@
-"""The certificate for terminals: loaded without a restart and without a lost webhook, never a pair that does not match,
-renewed by itself.
+"""The listener's certificate: loaded without a restart or a lost webhook, never a mismatched pair, renewed
+automatically.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 DAY = timedelta(days=1)
-#: Webhooks that have to be delivered under each certificate before the next one is made.
+#: Webhooks that must be delivered with each certificate before the next one is made.
 ENOUGH = 12
 
 
@@ -74,7 +74,7 @@ async def command(posd: Daemon, *arguments: str) -> tuple[int, str]:
 
 
 class Terminals:
-    """Terminals that deliver one webhook after the other, most of them over a fresh connection each."""
+    """Terminals that deliver webhooks without pause, most of them over new connections."""
 
     def __init__(self, posd: Daemon, callback: str, content: bytes) -> None:
         self._posd = posd
@@ -85,7 +85,7 @@ class Terminals:
         self._done = False
 
     async def fresh(self) -> None:
-        """Connect, deliver, hang up; again and again."""
+        """Connect, deliver and disconnect repeatedly."""
         while not self._done:
             reader, writer = await connect(self._posd.port, self._posd.ca)
             await self._deliver(reader, writer, self._request)
@@ -108,7 +108,7 @@ class Terminals:
         self._news.set()
 
     async def under(self, certificate: str) -> None:
-        """Wait until enough were delivered under a certificate."""
+        """Wait until enough webhooks were delivered with a certificate."""
         while sum(shown == certificate for shown, _ in self.delivered) < ENOUGH:
             self._news.clear()
             await self._news.wait()
@@ -150,7 +150,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
 
 @pytest.fixture
 def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedelta], None]:
-    """Make the test's certificates end at another time: this long after their start, CA and server."""
+    """Return a function that makes the test's CA and server certificate end this long after their start."""
 
     def set_to(server: timedelta, ca: timedelta = authority.CA_LIFETIME) -> None:
         monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
@@ -161,7 +161,7 @@ def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedel
 
 @asynccontextmanager
 async def started(home: Path) -> AsyncIterator[Daemon]:
-    """Run a daemon with the certificates that are there."""
+    """Run a daemon with the existing certificates."""
     daemon = Daemon(home, toml(home, ""))
     await daemon.start()
     try:
@@ -174,7 +174,7 @@ def make(home: Path) -> TlsFiles:
     return issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
-async def test_it_is_renewed_by_itself_before_its_end(home: Path, short_lived: Callable[..., None]) -> None:
+async def test_the_certificate_is_renewed_before_its_end(home: Path, short_lived: Callable[..., None]) -> None:
     short_lived(21 * DAY)
     before = tls.describe(make(home).certificate)
     async with started(home) as daemon:
@@ -186,7 +186,7 @@ async def test_it_is_renewed_by_itself_before_its_end(home: Path, short_lived: C
         assert health["served"]["fingerprint_sha256"] == line["fingerprint_sha256"]
 
 
-#: Takes its stdin as its terminal, then becomes posd.
+#: Makes its stdin the controlling terminal, then becomes posd.
 ON_A_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -194,8 +194,8 @@ os.execv(sys.executable, [sys.executable, "-m", "posd", "--config", sys.argv[1],
 """
 
 
-async def test_a_terminal_that_is_closed_still_ends_a_posd_that_was_tried_out_on_it(home: Path) -> None:
-    """SIGHUP asks for the certificate, but the kernel sends it for a closed terminal too."""
+async def test_closing_a_terminal_window_ends_a_posd_that_runs_in_it(home: Path) -> None:
+    """SIGHUP means a reload, but the kernel also sends it for a closed terminal."""
     make(home)
     (home / "config.toml").write_text(toml(home, ""))
     screen, end = pty.openpty()
@@ -220,7 +220,7 @@ async def test_a_terminal_that_is_closed_still_ends_a_posd_that_was_tried_out_on
 
 
 @pytest.mark.slow
-async def test_a_new_ca_follows_while_terminals_have_the_old_one_or_the_new_one(home: Path) -> None:
+async def test_a_new_ca_takes_over_while_terminals_have_the_old_or_the_new_one(home: Path) -> None:
     made = make(home)
     old = home / "old.crt"
     old.write_bytes(made.ca_certificate.read_bytes())

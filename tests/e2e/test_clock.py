@@ -1,4 +1,4 @@
-"""A wrong clock of the machine under a real daemon: nothing is deleted or made by it, and payments go on."""
+"""A wrong clock of the machine under a real daemon: it deletes or makes nothing, and payments continue."""
 
 import shutil
 import signal
@@ -27,7 +27,7 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
 
-AHEAD = 500.0  # the certificate has ended then, the CA has not
+AHEAD = 500.0  # at that time the certificate has ended, the CA has not
 HOUR = timedelta(hours=1)
 BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
 
@@ -48,7 +48,7 @@ async def admin(posd: Daemon, method: str, path: str, content: Any = None) -> Re
 
 
 async def health(posd: Daemon) -> Any:
-    """Return the check of the clock; the clock never makes posd fail."""
+    """Return the check of the clock. The clock never makes health failing."""
     reply = await posd.call("GET", "/health")
     assert reply.status == 200, reply.body
     return reply.json["checks"]["clock"]
@@ -60,7 +60,7 @@ async def metric(posd: Daemon) -> str:
 
 
 async def unsure(posd: Daemon, reason: str) -> None:
-    """Check that all outputs report it."""
+    """Check that all outputs report an untrusted clock."""
     check = await health(posd)
     assert check["status"] == "degraded"
     assert "posd clock confirm" in check["todo"]
@@ -90,21 +90,21 @@ async def prune(posd: Daemon, days: int) -> Reply:
 
 
 async def looked_at_the_certificate(posd: Daemon) -> None:
-    """Wait until posd has checked whether its certificate has to be renewed."""
-    for _ in range(2):  # the second look begins when the first has ended
+    """Wait until posd has checked whether to renew its certificate."""
+    for _ in range(2):  # the second check begins after the first has ended
         lines = len(posd.lines)
         there(posd.process).send_signal(signal.SIGHUP)
         await posd.log_line("certificate.loaded", after=lines)
 
 
 async def served(posd: Daemon) -> str:
-    """Return the fingerprint of the certificate that posd serves; a terminal may refuse it."""
+    """Return the fingerprint of posd's served certificate, which a terminal may refuse."""
     check = (await posd.call("GET", "/health")).json["checks"]["certificate"]
     return str(check["served"]["fingerprint_sha256"])
 
 
 async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedelta:
-    """Return how long ago posd reports its start and its configuration, with a clock this far ahead."""
+    """Return how long ago posd reports its start and its configuration, with the clock this far ahead."""
     found = (await admin(posd, "GET", "/status")).json
     now = datetime.now(UTC) + timedelta(**ahead)
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
@@ -127,7 +127,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     await unsure(posd, "stepped_ahead")
     in_time = shop.payment()
     reply = await in_time.put(not_after=iso(datetime.now(UTC) + timedelta(days=2 * AHEAD)))
-    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), "it cannot be told whether that has passed"
+    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), "whether that time has passed is unknown"
     assert in_time.requests == []
     meanwhile = await paid(shop)
     await looked_at_the_certificate(posd)
@@ -147,7 +147,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill"])
-async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_again_in_the_present(
+async def test_a_daemon_restarted_with_a_clock_in_the_future_starts_and_recovers(
     shop: Shop, clock: FakeTime, end: str
 ) -> None:
     posd = shop.daemon
@@ -173,10 +173,10 @@ async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_agai
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 0), (0, -2000)])
-async def test_a_till_gives_up_no_payment_that_a_database_lost_while_the_clock_was_wrong(
+async def test_a_till_keeps_a_payment_that_a_database_lost_while_the_clock_was_wrong(
     shop: Shop, clock: FakeTime, home: Path, before: int, after: int
 ) -> None:
-    """The clock was ahead when it was stored, or is behind when the database is found to have gone back."""
+    """The clock was ahead when the till stored it, or is behind when posd finds that the database went back."""
     posd = shop.daemon
     await posd.stop()
     shutil.copy2(posd.database, home / "old.db")
@@ -189,12 +189,12 @@ async def test_a_till_gives_up_no_payment_that_a_database_lost_while_the_clock_w
     await posd.start()
     problem = (await shop.payment().put()).json
     assert (problem["code"], problem["never_started"]) == ("restore_unseen", False)
-    stored_at = datetime.now(UTC) + HOUR * before + HOUR  # one that is lost, an hour after the one that is known
+    stored_at = datetime.now(UTC) + HOUR * before + HOUR  # the lost payment, an hour after the known one
     assert parse_iso(problem["records_missing_until"]) > stored_at
 
 
 @pytest.mark.slow
-async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime) -> None:
+async def test_a_person_confirms_the_clock(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     old = await paid(shop)
     clock.move(days=AHEAD)
@@ -205,7 +205,7 @@ async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime
     assert (await posd.call("POST", "/clock/confirm", BY_ANA)).json["code"] == "forbidden"
     said = (await admin(posd, "POST", "/clock/confirm", BY_ANA)).json
     assert (said["sure"], said["confirmation"]["operator"]) == (True, "Ana")
-    await posd.log_line("certificate.loaded")  # by this clock the one before had ended
+    await posd.log_line("certificate.loaded")  # by this clock the previous certificate had ended
     await sure(posd)
     await posd.restart()
     await sure(posd)
@@ -213,7 +213,7 @@ async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime
     assert (await prune(posd, 30)).status == 200
     assert (await old.get())["code"] == "pruned", "what waited catches up, by this run or by the one of the start"
 
-    clock.move()  # it was the night that was wrong
+    clock.move()  # the clock of the night was wrong
     await unsure(posd, "behind")
     assert (await admin(posd, "POST", "/clock/confirm", {"operator": "Ana"})).json["sure"] is True
     await posd.restart()
@@ -230,7 +230,7 @@ async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-async def test_the_dates_of_a_terminals_certificate_are_judged_by_a_clock_that_is_believed(
+async def test_the_dates_of_a_terminals_certificate_are_checked_only_by_a_trusted_clock(
     home: Path, clock: FakeTime
 ) -> None:
     def ends_soon(authority: trustme.CA) -> trustme.LeafCert:

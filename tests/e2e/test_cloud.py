@@ -1,4 +1,4 @@
-"""Terminals called through the cloud, beside one on the network: paths, headers, callbacks."""
+"""Terminals in the cloud, together with one on the network: paths, headers, callbacks."""
 
 import json
 from collections.abc import AsyncIterator
@@ -23,12 +23,12 @@ from tests.support.webhooks import everything
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Of the simulated fleet; a serial can have any character.
+#: Serials of the simulated fleet. A serial can have any character.
 NEAR, FAR = "SN-NEAR", "SN/FAR 1"
-#: Serials of the scripted fleet, and the last one's form in a path.
+#: Serials of the scripted fleet, and the encoded form of the last one.
 LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN/CLOUD +1%", "SN%2FCLOUD%20%2B1%25"
 CHAINS = ("p=pre-auth, r=re-auth p, c=capture p:r, v=void c", "c=charge, t=post-tip c, v=void c")
-#: Where the service has its paths.
+#: Base path of the service.
 GATEWAY = "/gateway/v7"
 
 SECRETS = ("key-from-a-file", "Bearer key-in-the-configuration", "key-of-the-unit", "key-of-this-terminal")
@@ -50,7 +50,7 @@ Simulation = tuple[Daemon, dict[str, Simulator]]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def simulation() -> AsyncIterator[Simulation]:
-    """A daemon with one simulated terminal on the network and one in the cloud."""
+    """Yield a daemon with one simulated terminal on the network and one in the cloud."""
     with TemporaryDirectory(prefix="posd-") as directory:
         terminals = {NEAR: "", FAR: 'access_mode = "cloud"'}
         async with simulated(Path(directory), terminals, QUIET) as (daemon, simulators):
@@ -60,7 +60,7 @@ async def simulation() -> AsyncIterator[Simulation]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mixed() -> AsyncIterator[dict[str, Shop]]:
-    """A daemon with one scripted terminal on the network and one in the cloud, with headers for each."""
+    """Yield a daemon with one scripted terminal on the network and one in the cloud, each with headers."""
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))
         (home / "service.key").write_text(f"{SECRETS[0]}\n")
@@ -81,14 +81,14 @@ async def mixed() -> AsyncIterator[dict[str, Shop]]:
         await nothing_to_correct(daemon)
 
 
-# On simulated terminals
+# With simulated terminals.
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("by", ["original", "transaction_reference"])
 @pytest.mark.parametrize("text", CHAINS)
-async def test_a_chain_through_the_cloud_and_beside_it(simulation: Simulation, text: str, by: str) -> None:
-    """The service calls back under the public name, the terminal of the network under the address that faces it."""
+async def test_a_chain_works_through_the_cloud_and_on_the_network(simulation: Simulation, text: str, by: str) -> None:
+    """The service uses the public name for callbacks. The local terminal uses the address that faces it."""
     daemon, simulators = simulation
     for serial, mode, host in ((FAR, "cloud", "localhost"), (NEAR, "local", "127.0.0.1")):
         played = await play(daemon, simulators[serial], chain(text), by=by, mode=mode, serial=serial)
@@ -102,10 +102,10 @@ async def test_a_chain_through_the_cloud_and_beside_it(simulation: Simulation, t
             assert {item["event"]["terminal"]["serial_number"] for item in events} == {serial}
 
 
-# On scripted terminals: every byte
+# With scripted terminals, byte by byte.
 
 
-async def test_abort_and_search_have_the_rows_of_the_cloud(mixed: dict[str, Shop]) -> None:
+async def test_abort_and_search_use_the_rows_of_the_cloud_profile(mixed: dict[str, Shop]) -> None:
     seen = {}
     for serial, shop in mixed.items():
         shop.terminal.abort = answering(200, b"{}")
@@ -132,8 +132,8 @@ async def test_abort_and_search_have_the_rows_of_the_cloud(mixed: dict[str, Shop
     }
 
 
-async def test_the_headers_of_the_cloud_go_to_the_cloud_alone(mixed: dict[str, Shop]) -> None:
-    """With each request: start, abort and search; and no stored or shown text has one of the secrets."""
+async def test_the_headers_of_the_cloud_go_only_to_the_cloud(mixed: dict[str, Shop]) -> None:
+    """With start, abort and search. No stored or shown text has one of the secrets."""
     names = ("x-store", "x-lan", "x-api-key", "authorization", "x-unit", "x-terminal")
     expected = {LOCAL: ["14", "lan", None, None, None, None], CLOUD: ["14", None, *SECRETS]}
     for serial, shop in mixed.items():
@@ -155,7 +155,7 @@ async def test_the_headers_of_the_cloud_go_to_the_cloud_alone(mixed: dict[str, S
     assert not [secret for secret in SECRETS if secret in kept]
 
 
-async def test_a_callback_is_believed_by_its_token_by_whichever_name_it_comes(mixed: dict[str, Shop]) -> None:
+async def test_a_callback_is_accepted_by_its_token_under_either_name(mixed: dict[str, Shop]) -> None:
     near, far = await operation(mixed[LOCAL], "charge").begin(), await operation(mixed[CLOUD], "charge").begin()
     daemon = mixed[CLOUD].daemon
     addresses = [item.requests[0].callback for item in (near, far)]
@@ -170,7 +170,7 @@ async def test_a_callback_is_believed_by_its_token_by_whichever_name_it_comes(mi
         assert (await item.get())["outcome"]["result"] == "approved"
 
 
-async def test_without_a_public_url_it_does_not_start(mixed: dict[str, Shop]) -> None:
+async def test_without_a_public_url_posd_does_not_start(mixed: dict[str, Shop]) -> None:
     daemon = mixed[CLOUD].daemon
     assert await daemon.stop() == 0
     line = f'public_url = "https://localhost:{daemon.port}"\n'

@@ -1,6 +1,6 @@
-"""How a till in a container reaches posd: in a mount namespace, by bind mounts as a container's runtime makes them.
+"""A till in a container reaches posd in a mount namespace with bind mounts, as a container's runtime makes them.
 
-docs/guides/install.md has the same advice: mount the directory, or let systemd own the socket.
+docs/guides/install.md has the same advice: mount the directory, or let systemd hold the socket.
 """
 
 import os
@@ -19,11 +19,11 @@ from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 from tests.support.tmpfs import skip_without_small_disks
 
-#: Mounts the directory at $2, read-only, and the socket alone at $3.
+#: Mounts the directory at $2, read-only, and only the socket at $3.
 CONTAINER = """
 mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" && mount --bind "$1/till.sock" "$3" && shift 3 && exec "$@"
 """
-#: Calls both for each line of its input, and prints the results.
+#: Calls over both for each line of its input, and prints the results.
 TILL = """
 import socket, sys
 for _ in sys.stdin:
@@ -41,7 +41,7 @@ for _ in sys.stdin:
 
 
 class Container:
-    """A running container with a till in it."""
+    """A running container with a till."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -69,11 +69,11 @@ def container(home: Path, run: Path) -> Iterator[Container]:
 
 @pytest.fixture(scope="module")
 def mounts() -> None:
-    """This user may mount in a namespace of its own; otherwise the test is skipped."""
+    """Skip the test if this user may not mount in its own namespace."""
     skip_without_small_disks()
 
 
-async def test_a_mounted_directory_leads_to_posd_after_a_restart_and_a_mounted_socket_does_not(
+async def test_after_a_restart_a_mounted_directory_reaches_posd_and_a_mounted_socket_does_not(
     mounts: None, posd: Daemon, home: Path
 ) -> None:
     with container(home, posd.till_socket.parent) as inside:
@@ -82,7 +82,7 @@ async def test_a_mounted_directory_leads_to_posd_after_a_restart_and_a_mounted_s
         assert inside.calls() == ["200", "ConnectionRefusedError"]
 
 
-async def test_of_a_socket_that_systemd_owns_both_lead_to_posd_after_a_restart(
+async def test_after_a_restart_both_reach_posd_if_systemd_holds_the_socket(
     mounts: None, home: Path, terminal: ScriptedTerminal
 ) -> None:
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):

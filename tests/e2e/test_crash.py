@@ -19,7 +19,7 @@ from tests.support.shop import held
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Steps after which the plug is pulled: the request is there and not answered, answered, each event is answered 200.
+#: Steps after which posd is killed: the request has arrived without a reply, the reply was sent, each event got 200.
 STEPS = ("request read", "acknowledged", *(status for status, _ in APPROVED))
 
 
@@ -33,7 +33,7 @@ async def quietly(call: Any) -> Any:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("step", some(STEPS, "request read", "CARD_PRESENTED", "APPROVAL"))
-async def test_killed_at_each_step_the_till_gets_the_right_outcome(
+async def test_after_a_kill_at_each_step_the_till_gets_the_right_outcome(
     posd: Daemon, terminal: ScriptedTerminal, identity: str, step: str
 ) -> None:
     script = held(terminal.acknowledge)
@@ -67,7 +67,7 @@ async def test_killed_at_each_step_the_till_gets_the_right_outcome(
     assert blocked.status == (201 if expected == "final" else 409)
 
     waiting = asyncio.create_task(posd.call("GET", f"/transactions/{identity}/outcome"))
-    if done:  # the terminal may not have received the last 200, and sends that event again
+    if done:  # the terminal may not have received the last 200, and then sends that event again
         assert await deliver(callback, bodies[done - 1], posd.ca) == 200
     for content in bodies[done:]:
         assert await deliver(callback, content, posd.ca) == 200
@@ -80,7 +80,7 @@ async def test_killed_at_each_step_the_till_gets_the_right_outcome(
     assert terminal.starts_of(identity) == 1
 
 
-async def test_killed_between_the_final_and_the_end_of_the_call_the_terminal_is_free(
+async def test_after_a_kill_between_the_final_and_the_end_of_the_call_the_terminal_is_free(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     terminal.start = script = held(terminal.acknowledge)
@@ -95,7 +95,9 @@ async def test_killed_between_the_final_and_the_end_of_the_call_the_terminal_is_
     assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
 
 
-async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path, identity: str) -> None:
+async def test_after_a_kill_during_the_connection_the_payment_is_in_doubt_and_never_sent(
+    home: Path, identity: str
+) -> None:
     connections = asyncio.Semaphore(0)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +110,7 @@ async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path
     address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "{address}"\n') as posd:
         asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
-        for _ in range(2):  # a probe of it, and the start
+        for _ in range(2):  # a probe, and the start
             await connections.acquire()
         await posd.restart()
         assert await asking is None
@@ -122,7 +124,7 @@ async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path
     await shut(server)
 
 
-async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd: Daemon, identity: str) -> None:
+async def test_after_a_kill_before_the_call_was_read_nothing_is_recorded(posd: Daemon, identity: str) -> None:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(posd.till_socket))
     connection.sendall(
@@ -134,7 +136,7 @@ async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
 
 
-#: A process that reads the database, and sees its present state until it is killed.
+#: Program that reads the database, and keeps its present state open until it is killed.
 READER = """
 import sqlite3, sys
 db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, isolation_level=None)
@@ -144,7 +146,7 @@ sys.stdin.read()
 """
 
 
-async def test_killed_and_started_while_another_process_reads_the_database(
+async def test_a_kill_and_a_restart_lose_nothing_while_another_process_reads_the_database(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}

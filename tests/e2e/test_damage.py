@@ -1,4 +1,4 @@
-"""Damaged bodies and requests: required parts are read, and unreadable ones leave a trace."""
+"""Damaged bodies and requests: usable parts are read, and unreadable ones leave a trace."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 
 def reference(payment: Payment) -> str:
-    """Return the acquirer's reference of a payment; no other has it."""
+    """Return a unique reference of the acquirer for a payment."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, payment.identity))
 
 
@@ -35,7 +35,7 @@ def approval(payment: Payment, **changes: Any) -> dict[str, Any]:
 
 
 async def asked(shop: Shop) -> Payment:
-    """Return a payment of which all events but the last have arrived."""
+    """Return a payment with all its events except the last."""
     payment = await shop.started()
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
@@ -43,14 +43,14 @@ async def asked(shop: Shop) -> Payment:
 
 
 def without(*names: str) -> Callable[[bytes], bytes]:
-    """Return what removes members from an event."""
+    """Return a function that removes members from an event."""
     return lambda body: json.dumps(
         {name: value for name, value in json.loads(body).items() if name not in names}
     ).encode()
 
 
 def put(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
-    """Return what replaces a part of an event."""
+    """Return a function that replaces a part of an event."""
 
     def damage(body: bytes) -> bytes:
         assert body.count(old) == 1
@@ -59,7 +59,7 @@ def put(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return damage
 
 
-#: Damaged part -> how, and the text of the attention.
+#: Damaged part -> the damage, and the text of the attention.
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a byte of a name is no UTF-8": (put(b"Banco", b"B\xe1nco"), "raw_response.card_data.bank"),
     "NaN": (put(b"11.2,", b"NaN,"), "raw_response.authorized_amount"),
@@ -71,7 +71,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_approval_is_an_approval(shop: Shop, damage: str) -> None:
+async def test_a_damaged_approval_counts_as_an_approval(shop: Shop, damage: str) -> None:
     payment = await asked(shop)
     spoil, place = DAMAGES[damage]
     body = spoil(json.dumps(approval(payment)).encode())
@@ -82,18 +82,18 @@ async def test_a_damaged_approval_is_an_approval(shop: Shop, damage: str) -> Non
     assert document["next_step"] == "done"
     (said,) = (item for item in document["attention"] if item["code"] == "damaged_event")
     assert place in said["detail"]
-    # Its bytes stay as they came, and every answer that shows them is JSON.
+    # Its bytes stay unchanged, and every response with them is JSON.
     assert recorded(shop.daemon, payment.identity)[-1] == ("applied", body)
     assert quarantined(shop.daemon, payment.identity) == []
     assert outcome["final_event"]["raw_response"]["transaction_reference"] == reference(payment)
     listed = (await shop.daemon.call("GET", f"/transactions/{payment.identity}/events")).json["events"]
     assert listed[-1]["event"] == outcome["final_event"] == (await shop.daemon.outcome(payment.identity))["final_event"]
-    # The terminal sends it again: nothing new.
+    # The terminal sends it again: nothing is added.
     assert await payment.deliver(body) == 200
     assert len(recorded(shop.daemon, payment.identity)) == 4
 
 
-async def test_a_damaged_final_is_asked_for_once_and_completed_by_the_answer(shop: Shop) -> None:
+async def test_a_damaged_final_is_searched_for_once_and_completed_by_the_result(shop: Shop) -> None:
     payment = await asked(shop)
     whole = approval(payment)
     shop.terminal.search = knowing(whole)
@@ -116,8 +116,10 @@ async def test_a_damaged_final_is_asked_for_once_and_completed_by_the_answer(sho
         pytest.param(put(b'"status": ', b'"status" '), id="a colon is missing"),
     ],
 )
-async def test_what_cannot_be_read_is_kept_and_asked_for_at_once(shop: Shop, spoil: Callable[[bytes], bytes]) -> None:
-    """The silence after which posd would ask is an hour here."""
+async def test_an_unreadable_event_is_kept_and_the_payment_searched_for_at_once(
+    shop: Shop, spoil: Callable[[bytes], bytes]
+) -> None:
+    """The silence after which posd would ask by itself is an hour here."""
     payment = await asked(shop)
     whole = approval(payment)
     shop.terminal.search = knowing(whole)
@@ -133,7 +135,7 @@ async def test_what_cannot_be_read_is_kept_and_asked_for_at_once(shop: Shop, spo
     )
 
 
-async def test_a_damaged_answer_of_a_search_ends_a_payment(shop: Shop) -> None:
+async def test_a_damaged_search_result_ends_a_payment(shop: Shop) -> None:
     payment = await shop.in_doubt()
     found = json.dumps([approval(payment)]).encode().replace(b"VISA", b"VI\xffA")
 
@@ -150,7 +152,7 @@ async def test_a_damaged_answer_of_a_search_ends_a_payment(shop: Shop) -> None:
     assert "damaged_event" in attention(document)
 
 
-async def test_what_an_earlier_version_quarantined_is_applied_by_reprocessing(shop: Shop) -> None:
+async def test_an_event_that_an_earlier_version_quarantined_is_applied_by_reprocessing(shop: Shop) -> None:
     payment = await asked(shop)
     body = json.dumps(approval(payment)).encode().replace(b"VISA", b"VI\xffA")
     row = ("2026-11-20T10:42:03.120Z", "transactions", payment.identity, "it is not UTF-8", "127.0.0.1", body)
@@ -164,7 +166,7 @@ async def test_what_an_earlier_version_quarantined_is_applied_by_reprocessing(sh
     assert quarantined(shop.daemon, payment.identity) == []
 
 
-#: For the printer: it is polled at once after a lost webhook, and not before.
+#: Setting of the printer fixture: posd polls only after a lost webhook.
 POLLING = SILENT
 
 
@@ -185,7 +187,7 @@ def path(payment: Payment) -> str:
 @pytest.mark.parametrize(
     "authority", ["https://localhost", "http://192.0.2.7:1", "HTTPS://user@stranger.example:99999"]
 )
-async def test_a_target_in_absolute_form_is_taken_whatever_its_authority(shop: Shop, authority: str) -> None:
+async def test_a_target_in_absolute_form_is_accepted_with_any_authority(shop: Shop, authority: str) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
     answer = await answer_to(shop.daemon, request(f"{authority}{path(payment)}?retry=1", content))
@@ -193,14 +195,14 @@ async def test_a_target_in_absolute_form_is_taken_whatever_its_authority(shop: S
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
-async def test_a_till_may_call_in_absolute_form_too(shop: Shop) -> None:
+async def test_a_till_may_use_absolute_form_too(shop: Shop) -> None:
     reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
     writer.write(b"GET http://stranger.example/v1/version HTTP/1.1\r\nhost: posd\r\nconnection: close\r\n\r\n")
     assert (await reader.read()).startswith(b"HTTP/1.1 200")
     writer.close()
 
 
-#: What breaks HTTP though path and token are right, and the kind that it is counted as.
+#: Request that breaks HTTP with the right path and token -> its status, and the kind that it is counted as.
 BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
     "a space in a name": ({"fields": "host: posd\r\nx y: z\r\n"}, 400, "malformed_request"),
     "a space behind a name": ({"fields": "host : posd\r\n"}, 400, "malformed_request"),
@@ -219,7 +221,7 @@ BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 async def count(shop: Shop, kind: str) -> int:
-    """Return how many of a kind the listener has turned away."""
+    """Return how many requests of a kind the listener has refused."""
     found = re.search(rf'^posd_listener_noise_total{{kind="{kind}"}} (\d+)', await shop.daemon.metrics(), re.MULTILINE)
     return int(found[1]) if found else 0
 
@@ -227,7 +229,7 @@ async def count(shop: Shop, kind: str) -> int:
 @pytest.mark.parametrize(
     "name", some(BROKEN, "a space in a name", "no Host", "a broken chunk", "a method in small letters")
 )
-async def test_what_the_parser_refuses_is_counted_and_its_payment_is_asked_for(shop: Shop, name: str) -> None:
+async def test_a_refused_request_is_counted_and_its_payment_searched_for(shop: Shop, name: str) -> None:
     broken, status, kind = BROKEN[name]
     payment = await shop.started()
     before = await count(shop, kind)
@@ -243,7 +245,7 @@ async def test_what_the_parser_refuses_is_counted_and_its_payment_is_asked_for(s
     assert (line["peer"], path(payment).rsplit("/", 1)[1] in json.dumps(shop.daemon.lines)) == ("127.0.0.1", False)
 
 
-async def test_what_the_parser_refuses_again_and_again_is_recorded_once(shop: Shop) -> None:
+async def test_a_repeatedly_refused_request_is_recorded_once(shop: Shop) -> None:
     payment = await shop.started()
 
     def changes() -> int:
@@ -258,16 +260,16 @@ async def test_what_the_parser_refuses_again_and_again_is_recorded_once(shop: Sh
     assert [(await answer_to(shop.daemon, one)).status for one in sent] == [400, 501]
     before = changes()
     assert {(await answer_to(shop.daemon, one)).status for one in sent * 3} == {400, 501}
-    assert changes() <= before + 1  # a search may have come in
+    assert changes() <= before + 1  # a search may have arrived
 
 
-async def test_a_stranger_whose_request_is_none_leaves_a_count_alone(shop: Shop) -> None:
+async def test_an_invalid_request_of_a_stranger_is_only_counted(shop: Shop) -> None:
     before = await count(shop, "malformed_request")
     answer = await answer_to(shop.daemon, request("/webhooks/transactions/x/y", b"", fields=""))
     assert (answer.status, await count(shop, "malformed_request")) == (400, before + 1)
 
 
-async def test_a_print_webhook_that_the_parser_refuses_is_followed_by_a_poll(printer: Printer) -> None:
+async def test_a_refused_print_webhook_is_followed_by_a_poll(printer: Printer) -> None:
     job = await printer.job().started()
     polls = len(job.polls)
     answer = await answer_to(printer.daemon, request(job.address, b"{}", fields="host : posd\r\n"))

@@ -1,4 +1,4 @@
-"""Guards against paying twice for one original (local API, Chains), repeated calls, and the basket."""
+"""Guards against paying twice for one original (local API, Chains), repeated calls, and the sale."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,9 +15,9 @@ from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Tills that race for one original, and how often.
+#: Number of tills that race for one original, and of races.
 TILLS, RACES = 8, 2
-#: Operation -> the type of original that these tests do it to.
+#: Operation -> type of the original in these tests.
 DONE_TO = {"capture": "pre-auth", "void": "charge", "post-tip": "charge", "re-auth": "pre-auth", "refund": "charge"}
 #: How a till can name an original.
 WAYS = ("original", "ORIGINAL", "transaction_reference", "TRANSACTION_REFERENCE")
@@ -25,13 +25,13 @@ WAYS = ("original", "ORIGINAL", "transaction_reference", "TRANSACTION_REFERENCE"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def places(shop: Shop) -> list[Operation]:
-    """Operations on some terminals, for others to be done there."""
+    """Return operations on some terminals, for derived operations there."""
     return [operation(shop, "charge") for _ in range(TILLS)]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters(shop: Shop, places: list[Operation]) -> AsyncIterator[list[Operation]]:
-    """These terminals, free: a test that failed leaves nothing open on them."""
+    """Yield these terminals, free: a failed test leaves nothing open on them."""
     yield places
     word = {"operator": "Ana", "note": "the test has ended", "result": "canceled"}
     for item in (await shop.daemon.call("GET", "/transactions?open=true")).json["transactions"]:
@@ -40,7 +40,7 @@ async def counters(shop: Shop, places: list[Operation]) -> AsyncIterator[list[Op
 
 
 def naming(original: Operation, way: str) -> dict[str, str]:
-    """Return how a till names an original in its request."""
+    """Return an original's name in a till's request."""
     value = original.identity if way.lower() == "original" else original.reference
     return {way.lower(): value.upper() if way.isupper() else value}
 
@@ -49,10 +49,10 @@ def naming(original: Operation, way: str) -> dict[str, str]:
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
-async def test_a_second_one_is_refused_however_each_is_named(
+async def test_a_second_operation_is_refused_however_each_names_the_original(
     shop: Shop, counters: list[Operation], kind: str, first: str, second: str
 ) -> None:
-    """On another terminal, and on the same: the problem names the blocking payment, and not a busy terminal."""
+    """On another terminal, and on the same. The problem names the blocking payment, not a busy terminal."""
     here, there = counters[:2]
     original = await (await operation(shop, DONE_TO[kind], here).begin()).finish()
     standing = await operation(shop, kind, here).begin(**naming(original, first))
@@ -90,7 +90,7 @@ async def test_the_reference_identifies_an_original_that_posd_does_not_know(
         await operation(shop, kind, there).refused("already_derived", transaction_reference=reference.upper())
 
 
-async def test_what_was_done_before_the_original_was_known_stands_in_the_way(
+async def test_an_operation_before_the_original_was_known_blocks_another_one(
     shop: Shop, counters: list[Operation]
 ) -> None:
     charge = operation(shop, "charge", counters[0])
@@ -104,10 +104,10 @@ async def test_what_was_done_before_the_original_was_known_stands_in_the_way(
     await void.finish()
 
 
-async def test_so_does_what_was_done_before_the_reference_that_counts_was_another(
+async def test_an_operation_before_a_new_reference_counts_blocks_another_one(
     shop: Shop, counters: list[Operation]
 ) -> None:
-    """The capture is in doubt, by the reference of a re-authorization whose approval is known only after it."""
+    """The capture is in doubt under the reference of a re-authorization whose approval is known only later."""
     pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
     re_auth, capture = operation(shop, "re-auth", counters[0]), operation(shop, "capture", counters[1])
     re_auth.reference = str(uuid4())
@@ -126,12 +126,10 @@ async def test_so_does_what_was_done_before_the_reference_that_counts_was_anothe
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["capture", "void", "post-tip"])
-async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another_stands_in_the_way(
+async def test_an_operation_sent_under_a_wrong_reference_blocks_another_one(
     shop: Shop, counters: list[Operation], kind: str
 ) -> None:
-    """An operator has misread the receipt; a later report of the terminal sets the original's reference
-    from then on.
-    """
+    """An operator has misread the receipt. A later report of the terminal gives the original's right reference."""
     original = operation(shop, DONE_TO[kind], counters[0])
     shop.terminal.start = hanging_up
     assert (await original.put()).json["phase"] == "in_doubt"
@@ -149,10 +147,10 @@ async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("first", ["old", "new"])
 @pytest.mark.parametrize("kind", ["capture", "void"])
-async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
+async def test_an_original_of_another_machine_is_recognized_by_each_reference_of_its_chain(
     shop: Shop, counters: list[Operation], kind: str, first: str
 ) -> None:
-    """One uses the reference that was re-authorized here, another the reference that resulted from it."""
+    """One operation uses the reference that was re-authorized here, another the reference that resulted from it."""
     re_auth = operation(shop, "re-auth", counters[0])
     old = str(uuid4())
     await (await re_auth.begin(transaction_reference=old)).finish()
@@ -178,7 +176,9 @@ async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("_race", range(RACES))
 @pytest.mark.parametrize("kind", DONE_TO)
-async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operation], kind: str, _race: int) -> None:
+async def test_of_many_simultaneous_tills_one_succeeds(
+    shop: Shop, counters: list[Operation], kind: str, _race: int
+) -> None:
     original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
     tills = [operation(shop, kind, counter) for counter in counters]
     shop.terminal.start = taking
@@ -205,7 +205,7 @@ async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operati
 
 
 @pytest.mark.slow
-async def test_a_chain_is_one_sale_and_a_strangers_payment_is_another(shop: Shop, counters: list[Operation]) -> None:
+async def test_a_chain_is_one_sale_and_an_unrelated_payment_is_another(shop: Shop, counters: list[Operation]) -> None:
     sale = f"till-3/{uuid4()}"
     here, there = counters[:2]
     pre_auth = await (await operation(shop, "pre-auth", here).begin(sale=sale)).finish()
@@ -222,7 +222,7 @@ async def test_a_chain_is_one_sale_and_a_strangers_payment_is_another(shop: Shop
     everyone = [item.identity for item in reversed(chain)]
     for end in (False, True):
         assert (await operation(shop, "charge", there).refused("sale_conflict", sale=sale))["transactions"] == everyone
-        # The void of a stranger's charge has no part in this basket.
+        # The void of an unrelated charge is not part of this sale.
         charge = await approved(shop, "charge")
         problem = await operation(shop, "void", there).refused("sale_conflict", sale=sale, original=charge.identity)
         assert problem["transactions"] == everyone
@@ -232,10 +232,10 @@ async def test_a_chain_is_one_sale_and_a_strangers_payment_is_another(shop: Shop
             await void.finish()
 
 
-async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
+async def test_an_obstacle_in_the_chain_is_reported_before_one_of_the_sale(
     shop: Shop, counters: list[Operation]
 ) -> None:
-    """Beside a stranger's open payment a step of the chain is refused, and `repeat` lifts that."""
+    """With an unrelated open payment of the sale, a step of the chain is refused. `repeat` permits it."""
     sale, (here, there) = f"till-3/{uuid4()}", counters[:2]
     charge = await (await operation(shop, "charge", here).begin(sale=sale)).finish()
     split = await operation(shop, "charge", there).begin(sale=sale, repeat=True)

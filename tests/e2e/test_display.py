@@ -1,4 +1,4 @@
-"""What a till shows to its cashier: in every document of a payment, in its stream, in the language that it asks for."""
+"""Texts for the cashier: in every document of a payment, in its stream, in the requested language."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: How long a doubt may clear up by itself, at the daemon with little patience. In seconds.
+#: Grace of the daemon with short limits, in seconds: in this time a doubt may end by itself.
 GRACE = 0.5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """A daemon with little patience, and terminals that each test takes from the end of the list."""
+    """Yield a daemon with short limits, and terminals that each test takes from the end of the list."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 5, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
             yield counters
@@ -33,7 +33,7 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 @pytest.fixture
 def counter(counters: list[Shop]) -> Shop:
-    """A terminal of a test's own, at the daemon with little patience."""
+    """Yield a terminal for one test, of the daemon with short limits."""
     return counters.pop()
 
 
@@ -50,7 +50,7 @@ async def shown(payment: Payment, path: str, headers: dict[str, str] | None = No
 # The documents
 
 
-async def test_every_document_of_a_payment_says_what_to_show(shop: Shop) -> None:
+async def test_every_document_of_a_payment_has_its_display(shop: Shop) -> None:
     payment = shop.payment()
     started = await payment.put()
     assert (started.status, started.json["display"]["code"]) == (201, "present_card")
@@ -83,7 +83,7 @@ async def test_every_document_of_a_payment_says_what_to_show(shop: Shop) -> None
     ],
     ids=range(4),
 )
-async def test_the_language_that_a_call_asks_for(shop: Shop, asked: str, language: str) -> None:
+async def test_the_display_has_the_language_that_a_call_requests(shop: Shop, asked: str, language: str) -> None:
     payment = await shop.started()
     text = {"en": "Present the card", "es": "Presente la tarjeta"}[language]
     headers = asking(asked)
@@ -95,7 +95,7 @@ async def test_the_language_that_a_call_asks_for(shop: Shop, asked: str, languag
     await payment.end()
 
 
-async def test_the_language_of_the_configuration(home: Path) -> None:
+async def test_the_display_has_the_language_of_the_configuration_by_default(home: Path) -> None:
     async with open_shop(home) as shop:
         config = shop.daemon.config.replace("[local_api]\n", '[local_api]\nlanguage = "es"\n')
         await shop.daemon.stop()
@@ -121,7 +121,7 @@ async def state_of(payment: Payment) -> dict[str, Any]:
     return first.json
 
 
-async def test_a_stream_says_at_the_start_and_at_each_change_what_to_show(shop: Shop) -> None:
+async def test_a_stream_sends_the_display_at_its_start_and_at_each_change(shop: Shop) -> None:
     payment = await shop.started()
     path = f"/transactions/{payment.identity}/events"
     async with stream(shop.daemon.till_socket, path) as source:
@@ -145,7 +145,7 @@ async def test_a_stream_says_at_the_start_and_at_each_change_what_to_show(shop: 
     assert (found[-1].json["next_step"], found[-1].json["display"]) == ("done", told[-1]["display"])
 
 
-async def test_a_stream_hears_of_attention_and_of_what_a_person_does(shop: Shop) -> None:
+async def test_a_stream_reports_attentions_and_decisions_of_a_person(shop: Shop) -> None:
     payment = await shop.started()
     async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
         before = await anext(source)
@@ -157,7 +157,7 @@ async def test_a_stream_hears_of_attention_and_of_what_a_person_does(shop: Shop)
     assert (after.json["next_step"], after.json["display"]["code"]) == ("ask_person", "call_supervisor")
 
 
-async def test_a_stream_tells_when_a_doubt_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
+async def test_a_stream_reports_when_a_doubt_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
     """Only time passes: no event arrives, and the running search has no reply yet."""
     payment = await counter.in_doubt()
     counter.terminal.search = search = held(nowhere)
@@ -165,7 +165,7 @@ async def test_a_stream_tells_when_a_doubt_has_lasted_so_long_that_a_person_is_a
     began = clock()
     async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
         told = [(await anext(source)).json for _ in range(2)]
-    # A heartbeat is due after 15 s, so only the end of the grace can cause this message.
+    # A heartbeat is due only after 15 s, so the end of the grace causes this message.
     assert clock() - began < HEARTBEAT_SECONDS / 2
     assert [(item["next_step"], item["display"]["code"]) for item in told] == [
         ("wait", "looking"),
@@ -177,8 +177,10 @@ async def test_a_stream_tells_when_a_doubt_has_lasted_so_long_that_a_person_is_a
     await payment.end()
 
 
-async def test_after_an_abort_the_cashier_is_told_to_wait_and_posd_asks_soon(counter: Shop) -> None:
-    """No event comes after it, and an approval wins: the search finds it long before the ordinary silence is over."""
+async def test_after_an_abort_the_display_says_wait_and_posd_asks_soon(counter: Shop) -> None:
+    """No event follows, and an approval is possible: the search finds it long before the ordinary silence has
+    passed.
+    """
     payment = await counter.started()
     assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
     counter.terminal.abort = answering(200)

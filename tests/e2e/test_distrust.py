@@ -29,7 +29,7 @@ def other_ca(home: Path) -> Path:
 
 
 def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
-    """A client that knows other CAs only."""
+    """Return a client that knows only other CAs."""
 
     async def client(posd: Daemon) -> None:
         context = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
@@ -40,7 +40,9 @@ def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
 
 
 def refuse(context: ssl.SSLContext, port: int, name: str, source: str = "127.0.0.1") -> None:
-    """Connect from an address, refuse the certificate. Not with asyncio, which hangs up without sending its alert."""
+    """Connect from an address, and refuse the certificate. asyncio cannot do this, since it disconnects without the
+    alert.
+    """
     with (
         socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as raw,
         pytest.raises(ssl.SSLCertVerificationError),
@@ -50,15 +52,15 @@ def refuse(context: ssl.SSLContext, port: int, name: str, source: str = "127.0.0
 
 
 async def wrong_name(posd: Daemon) -> None:
-    """A client that trusts the CA and calls another name."""
+    """Connect with the right CA and a wrong name."""
     context = ssl.create_default_context(cafile=str(posd.ca))
     await asyncio.to_thread(refuse, context, posd.port, "other.example")
 
 
 async def go(posd: Daemon) -> None:
-    """A client in Go."""
+    """Connect with a client in Go."""
     if not installed("go"):
-        pytest.skip("go IS NOT INSTALLED: how a client in Go refuses was not looked at")
+        pytest.skip("go IS NOT INSTALLED: a refusal by a client in Go was not tested")
     program = await build_go(posd.directory)
     other = str(other_ca(posd.directory))
     process = await asyncio.create_subprocess_exec(program, other, f"127.0.0.1:{posd.port}", "localhost")
@@ -66,7 +68,7 @@ async def go(posd: Daemon) -> None:
 
 
 async def late(posd: Daemon) -> None:
-    """A client that completes the handshake, then checks the certificate, and sends its alert encrypted."""
+    """Complete the handshake, then check the certificate, and send the alert encrypted."""
     await asyncio.to_thread(alert_after_the_handshake, posd.port, posd.directory / "keys")
 
 
@@ -93,7 +95,7 @@ def alert_after_the_handshake(port: int, keys: Path) -> None:
         record = alert_record(bytes.fromhex(secret.split()[2]), cipher[0])
         raw.sendall(outgoing.read() + record)
         while raw.recv(65536):
-            pass  # until posd hangs up
+            pass  # until posd disconnects
 
 
 def alert_record(secret: bytes, cipher: str) -> bytes:
@@ -105,12 +107,12 @@ def alert_record(secret: bytes, cipher: str) -> bytes:
         info = struct.pack(">HB", length, len(label) + 6) + b"tls13 " + label + b"\0"
         return HKDFExpand(digest, length, info).derive(secret)
 
-    inner = bytes([2, UNKNOWN_CA, 21])  # fatal, the alert, and that this is an alert
+    inner = bytes([2, UNKNOWN_CA, 21])  # fatal, the alert, and the type of the record
     header = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
     return header + AESGCM(expand(b"key", size)).encrypt(expand(b"iv", 12), inner, header)
 
 
-#: Who refuses -> the alerts that it may send.
+#: Client -> the alerts that it may send.
 CLIENTS: dict[str, tuple[Callable[[Daemon], Awaitable[None]], set[str]]] = {
     "TLS 1.2": (python(ssl.TLSVersion.TLSv1_2), {"unknown_ca"}),
     "TLS 1.3": (python(ssl.TLSVersion.TLSv1_3), {"unknown_ca"}),
@@ -121,9 +123,9 @@ CLIENTS: dict[str, tuple[Callable[[Daemon], Awaitable[None]], set[str]]] = {
 
 
 @pytest.mark.quick(1)
-@pytest.mark.timeout(600)  # a first build of Go's library
+@pytest.mark.timeout(600)  # the first use builds Go's library
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_it_is_counted_and_named_for_people(posd: Daemon, name: str) -> None:
+async def test_a_refusal_is_counted_and_the_terminal_named(posd: Daemon, name: str) -> None:
     client, alerts = CLIENTS[name]
     await client(posd)
     line = await posd.log_line("listener.distrusted", peer="127.0.0.1")
@@ -138,7 +140,7 @@ async def test_it_is_counted_and_named_for_people(posd: Daemon, name: str) -> No
     assert (refused["address"], refused["alert"], refused["count"]) == ("127.0.0.1", line["kind"], 1)
 
 
-async def test_who_trusts_it_or_only_hangs_up_is_not_named(posd: Daemon) -> None:
+async def test_a_client_that_trusts_it_or_only_disconnects_is_not_named(posd: Daemon) -> None:
     """A scanner, a terminal that loses its network, and a healthy one."""
     for _ in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", posd.port)
@@ -148,7 +150,7 @@ async def test_who_trusts_it_or_only_hangs_up_is_not_named(posd: Daemon) -> None
         _, writer = await connect(posd.port, posd.ca)
         writer.transport.abort()
     before = len(posd.lines)
-    await python(ssl.TLSVersion.TLSv1_3)(posd)  # the first that is named, so all before it were checked
+    await python(ssl.TLSVersion.TLSv1_3)(posd)  # the first client that is named, so all others were checked before
     await posd.log_line("listener.distrusted", after=before, count=1)
     certificate = (await posd.call("GET", "/health")).json["checks"]["certificate"]
     assert [item["count"] for item in certificate["refused_by"]] == [1]

@@ -1,4 +1,4 @@
-"""Faults that prevent payments while posd runs: health reports them, and the log, once."""
+"""Faults that prevent payments while posd runs: health reports them, and the log once."""
 
 import socket
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def told(posd: Daemon) -> list[str]:
         ("feed.sock", remove, False, "degraded"),
     ],
 )
-async def test_a_socket_that_clients_do_not_find(
+async def test_a_socket_that_clients_cannot_find_makes_health_failing(
     posd: Daemon, name: str, change: Callable[[Path], None], passed: bool, status: str
 ) -> None:
     path = posd.directory / "run" / name
@@ -71,7 +71,7 @@ async def test_a_socket_that_clients_do_not_find(
     assert told(posd) == (["error", "info"] if status == "failing" else [])
 
 
-async def test_a_socket_that_was_gone_before_posd_ran(posd: Daemon) -> None:
+async def test_a_socket_that_was_removed_before_posd_ran_makes_health_failing(posd: Daemon) -> None:
     with passed_socket(posd.till_socket) as (posd.entering, descriptor):
         posd.passing = (descriptor,)
         posd.till_socket.unlink()
@@ -80,7 +80,7 @@ async def test_a_socket_that_was_gone_before_posd_ran(posd: Daemon) -> None:
             assert (health["status"], health["checks"]["local_api"]["status"]) == ("failing", "failing")
 
 
-async def test_the_log_tells_that_payments_cannot_be_made_without_being_asked(posd: Daemon) -> None:
+async def test_the_log_reports_by_itself_that_payments_are_impossible(posd: Daemon) -> None:
     async with living(posd):
         remove(posd.till_socket)
         assert str(posd.till_socket) in (await posd.log_line("posd.failing"))["error"]

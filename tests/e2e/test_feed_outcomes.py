@@ -1,4 +1,4 @@
-"""Additions of `with=outcome` to the feed; and feed.sock: who may read it, and that nothing else is possible there."""
+"""The feed with `with=outcome`. And feed.sock: who may read it, and that it serves nothing else."""
 
 import json
 import signal
@@ -45,7 +45,7 @@ async def approve(payment: Payment) -> dict[str, Any]:
     return final
 
 
-async def test_a_change_has_the_outcome_once_there_is_one(shop: Shop) -> None:
+async def test_a_change_has_the_outcome_as_soon_as_it_exists(shop: Shop) -> None:
     payment = await shop.started(sale="basket 7", metadata={"ticket": 7})
     final = await approve(payment)
     document = await payment.get()
@@ -75,7 +75,7 @@ async def test_a_change_has_the_outcome_once_there_is_one(shop: Shop) -> None:
     }
 
 
-async def test_each_change_has_the_outcome_of_its_time(shop: Shop) -> None:
+async def test_each_change_has_the_outcome_at_its_time(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -89,7 +89,7 @@ async def test_each_change_has_the_outcome_of_its_time(shop: Shop) -> None:
     assert told[0]["decided_at"] < told[-1]["decided_at"]
 
 
-async def test_an_outcome_that_was_withdrawn_is_told_of_the_changes_that_had_it(shop: Shop) -> None:
+async def test_changes_with_a_withdrawn_outcome_keep_it(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -100,7 +100,7 @@ async def test_an_outcome_that_was_withdrawn_is_told_of_the_changes_that_had_it(
     assert (last["result"], "outcome" in last) == (None, False)
 
 
-async def test_a_stream_has_it_too(shop: Shop) -> None:
+async def test_a_stream_has_the_outcome_too(shop: Shop) -> None:
     payment = await shop.started()
     start = (await shop.daemon.call("GET", "/feed?limit=500")).json["next_after"]
     await approve(payment)
@@ -111,7 +111,7 @@ async def test_a_stream_has_it_too(shop: Shop) -> None:
     assert last["outcome"]["transaction_reference"]
 
 
-async def test_the_end_of_the_feed_says_what_is_open_and_needs_a_person(shop: Shop) -> None:
+async def test_the_last_page_of_the_feed_counts_open_payments_and_attentions(shop: Shop) -> None:
     async def page(limit: int, adds: str = "&with=outcome") -> dict[str, Any]:
         found: dict[str, Any] = (await shop.daemon.call("GET", f"/feed?after={after}&limit={limit}{adds}")).json
         return found
@@ -129,7 +129,7 @@ async def test_the_end_of_the_feed_says_what_is_open_and_needs_a_person(shop: Sh
     assert not {"open", "attention"} & (await page(500, "")).keys()
 
 
-#: A group that no machine has.
+#: A group that exists on no machine.
 NO_GROUP = "posd-none"
 
 
@@ -142,7 +142,7 @@ async def daemon(directory: Path, group: str) -> AsyncIterator[Daemon]:
         yield posd
 
 
-async def test_it_serves_the_feed_the_health_and_the_version(tmp_path: Path) -> None:
+async def test_feed_sock_serves_the_feed_health_and_version(tmp_path: Path) -> None:
     async with daemon(tmp_path, "") as posd:
         socket = posd.directory / "run" / "feed.sock"
         assert stat.S_IMODE(socket.stat().st_mode) == 0o660
@@ -152,8 +152,8 @@ async def test_it_serves_the_feed_the_health_and_the_version(tmp_path: Path) -> 
             pass
 
 
-async def test_it_gives_metadata_only_where_the_configuration_lets_it(tmp_path: Path) -> None:
-    """A program of the group posd-feed decides nothing: the daemon does, also after a reload. A till reads its own."""
+async def test_feed_sock_serves_metadata_only_if_the_configuration_permits_it(tmp_path: Path) -> None:
+    """The daemon decides, not a program of the group posd-feed; also after a reload. A till reads its own metadata."""
     asked = "/feed?with=outcome,metadata"
     async with daemon(tmp_path, "") as posd:
         socket, settings = posd.directory / "run" / "feed.sock", posd.directory / "config.d" / "relay.toml"
@@ -169,7 +169,7 @@ async def test_it_gives_metadata_only_where_the_configuration_lets_it(tmp_path: 
             assert (await posd.call("GET", asked)).status == 200
 
 
-async def test_it_serves_nothing_else(tmp_path: Path) -> None:
+async def test_feed_sock_serves_nothing_else(tmp_path: Path) -> None:
     async with daemon(tmp_path, "") as posd:
         socket = posd.directory / "run" / "feed.sock"
         others = [route for route in routes.ALL if not route.feed]
@@ -181,7 +181,7 @@ async def test_it_serves_nothing_else(tmp_path: Path) -> None:
             assert "the till socket the rest" in reply.json["detail"]
 
 
-async def test_without_its_group_there_is_none_and_posd_starts(tmp_path: Path) -> None:
+async def test_without_its_group_there_is_no_feed_sock_and_posd_starts(tmp_path: Path) -> None:
     async with daemon(tmp_path, NO_GROUP) as posd:
         assert (await posd.call("GET", "/feed")).status == 200
         assert not (posd.directory / "run" / "feed.sock").exists()

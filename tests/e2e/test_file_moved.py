@@ -1,4 +1,4 @@
-"""A file of the database that is removed, replaced or put back under the running daemon."""
+"""A file of the database is removed, replaced or put back while the daemon runs."""
 
 import asyncio
 import shutil
@@ -13,7 +13,7 @@ from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.shop import Shop
 
-#: Seconds within which it is noticed, on a busy machine too.
+#: Seconds until posd notices, on a busy machine too.
 SECONDS = 10.0
 
 
@@ -22,7 +22,7 @@ def aside(path: Path) -> Path:
 
 
 def unlink(path: Path) -> None:
-    """Remove the name; a link keeps the file, so that it can come back."""
+    """Remove the name. A link keeps the file, so that it can be put back."""
     aside(path).hardlink_to(path)
     path.unlink()
 
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 async def health_is(daemon: Daemon, status: str) -> dict[str, str]:
-    """Ask until the storage check has that state, because only health reports it."""
+    """Poll health until the storage check has that state, because only health reports it."""
     end = time.monotonic() + SECONDS
     while True:
         check: dict[str, str] = (await daemon.call("GET", "/health")).json["checks"]["storage"]
@@ -69,7 +69,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
     reply = await refused.put()
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert refused.requests == []
-    for _ in range(2):  # the second time it must not count as recorded
+    for _ in range(2):  # the second repetition must not count as recorded
         assert await waiting.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 503
     assert (await daemon.call("GET", "/health")).status == 503
     check = await health_is(daemon, "failing")
@@ -100,8 +100,8 @@ async def test_an_idle_daemon_notices_within_seconds(own: Shop) -> None:
         await own.daemon.log_line("store.file_back")
 
 
-async def test_after_the_log_lost_its_name_a_kill_loses_nothing(own: Shop) -> None:
-    """posd writes the log's content into the database when it notices."""
+async def test_after_the_log_file_was_removed_a_kill_loses_nothing(own: Shop) -> None:
+    """When posd notices, it writes the log's content into the database."""
     paid = await own.started()
     for status, previous in APPROVED:
         assert await paid.event(status, previous) == 200
@@ -116,7 +116,7 @@ async def test_after_the_log_lost_its_name_a_kill_loses_nothing(own: Shop) -> No
 
 @pytest.fixture(autouse=True)
 def _files_are_where_they_were(own: Shop) -> Iterator[None]:
-    """A daemon that stops without its file would leave a new log behind."""
+    """Remove the remaining links after the test."""
     yield
     for path in own.daemon.database.parent.glob("aside-*"):
         path.unlink()

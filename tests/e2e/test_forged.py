@@ -1,4 +1,4 @@
-"""Forged callbacks: without the right token nothing changes, nothing is stored, and a flood is one line of log."""
+"""Forged callbacks: without the right token nothing changes, nothing is stored, and a flood causes one log line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(shop: Shop) -> Iterator[None]:
-    """After all these tests, the daemon's log has no internal fault."""
+    """Check after all these tests that the daemon's log has no internal fault."""
     yield
     assert faults(shop.daemon) == []
 
 
 @dataclass(frozen=True)
 class Genuine:
-    """The parts of a payment's own callback address."""
+    """Parts of a payment's own callback address."""
 
     identity: str
     token: str
@@ -39,7 +39,7 @@ class Genuine:
 
 
 def foreign(identity: str) -> str:
-    """Return the token that a daemon with another key would give."""
+    """Return the token of a daemon with another key."""
     return ids.token(bytes(32), Channel.TRANSACTION, identity)
 
 
@@ -48,7 +48,7 @@ def flipped(token: str) -> str:
     return ("A" if token[0] != "A" else "B") + token[1:]
 
 
-#: name -> the path that a forger tries.
+#: Name -> path of a forged request.
 FORGED: dict[str, Callable[[Genuine], str]] = {
     "wrong token": lambda it: f"/webhooks/transactions/{it.identity}/{flipped(it.token)}",
     "no token": lambda it: f"/webhooks/transactions/{it.identity}",
@@ -85,7 +85,7 @@ async def test_a_forged_callback_changes_nothing(shop: Shop, name: str) -> None:
     assert (await payment.get())["phase"] == "active"
 
 
-async def test_the_right_token_with_the_event_of_another_payment_moves_neither(shop: Shop) -> None:
+async def test_the_right_token_with_the_event_of_another_payment_changes_neither(shop: Shop) -> None:
     mine, other = await shop.started(), await shop.started()
     content = body(other.identity, "APPROVAL", "APPROVAL_REQUESTED", other.serial)
     assert (await deliver(shop.daemon, mine.requests[0].callback, content)).status == 400
@@ -94,7 +94,7 @@ async def test_the_right_token_with_the_event_of_another_payment_moves_neither(s
     assert [attention(document) for document in documents] == [{"quarantined_event"}, set()]
 
 
-async def test_the_id_in_other_case_is_the_same_id(shop: Shop) -> None:
+async def test_an_id_in_upper_case_is_the_same_id(shop: Shop) -> None:
     payment = await shop.started()
     it = Genuine.of(payment)
     path = f"/webhooks/transactions/{it.identity.upper()}/{it.token}"
@@ -103,7 +103,7 @@ async def test_the_id_in_other_case_is_the_same_id(shop: Shop) -> None:
     assert (await payment.get())["phase"] == "final"
 
 
-async def test_a_large_forged_body_is_refused_and_the_forger_hears_it(shop: Shop) -> None:
+async def test_a_large_forged_body_is_refused_with_a_response(shop: Shop) -> None:
     await quiet(shop.daemon)
     before = everything(shop.daemon)
     answer = await deliver(shop.daemon, f"/webhooks/transactions/{uuid4()}/x", b" " * 10_000_000)
@@ -112,7 +112,7 @@ async def test_a_large_forged_body_is_refused_and_the_forger_hears_it(shop: Shop
 
 
 async def test_a_refused_connection_is_closed(shop: Shop) -> None:
-    """A second request on it, genuine or not, is not served: the forger starts again with a handshake."""
+    """A second request on it is not served. The forger must repeat the handshake."""
     payment = await shop.started()
     genuine = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     forged = post("https://x/webhooks/transactions/x/x", b"").replace(b"connection: close\r\n", b"")

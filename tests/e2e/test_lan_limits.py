@@ -1,4 +1,4 @@
-"""Limits of the webhook listener against any device on the LAN: real sockets and TLS, with short time-outs."""
+"""Limits of the webhook listener against any device on the LAN, with real sockets and TLS, and short time-outs."""
 
 import asyncio
 import ctypes
@@ -36,14 +36,14 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def lan(home: Path, short: None) -> AsyncIterator[Lan]:
-    """A listener with short time-outs."""
+    """Yield a listener with short time-outs."""
     async with listening(home) as lan:
         yield lan
 
 
-#: Memory that the C library keeps after it was freed, in bytes.
+#: Freed bytes that the C library may keep.
 FREED = 64 * 2**20
-#: What a silent or half client has sent before it falls silent.
+#: Bytes that a client sends before it stops.
 SILENT = {
     "nothing": b"",
     "half a request line": b"POST /web",
@@ -54,13 +54,13 @@ SILENT = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SILENT)
-async def test_silence_is_closed_in_time(lan: Lan, name: str) -> None:
+async def test_a_silent_connection_is_closed_in_time(lan: Lan, name: str) -> None:
     assert await lan.talk(SILENT[name]) == b""
     await lan.empty()
 
 
 async def trickle(lan: Lan, first: bytes, drop: bytes) -> bytes:
-    """Send a first part, then single bytes for as long as the listener accepts them. Return its response."""
+    """Send a first part, then single bytes as long as the listener accepts them. Return its response."""
     reader, writer = await lan.connect()
     writer.write(first)
     received = b""
@@ -73,7 +73,7 @@ async def trickle(lan: Lan, first: bytes, drop: bytes) -> bytes:
     return received
 
 
-async def test_a_header_that_trickles_is_closed_in_time(lan: Lan) -> None:
+async def test_a_slow_header_is_closed_in_time(lan: Lan) -> None:
     assert await trickle(lan, b"POST / HTTP/1.1\r\nx: ", b"y") == b""
     await lan.empty()
 
@@ -81,7 +81,7 @@ async def test_a_header_that_trickles_is_closed_in_time(lan: Lan) -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("drop", [b"", b" "], ids=["stalls", "trickles"])
 @pytest.mark.parametrize("framing", ["content-length: 1000", "transfer-encoding: chunked"])
-async def test_a_body_that_does_not_come_is_answered_408(lan: Lan, drop: bytes, framing: str) -> None:
+async def test_a_missing_body_is_answered_408(lan: Lan, drop: bytes, framing: str) -> None:
     if framing.startswith("transfer") and drop:
         drop = b"1\r\n \r\n"
     received = await trickle(lan, head(path_of(str(uuid4())), framing), drop)
@@ -92,7 +92,7 @@ async def test_a_body_that_does_not_come_is_answered_408(lan: Lan, drop: bytes, 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\xff"], ids=["silent", "header", "half"])
-async def test_half_a_handshake_is_closed_in_time(lan: Lan, first: bytes) -> None:
+async def test_an_incomplete_handshake_is_closed_in_time(lan: Lan, first: bytes) -> None:
     before = asyncio.all_tasks()
     reader, writer = await lan.plain()
     writer.write(first)
@@ -105,7 +105,7 @@ async def test_half_a_handshake_is_closed_in_time(lan: Lan, first: bytes) -> Non
 @pytest.mark.parametrize(
     "first", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 1000, b"SSH-2.0-x\r\n"], ids=["HTTP", "0", "SSH"]
 )
-async def test_what_is_no_tls_is_closed(lan: Lan, first: bytes) -> None:
+async def test_a_connection_without_tls_is_closed(lan: Lan, first: bytes) -> None:
     before = asyncio.all_tasks()
     reader, writer = await lan.plain()
     writer.write(first)
@@ -126,7 +126,7 @@ async def refused(lan: Lan, source: str) -> bool:
 
 
 @pytest.mark.parametrize("places", ["all", "of one address"])
-async def test_connections_are_limited(home: Path, places: str) -> None:
+async def test_the_number_of_connections_is_limited(home: Path, places: str) -> None:
     gate = AdmissionGate(of_stranger=50 if places == "all" else 4, clock=lambda: 0.0)
     limit = 4 if places == "all" else 50
     async with listening(home, gate, keep_alive_seconds=PATIENCE, max_connections=limit) as lan:
@@ -146,7 +146,7 @@ async def test_connections_are_limited(home: Path, places: str) -> None:
         assert lan.noise.counts["too_many_connections"] >= 1
 
 
-async def test_memory_is_given_back_after_many_connections(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_returned_after_many_connections(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "TRIM_SECONDS", SHORT)
     gate = AdmissionGate(of_stranger=200, of_strangers=200, clock=lambda: 0.0)
     async with listening(home, gate) as lan:
@@ -160,7 +160,7 @@ async def test_memory_is_given_back_after_many_connections(home: Path, monkeypat
 
 
 def keep_freed(size: int) -> None:
-    """Free memory that the C library keeps, because later allocations are still in use."""
+    """Allocate and free memory that the C library keeps, because later allocations are still in use."""
     library, piece = ctypes.CDLL(None), 1000
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     *blocks, _in_use = (library.malloc(piece) for _ in range(size // piece))
@@ -185,11 +185,11 @@ async def test_one_address_cannot_take_every_place_of_the_daemon(posd: Daemon) -
         writer.transport.abort()
 
 
-async def test_without_file_descriptors_it_waits_and_goes_on(lan: Lan) -> None:
+async def test_without_file_descriptors_the_listener_waits_and_continues(lan: Lan) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as client:
         client.setblocking(False)
-        free = os.dup(client.fileno())  # the next descriptor that would be given out
+        free = os.dup(client.fileno())  # the next free descriptor
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
         try:
@@ -204,7 +204,7 @@ async def test_without_file_descriptors_it_waits_and_goes_on(lan: Lan) -> None:
     assert parse(answer)[0].status == 200
 
 
-async def test_an_idle_connection_does_not_hold_up_the_end(home: Path) -> None:
+async def test_an_idle_connection_does_not_delay_the_stop(home: Path) -> None:
     async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
         reader, _ = await lan.connect()
         async with asyncio.timeout(PATIENCE):
@@ -212,17 +212,17 @@ async def test_an_idle_connection_does_not_hold_up_the_end(home: Path) -> None:
         assert await until_closed(reader) == b""
 
 
-async def test_a_body_that_does_not_come_does_not_hold_up_the_end(home: Path) -> None:
+async def test_a_missing_body_does_not_delay_the_stop(home: Path) -> None:
     async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
         reader, writer = await lan.connect()
         writer.write(head(path_of(str(uuid4())), "content-length: 100", "expect: 100-continue"))
-        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # it waits for the body now
+        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # it waits for the body
         async with asyncio.timeout(PATIENCE):
             await lan.listener.close(SHORT)
         assert lan.listener.connections == 0
 
 
-#: What to answer while a large body is still coming: name -> (path, headers, status).
+#: Responses during a large body: name -> (path, headers, status).
 EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
     "forged": (lambda: "/webhooks/transactions/x/y", "content-length: 30000000", 403),
     "unknown": (lambda: "/", "content-length: 30000000", 404),
@@ -233,19 +233,19 @@ EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
 
 
 def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: threading.Event) -> bytes:
-    """Send pieces without end, on a separate thread; end at the response if it `reads`, else at the disconnection."""
+    """Send pieces without end, on a separate thread. Stop at the response if it `reads`, else at the disconnection."""
     context = ssl.create_default_context(cafile=str(ca))
     with (
-        suppress(OSError),  # cut off
+        suppress(OSError),  # disconnected
         socket.create_connection(("127.0.0.1", port), PATIENCE) as raw,
         context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
     ):
         connection.sendall(first)
         while not stop.is_set():
-            # A genuine client reads responses from time to time; the listener does not wait long for one that does not.
+            # A genuine client sometimes reads responses. The listener does not wait long for one that does not.
             if reads and (connection.pending() or select.select([connection], [], [], SHORT / 5)[0]):
                 connection.settimeout(SHORT / 10)
-                with suppress(TimeoutError):  # a session ticket, not the answer
+                with suppress(TimeoutError):  # a session ticket, not the response
                     return connection.recv(65_536)
                 connection.settimeout(PATIENCE)
             connection.sendall(piece)
@@ -255,7 +255,7 @@ def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who never reads"])
 @pytest.mark.parametrize("name", EARLY)
-async def test_an_answer_in_the_middle_of_an_endless_body_leaves_nothing(lan: Lan, name: str, reads: bool) -> None:
+async def test_a_response_during_an_endless_body_leaves_nothing_behind(lan: Lan, name: str, reads: bool) -> None:
     make, framing, status = EARLY[name]
     before = asyncio.all_tasks()
     piece = b" " * 65_536

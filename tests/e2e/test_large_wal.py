@@ -1,6 +1,4 @@
-"""A shell with an open transaction prevents truncation of the write-ahead log: posd reports it and names
-the process.
-"""
+"""A shell with an open transaction prevents truncation of the WAL: posd reports it and names the process."""
 
 import asyncio
 import sqlite3
@@ -18,7 +16,7 @@ from tests.support.daemon import Daemon
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, nowhere
 
-#: Reads, and keeps reading.
+#: Program that reads, and keeps its transaction open.
 SHELL = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -39,7 +37,7 @@ def reading(database: Path) -> Iterator[int]:
 
 
 def grow(database: Path) -> None:
-    """Grow the log beyond its limit."""
+    """Grow the WAL beyond its limit."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE grown (content BLOB)")
@@ -52,7 +50,7 @@ async def storage(posd: Daemon) -> Any:
     return (await posd.call("GET", "/health")).json["checks"]["storage"]
 
 
-async def test_who_keeps_the_log_from_being_cut_is_named_until_that_program_ends(
+async def test_a_program_that_prevents_truncation_is_named_until_it_ends(
     posd: Daemon, terminal: ScriptedTerminal
 ) -> None:
     log = posd.database.with_name("posd.db-wal")
@@ -66,7 +64,7 @@ async def test_who_keeps_the_log_from_being_cut_is_named_until_that_program_ends
         assert found["status"] == "degraded"
         assert f"(process {pid}) reads the database without end" in found["detail"]
         assert found["todo"].endswith(f"fuser -v {log}")
-        terminal.start = nowhere  # the doctor knocks at the terminal
+        terminal.start = nowhere  # posd doctor connects to the terminal
         doctor = await asyncio.to_thread(command, "doctor", config=posd.config_file)
         assert f"(process {pid}) reads the database without end" in " ".join(doctor.stdout.split())
     terminal.start = None

@@ -1,4 +1,6 @@
-"""A terminal that sends without end fills nothing, and how its payments end still gets in (posd.base.limits)."""
+"""A terminal that sends without end does not fill the disk, and the end of its payments is still stored
+(posd.base.limits).
+"""
 
 import asyncio
 import json
@@ -26,7 +28,7 @@ MIB = limits.MIB
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """A separate shop that accepts bodies of 1 MiB, so that fewer of them reach a terminal's limit."""
+    """Yield a shop that accepts bodies of 1 MiB, so that a few of them reach a terminal's limit."""
     (home / "config.d").mkdir()
     (home / "config.d" / "large.toml").write_text(f"[webhooks]\nmax_body_bytes = {MIB}\n")
     async with open_shop(home) as shop:
@@ -34,7 +36,7 @@ async def own(home: Path) -> AsyncIterator[Shop]:
 
 
 class Line:
-    """A connection of a terminal on which it delivers one event after the other."""
+    """A connection of a terminal, on which it delivers events."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -51,7 +53,7 @@ class Line:
         return int(self.headers.split(" ", 2)[1])
 
     async def all(self, payment: Payment, contents: Sequence[bytes]) -> list[int]:
-        """Deliver them one after the other; return the statuses."""
+        """Deliver them in order. Return the statuses."""
         return [await self.deliver(payment, content) for content in contents]
 
 
@@ -70,13 +72,13 @@ def junk(payment: Payment, count: int, status: str = "CARD_PRESENTED") -> list[b
 
 
 def count(posd: Daemon, payment: Payment, table: str = "events") -> int:
-    """Return how many rows of a payment are on the disk."""
+    """Return the number of a payment's rows on disk."""
     with disk(posd) as db:
         query = f"SELECT count(*) FROM {table} WHERE client_transaction_id = ?"
         return int(db.execute(query, (payment.identity,)).fetchone()[0])
 
 
-async def test_a_thousand_events_of_one_payment_all_get_in_and_so_does_the_end(shop: Shop) -> None:
+async def test_a_thousand_events_of_one_payment_are_stored_and_so_is_its_end(shop: Shop) -> None:
     payment = await shop.started()
     async with line(shop.daemon) as lane:
         assert set(await lane.all(payment, junk(payment, 1000))) == {200}
@@ -90,13 +92,13 @@ def large(payment: Payment, status: str = "CARD_PRESENTED", serial: str = "") ->
 
 
 def stored(posd: Daemon) -> int:
-    """Return the bytes of the database, its log too."""
+    """Return the size of the database and its WAL, in bytes."""
     return sum(item.stat().st_size for item in posd.database.parent.glob(f"{posd.database.name}*"))
 
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_disk_does_not_fill_by_a_terminal_that_sends_large_events_without_end(own: Shop) -> None:
+async def test_a_terminal_that_sends_large_events_without_end_does_not_fill_the_disk(own: Shop) -> None:
     posd, payment = own.daemon, await own.started()
     other = await own.started()
     before, most = stored(posd), limits.EVENTS_OF_TERMINAL.value
@@ -110,18 +112,18 @@ async def test_the_disk_does_not_fill_by_a_terminal_that_sends_large_events_with
             content = body(other.identity, status, previous, other.serial)
             assert await lane.deliver(other, content) == 200  # another terminal has its own budget
         assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200
-        assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200  # late events have a budget of their own
+        assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200  # late events have their own budget
     assert (await payment.get())["outcome"]["result"] == "approved"
     assert "event_limit" in attention(await payment.get())
     assert await metric(posd, "events_of_terminal") >= 5
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_quarantine_does_not_fill_by_a_terminal_whose_events_cannot_be_used(own: Shop) -> None:
+async def test_a_terminal_with_unusable_events_does_not_fill_the_quarantine(own: Shop) -> None:
     posd, payment = own.daemon, await own.started()
     before, most = stored(posd), limits.QUARANTINE_OF_TERMINAL.value
     async with line(posd) as lane:
-        size = MIB - limits.EVENT_BYTES  # so that no more of them fit than are counted here
+        size = MIB - limits.EVENT_BYTES  # so large that no more fit than are counted here
         bodies = [(b"x%d" % number).ljust(size) for number in range(most // MIB + 4)]
         statuses = await lane.all(payment, bodies)
         assert set(statuses) == {400, 429}
@@ -133,8 +135,10 @@ async def test_the_quarantine_does_not_fill_by_a_terminal_whose_events_cannot_be
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_answers_of_searches_fill_no_disk_and_the_payment_is_searched_for_all_the_same(own: Shop) -> None:
-    """A terminal answers each search with as much as it can, each time something else; a till asks without end."""
+async def test_search_results_do_not_fill_the_disk_and_searches_continue(own: Shop) -> None:
+    """The terminal answers each search with as much data as it can, each time different. A till searches without
+    end.
+    """
     posd, payment = own.daemon, await own.started()
     before = stored(posd)
     numbers = iter(range(10_000))
@@ -158,7 +162,7 @@ async def test_answers_of_searches_fill_no_disk_and_the_payment_is_searched_for_
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_answers_to_aborts_are_cut_and_aborts_without_end_are_refused(own: Shop) -> None:
+async def test_replies_to_aborts_are_cut_and_endless_aborts_are_refused(own: Shop) -> None:
     posd, payment = own.daemon, await own.started()
     own.terminal.abort = answering(500, b"x" * 200_000)
     statuses = [(await payment.post("abort")).status for _ in range(30)]

@@ -1,4 +1,4 @@
-"""A till that asks for too much is answered so, and no other till is (posd.base.limits)."""
+"""A till that reaches a limit gets a problem, and no other till is affected (posd.base.limits)."""
 
 import asyncio
 import re
@@ -33,14 +33,14 @@ async def metric(posd: Daemon, name: str) -> int:
 
 
 async def down_to(pid: int, count: int) -> None:
-    """Wait until a process has no more descriptors than that."""
+    """Wait until a process has at most this many descriptors."""
     async with asyncio.timeout(30):
         while descriptors(pid) > count:  # noqa: ASYNC110 - the kernel has no event for it
             await asyncio.sleep(0.01)
 
 
 async def answered(connections: list[Any]) -> list[tuple[int, Any]]:
-    """Ask on each of them and return the answers; the connections stay open."""
+    """Send a request on each connection. Return the responses; the connections stay open."""
     asked = [await ask_on(item, "/version") for item in connections]
     found = list(await asyncio.gather(*(item.reply() for item in asked)))
     for item in asked:
@@ -48,7 +48,7 @@ async def answered(connections: list[Any]) -> list[tuple[int, Any]]:
     return found
 
 
-async def test_a_till_that_has_all_its_connections_leaves_the_others_theirs(shop: Shop) -> None:
+async def test_a_till_that_uses_all_its_connections_does_not_affect_others(shop: Shop) -> None:
     posd = shop.daemon
     assert posd.process is not None
     before, line = descriptors(posd.process.pid), len(posd.lines)
@@ -71,7 +71,7 @@ async def test_a_till_that_has_all_its_connections_leaves_the_others_theirs(shop
     assert not faults(posd)
 
 
-async def test_a_till_past_its_limit_hears_so_by_any_http_client_and_gets_in_when_it_has_closed_one(shop: Shop) -> None:
+async def test_a_till_over_its_limit_gets_429_with_any_http_client_until_it_closes_a_connection(shop: Shop) -> None:
     posd = shop.daemon
     await asyncio.gather(*(posd.call("GET", "/version") for _ in range(3)))
     mine = [await ask(posd.till_socket, "/version") for _ in range(MOST)]
@@ -88,11 +88,11 @@ async def test_a_till_past_its_limit_hears_so_by_any_http_client_and_gets_in_whe
     for item in mine:
         item.hang_up()
     async with asyncio.timeout(30):
-        while (await posd.call("GET", "/version")).status == 429:  # it has not noticed the ends yet
+        while (await posd.call("GET", "/version")).status == 429:  # it has not noticed the closed ones yet
             pass
 
 
-async def test_streams_of_one_till_have_a_limit(shop: Shop) -> None:
+async def test_the_streams_of_one_till_are_limited(shop: Shop) -> None:
     posd, most = shop.daemon, STREAMS_OF_PROCESS.value
     streams = "accept: text/event-stream\r\n"
     with process(posd.till_socket, most + 1) as greedy, process(posd.till_socket, 1) as other:
@@ -122,7 +122,7 @@ async def test_streams_of_one_till_have_a_limit(shop: Shop) -> None:
             item.hang_up()
 
 
-async def test_a_refused_start_has_sent_and_recorded_nothing_and_the_same_call_is_taken_later(shop: Shop) -> None:
+async def test_a_refused_start_sent_and_recorded_nothing_and_the_same_call_is_accepted_later(shop: Shop) -> None:
     posd, payment = shop.daemon, shop.payment()
     with process(posd.till_socket, MOST + 1) as greedy:
         reader, writer = await asyncio.open_unix_connection(sock=greedy[MOST].dup())
@@ -138,12 +138,12 @@ async def test_a_refused_start_has_sent_and_recorded_nothing_and_the_same_call_i
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
-async def test_printing_without_end_does_not_fill_the_disk_and_stops_no_payment(home: Path) -> None:
+async def test_endless_printing_does_not_fill_the_disk_and_blocks_no_payment(home: Path) -> None:
     most, size = PRINT_JOBS_OF_PROCESS.value, 240_000
     async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
         terminal.print_start = taking_print
         document, statuses = {"lines": ["x" * (size - 100)]}, [201]
-        while 429 not in statuses:  # eight at once share a commit
+        while 429 not in statuses:  # eight simultaneous jobs share a commit
             calls = [posd.call("PUT", f"/print-jobs/{uuid4()}", {"document": document}) for _ in range(8)]
             replies = await asyncio.gather(*calls)
             statuses += [reply.status for reply in replies]

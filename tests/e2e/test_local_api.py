@@ -1,4 +1,4 @@
-"""The local API row by row: problems in their exact shape, lists, documents, amounts as texts (local API)."""
+"""The local API row by row: problems in their exact form, lists, documents, amounts as texts."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def charge(**changes: Any) -> dict[str, Any]:
     return CHARGE | changes
 
 
-#: Call -> status, code. `{new}` is an unused id, `{known}` one that waits on terminal SN-119.
+#: Call -> status, code. `{new}` is an unused id, `{known}` the id of a payment that waits on terminal SN-119.
 PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b"{", 400, "malformed_json"),
     ("PUT", NEW, charge(amuont={}), 422, "invalid_request"),
@@ -93,7 +93,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b'{"a": "' + b"x" * 300_000 + b'"}', 413, "payload_too_large"),
 ]
 
-#: The fields of a problem besides those of every problem.
+#: Code -> its own fields of a problem.
 EXTRA = {
     "invalid_request": {"errors"},
     "unknown_terminal": {"fleet"},
@@ -116,7 +116,7 @@ async def start_known(shop: Shop, known: str) -> None:
 
 
 def assert_problem(reply: Reply, status: int, code: str, *more: str) -> Any:
-    """The exact shape of a problem with these members more; return it."""
+    """Check the exact form of a problem with these own members. Return it."""
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == "application/problem+json"
     problem = reply.json
@@ -136,7 +136,7 @@ def row_name(row: Any) -> str:
 
 @pytest.mark.quick(11)
 @pytest.mark.parametrize("row", PROBLEM_ROWS, ids=row_name)
-async def test_a_problem(shop: Shop, known: str, row: tuple[str, str, Any, int, str]) -> None:
+async def test_each_problem_has_its_exact_form(shop: Shop, known: str, row: tuple[str, str, Any, int, str]) -> None:
     method, path, content, status, code = row
     await start_known(shop, known)
     new = str(uuid4())
@@ -171,7 +171,7 @@ async def test_a_problem(shop: Shop, known: str, row: tuple[str, str, Any, int, 
         ("/transactions?zzzz=x", None),
     ],
 )
-async def test_a_parameter_that_is_not_known_is_told_with_the_nearest_that_is(
+async def test_an_unknown_parameter_is_reported_with_the_nearest_known_one(
     shop: Shop, query: str, meant: str | None
 ) -> None:
     (error,) = assert_problem(await shop.daemon.call("GET", query), 422, "invalid_request")["errors"]
@@ -179,7 +179,7 @@ async def test_a_parameter_that_is_not_known_is_told_with_the_nearest_that_is(
     assert ("did you mean" in error["message"]) == (meant is not None)
 
 
-async def test_admin_calls_are_for_the_admin_socket(shop: Shop, known: str) -> None:
+async def test_admin_calls_need_the_admin_socket(shop: Shop, known: str) -> None:
     await start_known(shop, known)
     for call in ("resolve", "acknowledge"):
         reply = await shop.daemon.call("POST", f"/transactions/{known}/{call}", {}, socket=shop.daemon.admin_socket)
@@ -188,7 +188,7 @@ async def test_admin_calls_are_for_the_admin_socket(shop: Shop, known: str) -> N
     assert seen.json == await shop.daemon.transaction(known)
 
 
-async def test_a_body_has_to_be_json(shop: Shop) -> None:
+async def test_a_body_must_be_json(shop: Shop) -> None:
     identity = str(uuid4())
     for kind, status in (("text/plain", 415), ("application/x-www-form-urlencoded", 415)):
         reply = await shop.daemon.call(
@@ -209,7 +209,7 @@ async def test_a_body_has_to_be_json(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("size", [b"content-length: 900000", b"transfer-encoding: chunked"])
-async def test_a_body_that_is_too_large_is_answered_while_it_is_still_coming(shop: Shop, size: bytes) -> None:
+async def test_a_too_large_body_is_answered_while_it_arrives(shop: Shop, size: bytes) -> None:
     reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
     writer.write(b"PUT /v1/transactions/%s HTTP/1.1\r\nhost: x\r\n%s\r\n\r\n" % (str(uuid4()).encode(), size))
     for _ in range(20):
@@ -217,21 +217,21 @@ async def test_a_body_that_is_too_large_is_answered_while_it_is_still_coming(sho
     async with asyncio.timeout(30):
         answer = await reader.readuntil(b"\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413")
-    assert b"\r\nconnection: close\r\n" in answer, "what comes after half a body is no request"
+    assert b"\r\nconnection: close\r\n" in answer, "bytes after an incomplete body are not a request"
     writer.transport.abort()
 
 
-async def test_health(shop: Shop) -> None:
+async def test_health_has_all_its_checks(shop: Shop) -> None:
     reply = await shop.daemon.call("GET", "/health")
     assert reply.status == 200
-    # Other tests let a device say that it is another terminal.
+    # In other tests a device reports another serial.
     words = {name: check["status"] for name, check in reply.json["checks"].items() if name != "identity"}
     well = ("storage", "local_api", "webhook_listener", "certificate", "discovery", "clock", "configuration", "restore")
     assert words == dict.fromkeys(well, "ok")
     assert reply.json["checks"]["identity"]["status"] == reply.json["status"]
 
 
-async def test_status_says_what_is_open_and_what_each_terminal_did_last(shop: Shop) -> None:
+async def test_status_has_open_payments_and_the_last_payment_of_each_terminal(shop: Shop) -> None:
     payment = await shop.started()
     reply = await shop.daemon.call("GET", "/status", socket=shop.daemon.admin_socket)
     status = reply.json
@@ -248,7 +248,7 @@ async def test_status_says_what_is_open_and_what_each_terminal_did_last(shop: Sh
     assert (till.status, till.json["code"]) == (403, "forbidden")
 
 
-async def test_clients_that_have_closed_their_side_do_not_hold_their_connections(shop: Shop) -> None:
+async def test_half_closed_clients_do_not_keep_their_connections(shop: Shop) -> None:
     async def ask_and_close() -> None:
         reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
         writer.write(b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -261,7 +261,7 @@ async def test_clients_that_have_closed_their_side_do_not_hold_their_connections
 
 
 async def wrote(shop: Shop, metadata: str) -> str:
-    """Start a payment with metadata that are written so, byte for byte."""
+    """Start a payment whose metadata has exactly these bytes."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     amount = '"amount": {"iva": 1.20, "subtotal_iva": 10.00}'
@@ -270,16 +270,16 @@ async def wrote(shop: Shop, metadata: str) -> str:
     return payment.identity
 
 
-#: Members of answers that hold amounts of posd's own.
+#: Members with posd's own amounts.
 AMOUNTS = {"amount", "authorized_amount", "tips"}
 
 
-#: Members that stay as they came.
+#: Members that stay verbatim.
 VERBATIM = {"metadata", "options", "final_event", "event"}
 
 
 def in_texts(document: Any, *, amount: bool = False) -> Any:
-    """Return a document with numbers in the form that it has with texts."""
+    """Return a document with its numbers as they are written with texts."""
     match document:
         case dict():
             return {
@@ -302,7 +302,7 @@ async def both(shop: Shop, path: str, **call: Any) -> tuple[Any, Any]:
     return replies[0].json, replies[1].json
 
 
-async def test_amounts_are_texts_on_any_call_that_asks_for_it(shop: Shop) -> None:
+async def test_amounts_are_texts_in_any_call_that_requests_it(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     amount = {"iva": 1.2, "subtotal_iva": "10.00", "extra_taxes": {"ice": 0.3}, "tip": 2}
@@ -319,7 +319,7 @@ async def test_amounts_are_texts_on_any_call_that_asks_for_it(shop: Shop) -> Non
         "tip": "2",
     }
     assert started.json["metadata"] == {"amount": Decimal("1.5"), "n": 7}
-    first, *others = APPROVED  # in order, so that posd does not search for it between two calls
+    first, *others = APPROVED  # in order, so that posd does not search between two calls
     assert await payment.event(*first) == 200
     calls: Iterable[tuple[str, dict[str, Any]]] = [
         (at, {}),
@@ -342,7 +342,7 @@ async def test_amounts_are_texts_on_any_call_that_asks_for_it(shop: Shop) -> Non
     assert texts["outcome"]["final_event"]["raw_response"]["authorized_amount"] == Decimal("11.2")
 
 
-async def test_any_other_word_is_refused_by_the_name_of_the_parameter(shop: Shop) -> None:
+async def test_any_other_value_is_refused_with_the_name_of_the_parameter(shop: Shop) -> None:
     for path in ("/version", f"/transactions/{uuid4()}", "/transactions"):
         for value in ("number", "", "Text"):
             reply = await shop.daemon.call("GET", f"{path}?amounts={value}")

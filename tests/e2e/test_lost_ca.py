@@ -1,4 +1,4 @@
-"""A lost CA or callback key is reported, and no other replaces it silently (SECURITY.md)."""
+"""A lost CA or callback key is reported, and no new one replaces it silently (SECURITY.md)."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from tests.support.webhooks import key_file
 
 @pytest_asyncio.fixture
 async def seen(posd: Daemon) -> AsyncIterator[Daemon]:
-    """A daemon that has seen its CA, and is stopped."""
+    """Yield a stopped daemon that has recorded its CA."""
     await posd.stop()
     yield posd
     if posd.process is None or posd.process.returncode is not None:
@@ -40,7 +40,7 @@ def in_database(path: Path) -> KnownFingerprints | None:
 
 
 def findings(text: str) -> list[dict[str, str]]:
-    """Return what doctor, or tls status, has found."""
+    """Return the findings of doctor or of tls status."""
     document = json.loads(text)
     return list(document["findings"] if isinstance(document, dict) else document)
 
@@ -58,7 +58,7 @@ def put_another(posd: Daemon) -> None:
     issue.init(files(posd).certificate.parent, names=["localhost"], addresses=["127.0.0.1"])
 
 
-async def test_a_lost_folder_is_told_and_no_ca_is_made_in_its_place(seen: Daemon, home: Path) -> None:
+async def test_a_lost_folder_is_reported_and_no_ca_replaces_it(seen: Daemon, home: Path) -> None:
     made = files(seen)
     shutil.copytree(made.certificate.parent, home / "copy")
     lose(seen)
@@ -81,7 +81,7 @@ async def test_a_lost_folder_is_told_and_no_ca_is_made_in_its_place(seen: Daemon
 
 
 @pytest.mark.parametrize("harm", [lose_certificate, put_another])
-async def test_another_ca_or_none_is_failing_until_a_person_has_a_new_one_made(
+async def test_a_replaced_or_missing_ca_is_failing_until_a_person_makes_a_new_one(
     seen: Daemon, harm: Callable[[Daemon], None]
 ) -> None:
     harm(seen)
@@ -106,7 +106,7 @@ async def test_another_ca_or_none_is_failing_until_a_person_has_a_new_one_made(
     assert (await check(seen))["status"] == "ok"
 
 
-async def test_a_ca_that_is_lost_while_posd_runs_is_told_once(posd: Daemon) -> None:
+async def test_a_ca_lost_while_posd_runs_is_reported_once(posd: Daemon) -> None:
     kept = files(posd).ca_certificate.read_bytes()
     lose_certificate(posd)
     for _ in range(2):
@@ -119,7 +119,7 @@ async def test_a_ca_that_is_lost_while_posd_runs_is_told_once(posd: Daemon) -> N
 
 
 @pytest.mark.parametrize("running", [True, False])
-async def test_a_renewal_is_no_loss(seen: Daemon, running: bool) -> None:
+async def test_a_renewal_does_not_count_as_a_loss(seen: Daemon, running: bool) -> None:
     if running:
         await seen.start()
     old = fingerprint(files(seen).ca_certificate)
@@ -136,7 +136,7 @@ async def test_a_renewal_is_no_loss(seen: Daemon, running: bool) -> None:
     assert present.ca == fingerprint(files(seen).ca_certificate) != old
 
 
-async def test_a_backup_knows_the_ca(posd: Daemon, home: Path) -> None:
+async def test_a_backup_records_the_ca(posd: Daemon, home: Path) -> None:
     await back_up(posd, home / "b.db")
     assert in_database(home / "b.db") == KnownFingerprints(fingerprint(files(posd).ca_certificate) or "", None)
 
@@ -153,7 +153,7 @@ TROUBLES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("trouble", some(TROUBLES, "missing", "damaged"))
-async def test_posd_does_not_start_and_says_what_is_lost(own: Shop, trouble: str) -> None:
+async def test_without_the_callback_key_posd_does_not_start_and_says_so(own: Shop, trouble: str) -> None:
     daemon, key = own.daemon, key_file(own.daemon)
     waiting = await own.started()
     await daemon.kill()
@@ -176,7 +176,7 @@ async def test_posd_does_not_start_and_says_what_is_lost(own: Shop, trouble: str
 
 
 @pytest.mark.parametrize("trouble", some(("missing", "damaged"), "missing"))
-async def test_a_new_key_is_made_on_purpose(own: Shop, trouble: str) -> None:
+async def test_a_person_can_make_a_new_key(own: Shop, trouble: str) -> None:
     daemon, key = own.daemon, key_file(own.daemon)
     code, _, said = await command_of(daemon, "restore", "--new-callback-key", "--operator", "Ana", "--yes")
     assert (code, "stop it first" in said) == (1, True)

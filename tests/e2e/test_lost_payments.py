@@ -11,12 +11,12 @@ from tests.support.shop import Payment, Shop, acknowledging
 from tests.support.webhooks import attention
 
 BY_ANA = {"operator": "Ana", "note": "the slip of the terminal shows it"}
-#: As a slip shows it: the sum alone.
+#: Amount as a slip shows it: only the sum.
 SLIP = {"amount": {"subtotal_iva0": "11.20"}}
 
 
 async def lost(shop: Shop, home: Path, count: int = 1, **request: Any) -> list[Payment]:
-    """Start and approve payments, and restore an older backup without the database."""
+    """Start and approve payments, and restore an older backup without the newer database."""
     daemon = shop.daemon
     await back_up(daemon, home / "backup.db")
     payments = [await shop.started(**request) for _ in range(count)]
@@ -35,8 +35,8 @@ def told(payment: Payment, result: str = "approved", **more: Any) -> dict[str, A
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("looked", [False, True])
-async def test_what_a_person_saw_answers_the_till_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
-    """Before and after `posd restore --seen`; the till's body has data that an operator does not know."""
+async def test_the_recorded_slip_answers_the_till_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
+    """Before and after `posd restore --seen`. The till's body has data that the operator does not know."""
     paid, unpaid = await lost(own, home, 2, metadata={"till": 3})
     for payment in (paid, unpaid):
         problem = (await payment.put(metadata={"till": 3})).json
@@ -60,7 +60,7 @@ async def test_what_a_person_saw_answers_the_till_and_nothing_is_sent(own: Shop,
         assert (await payment.history())[0]["kind"] == "resolve"
 
 
-async def test_it_is_kept_over_a_crash_and_follows_from_its_record(own: Shop, home: Path) -> None:
+async def test_the_slip_survives_a_crash_and_reprocessing(own: Shop, home: Path) -> None:
     (paid,) = await lost(own, home)
     document = (await paid.post("resolve", told(paid, **SLIP), admin=True)).json
     await own.daemon.kill()
@@ -71,7 +71,7 @@ async def test_it_is_kept_over_a_crash_and_follows_from_its_record(own: Shop, ho
     assert (await paid.put()).json["outcome"] == document["outcome"]
 
 
-async def test_the_terminal_that_says_otherwise_later_wins(own: Shop, home: Path) -> None:
+async def test_a_later_report_of_the_terminal_replaces_the_slip(own: Shop, home: Path) -> None:
     (paid,) = await lost(own, home)
     assert (await paid.post("resolve", told(paid, "canceled", **SLIP), admin=True)).status == 200
     assert await paid.event("APPROVAL", "APPROVAL_REQUESTED") == 200
@@ -82,7 +82,7 @@ async def test_the_terminal_that_says_otherwise_later_wins(own: Shop, home: Path
     assert (reply.status, reply.json["differences"]) == (200, [])
 
 
-async def test_where_the_person_saw_nothing_the_call_is_repeated(own: Shop, home: Path) -> None:
+async def test_without_a_charge_on_the_slip_the_call_is_repeated(own: Shop, home: Path) -> None:
     await lost(own, home)
     unsent = own.payment()
     await refused(unsent)
@@ -91,7 +91,7 @@ async def test_where_the_person_saw_nothing_the_call_is_repeated(own: Shop, home
     assert (await unsent.put()).status == 201
 
 
-async def test_a_refund_that_was_lost_counts_against_its_original(own: Shop, home: Path) -> None:
+async def test_a_lost_refund_counts_against_its_original(own: Shop, home: Path) -> None:
     charge = await own.started()
     await approve(charge)
     (refund,) = await lost(own, home)

@@ -1,4 +1,4 @@
-"""The metrics of a real daemon: strictly Prometheus' text, on every way to them, and true after a load."""
+"""The metrics of a real daemon: strictly in Prometheus' text format, on every path, and correct after a load."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def place() -> AsyncIterator[tuple[Shop, int, Path]]:
-    """A shop with a load behind it; the port of its metrics, and their text file."""
+    """Yield a shop after a load, the port of its metrics, and their text file."""
     with TemporaryDirectory(prefix="posd-") as name:
         directory, port = Path(name), reserve()
         file = directory / "textfile" / "posd.prom"
@@ -51,7 +51,7 @@ async def families(posd: Daemon) -> dict[str, Family]:
 
 
 def value(found: dict[str, Family], name: str, **labels: str) -> float:
-    """Return the value of a sample, of a histogram how many it counted."""
+    """Return the value of a sample; of a histogram its count."""
     family = found[name]
     sample = f"{name}_count" if family.kind == "histogram" else name
     (number,) = [
@@ -67,7 +67,7 @@ def total(found: dict[str, Family], name: str, **labels: str) -> float:
 
 
 @pytest.mark.slow
-async def test_everything_is_in_the_table_and_the_table_is_all_there_is(place: tuple[Shop, int, Path]) -> None:
+async def test_the_metrics_are_exactly_those_of_the_table(place: tuple[Shop, int, Path]) -> None:
     found = await families(place[0].daemon)
     absent = {
         "posd_backup_last_success_timestamp_seconds",
@@ -105,7 +105,7 @@ async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Sho
     assert value(found, "posd_aborts_total", answer="taken") == 1
 
 
-async def test_what_only_events_tell_of_was_started_by_no_till(place: tuple[Shop, int, Path]) -> None:
+async def test_a_payment_known_only_from_events_does_not_count_as_started(place: tuple[Shop, int, Path]) -> None:
     posd, orphan = place[0].daemon, place[0].payment()
     started = total(await families(posd), "posd_payments_started_total")
     content = body(orphan.identity, "APPROVAL", None, orphan.serial)
@@ -138,7 +138,7 @@ async def test_the_port_serves_the_metrics_and_nothing_else(place: tuple[Shop, i
             assert (await client.get(f"{here}/metrics", headers={"host": host})).status_code == status, host
 
 
-async def test_a_port_that_is_taken_is_told_at_the_start(place: tuple[Shop, int, Path]) -> None:
+async def test_a_port_in_use_is_reported_at_the_start(place: tuple[Shop, int, Path]) -> None:
     _, port, _ = place
     with TemporaryDirectory(prefix="posd-") as name:
         directory = Path(name)
@@ -154,7 +154,9 @@ async def test_a_port_that_is_taken_is_told_at_the_start(place: tuple[Shop, int,
 
 
 @pytest.mark.slow
-async def test_the_text_file_is_replaced_as_a_whole_and_its_failure_is_told_once(place: tuple[Shop, int, Path]) -> None:
+async def test_the_text_file_is_replaced_completely_and_its_failure_is_logged_once(
+    place: tuple[Shop, int, Path],
+) -> None:
     shop, _, file = place
     assert len([line for line in shop.daemon.lines if line["event"] == "metrics.not_written"]) == 1
     file.parent.mkdir()
@@ -169,7 +171,7 @@ async def test_the_text_file_is_replaced_as_a_whole_and_its_failure_is_told_once
     assert len([line for line in shop.daemon.lines if line["event"].startswith("metrics.")]) == 2
 
 
-async def test_a_backup_is_known_by_its_file(place: tuple[Shop, int, Path]) -> None:
+async def test_the_metrics_read_the_time_of_a_backup_from_its_file(place: tuple[Shop, int, Path]) -> None:
     shop, _, _ = place
     backups = shop.daemon.database.with_name("backups")
     backups.mkdir()

@@ -1,4 +1,4 @@
-"""What the metrics say of the certificate; and that no stranger can make up the value of a label."""
+"""Metrics of the certificate; no stranger can choose the value of a label."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ from tests.e2e.test_metrics import families, scrape, value
 from tests.support.daemon import Daemon, running
 
 
-async def test_the_certificate_and_who_refuses_it(posd: Daemon) -> None:
+async def test_the_metrics_have_the_certificate_and_the_terminals_that_refuse_it(posd: Daemon) -> None:
     for socket in (posd.till_socket, posd.admin_socket):
         answer = await scrape(socket)
         assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
@@ -26,7 +26,7 @@ async def test_the_certificate_and_who_refuses_it(posd: Daemon) -> None:
     assert value(await families(posd), "posd_certificate_refusals", address="127.0.0.1") == 1
 
 
-async def test_a_stranger_makes_no_label(home: Path) -> None:
+async def test_a_stranger_adds_no_label(home: Path) -> None:
     async with running(home, '[[terminals]]\nserial = "SN-1"\nbase_url = "https://192.0.2.1"\n') as posd:
         stranger = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
         await asyncio.to_thread(refuse, stranger, posd.port, "127.0.0.1", "127.0.0.2")
@@ -35,5 +35,5 @@ async def test_a_stranger_makes_no_label(home: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_it_is_only_read(posd: Daemon, method: str) -> None:
+async def test_metrics_change_nothing(posd: Daemon, method: str) -> None:
     assert (await scrape(posd.till_socket, method)).status_code == 405

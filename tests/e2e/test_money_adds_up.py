@@ -1,6 +1,4 @@
-"""Exact amounts from the till's JSON to the terminal's wire; a sum that does not add up is refused before
-it is sent.
-"""
+"""Exact amounts from the till's JSON to the terminal's wire. A wrong sum is refused before it is sent."""
 
 import asyncio
 import json
@@ -25,14 +23,14 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Authorized amount of the scripted terminal, for any request (tests/support/chains.py).
+#: Amount that the scripted terminal authorizes for any request (tests/support/chains.py).
 CHARGED = Decimal("11.20")
 TILLS = 8
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
 async def refused(shop: Shop, code: str, **request: Any) -> Any:
-    """Try to start a charge: it is refused with that code, and nothing is sent or recorded."""
+    """Try to start a charge. Check that posd refuses with that code, and sends and records nothing."""
     payment = shop.payment()
     reply = await payment.put(**request)
     assert (reply.status, reply.json["code"]) == (409 if code == "expired" else 422, code), reply.body
@@ -49,7 +47,7 @@ async def refused(shop: Shop, code: str, **request: Any) -> Any:
         ('[merchant]\ncurrency = "JPY"\n[amounts]\ndecimals = 1\n', 1),
     ],
 )
-async def test_an_amount_has_no_more_digits_than_its_currency_or_the_configuration_says(
+async def test_an_amount_has_at_most_the_digits_of_its_currency_or_the_configuration(
     home: Path, settings: str, most: int
 ) -> None:
     async with open_shop(home, settings) as own:
@@ -59,7 +57,7 @@ async def test_an_amount_has_no_more_digits_than_its_currency_or_the_configurati
         assert (await fits.put(amount={"subtotal_iva0": f"5.{'1' * most}0"})).status == 201
 
 
-async def test_else_the_currency_of_the_terminals_approvals_counts_also_after_a_restart(home: Path) -> None:
+async def test_by_default_the_currency_of_the_terminals_approvals_counts_even_after_a_restart(home: Path) -> None:
     async with open_shop(home) as own:
         again = own.payment()
         again.serial = (await approved_in(own, currency="JPY")).serial
@@ -73,7 +71,7 @@ async def test_else_the_currency_of_the_terminals_approvals_counts_also_after_a_
         assert (await again.put(amount={"subtotal_iva0": "5.0"})).status == 201
 
 
-async def test_no_operation_is_for_more_than_the_configured_maximum(home: Path) -> None:
+async def test_no_operation_exceeds_the_configured_maximum(home: Path) -> None:
     async with open_shop(home, '[amounts]\nmax_amount = "11.20"\n') as own:
         problem = await refused(own, "amount_exceeds", amount={"subtotal_iva0": 11, "tip": "0.21"})
         assert (problem["asked"], problem["allowed"]) == (Decimal("11.21"), Decimal("11.20"))
@@ -86,10 +84,10 @@ async def test_no_operation_is_for_more_than_the_configured_maximum(home: Path) 
                 "amount_exceeds", amount=beyond, original=original.identity
             )
             assert problem["transactions"] == []
-        await operation(own, "refund", charge).begin(original=charge.identity)  # all of it, without an amount
+        await operation(own, "refund", charge).begin(original=charge.identity)  # the full sum, without an amount
 
 
-async def test_a_capture_is_for_what_is_reserved(shop: Shop) -> None:
+async def test_a_capture_is_limited_by_the_reservation(shop: Shop) -> None:
     pre_auth = await approved(shop, "pre-auth")
     for named in ({"original": pre_auth.identity}, {"transaction_reference": pre_auth.reference}):
         problem = await operation(shop, "capture", pre_auth).refused(
@@ -101,12 +99,12 @@ async def test_a_capture_is_for_what_is_reserved(shop: Shop) -> None:
     )
 
 
-async def test_of_an_original_that_is_not_known_nothing_is_compared(shop: Shop) -> None:
+async def test_an_unknown_original_limits_nothing(shop: Shop) -> None:
     capture = operation(shop, "capture")
     await capture.begin(transaction_reference=str(uuid4()), amount={"subtotal_iva0": "999.99"})
 
 
-async def test_refunds_are_together_for_what_was_charged(shop: Shop) -> None:
+async def test_all_refunds_together_are_limited_by_the_charge(shop: Shop) -> None:
     charge = await approved(shop, "charge")
     first = await operation(shop, "refund", charge).begin(original=charge.identity, amount={"subtotal_iva0": 5})
     await first.finish(raw_response=first.answer(authorized_amount=5))
@@ -126,7 +124,7 @@ async def test_refunds_are_together_for_what_was_charged(shop: Shop) -> None:
     await operation(shop, "void", charge).refused("chain_conflict", original=charge.identity, repeat=True)
 
 
-async def test_of_a_capture_and_a_void_at_the_same_instant_one_is_sent(shop: Shop) -> None:
+async def test_of_a_simultaneous_capture_and_void_one_is_sent(shop: Shop) -> None:
     for _ in range(3):
         pre_auth = await approved(shop, "pre-auth")
         tills = [operation(shop, ("capture", "void")[number % 2]) for number in range(TILLS)]
@@ -138,7 +136,7 @@ async def test_of_a_capture_and_a_void_at_the_same_instant_one_is_sent(shop: Sho
 
 
 @pytest.mark.parametrize("way", ["original", "transaction_reference"])
-async def test_the_terminal_is_that_of_the_original(shop: Shop, way: str) -> None:
+async def test_the_terminal_must_be_that_of_the_original(shop: Shop, way: str) -> None:
     charge = await approved(shop, "charge")
     named = {"original": charge.identity, "transaction_reference": charge.reference}[way]
     void = operation(shop, "void", charge)
@@ -150,7 +148,7 @@ async def test_the_terminal_is_that_of_the_original(shop: Shop, way: str) -> Non
 
 
 async def ended(item: Operation, authorized: float | None, **request: Any) -> Operation:
-    """Start an operation and let its terminal approve it, with that as `authorized_amount`."""
+    """Start an operation and let its terminal approve it, with that `authorized_amount`."""
     await item.begin(**request)
     return await item.finish(raw_response=item.answer(authorized_amount=authorized))
 
@@ -170,9 +168,7 @@ async def test_customers_with_the_same_reference_do_not_block_each_other(shop: S
         document = await charge.get()
         assert document["derived"] == []
         await ended(operation(shop, "refund", charge), 11.20, original=charge.identity)
-    for kind in (
-        ("refund", "void") if reference != NIL else ()
-    ):  # named by the reference on a third terminal, it is ambiguous
+    for kind in ("refund", "void") if reference != NIL else ():  # the same reference on a third terminal is ambiguous
         problem = await operation(shop, kind).refused("unknown_original", transaction_reference=reference)
         assert first.identity in problem["detail"]
 
@@ -184,13 +180,13 @@ def soon(seconds: float) -> str:
     return iso(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
-async def test_a_call_that_lay_in_a_queue_charges_no_one(shop: Shop) -> None:
+async def test_a_call_that_waited_in_a_queue_charges_no_customer(shop: Shop) -> None:
     problem = await refused(shop, "expired", not_after=soon(-600))
     assert parse_iso(problem["now"]) - parse_iso(problem["not_after"]) >= timedelta(minutes=10)
     assert "under a new id" in problem["detail"]
 
 
-async def test_in_time_it_is_sent_and_its_repetition_is_known_also_later(shop: Shop) -> None:
+async def test_a_start_in_time_is_sent_and_its_later_repetition_is_known(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     assert (await payment.put(not_after=soon(600))).status == 201
@@ -201,7 +197,7 @@ async def test_in_time_it_is_sent_and_its_repetition_is_known_also_later(shop: S
 
 @asynccontextmanager
 async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterator[str]:
-    """A door before a terminal that lets nothing through before a moment; yields its base URL."""
+    """Run a proxy before a terminal that passes nothing before a moment. Yield its base URL."""
     there = urlsplit(behind)
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -226,7 +222,7 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
     await asyncio.gather(*through)
 
 
-async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Path) -> None:
+async def test_a_start_that_became_too_late_before_it_was_sent_is_provably_not_sent(home: Path) -> None:
     until = datetime.now(UTC) + timedelta(days=1)
     async with (
         scripted_terminal(home) as terminal,
@@ -247,7 +243,7 @@ async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Pa
         assert (after.status, after.json["phase"]) == (201, "active"), "the terminal is free"
 
 
-#: `amount` of the till -> amount for the terminal, byte for byte.
+#: `amount` of the till -> amount for the terminal, as bytes.
 AMOUNTS = {
     '{"iva": 0.1, "subtotal_iva": 0.2}': '{"iva":0.1,"subtotal_iva":0.2,"subtotal_iva0":0}',
     '{"iva": "10.10"}': '{"iva":10.10,"subtotal_iva":0,"subtotal_iva0":0}',
@@ -257,13 +253,13 @@ AMOUNTS = {
 
 
 async def put(payment: Payment, amount: str, more: str = "") -> Any:
-    """Start a payment by text, so that the bytes are the test's own."""
+    """Start a payment with exactly these bytes."""
     text = f'{{"terminal": "{payment.serial}", "amount": {amount}{more}}}'.encode()
     return await payment.shop.daemon.call("PUT", f"/transactions/{payment.identity}", text)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS, ids=str)
-async def test_an_amount_reaches_the_terminal_as_the_till_wrote_it(shop: Shop, amount: str) -> None:
+async def test_an_amount_reaches_the_terminal_with_the_digits_of_the_till(shop: Shop, amount: str) -> None:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     reply = await put(payment, amount)
@@ -274,7 +270,7 @@ async def test_an_amount_reaches_the_terminal_as_the_till_wrote_it(shop: Shop, a
     assert (await put(payment, amount)).status == 200
 
 
-#: The till's own objects, as it writes them.
+#: Free-form objects, as the till writes them.
 FREE_FORM = (
     '{"price": 1.10, "huge": 1e5, "tiny": 1E-7, "big": 12345678901234567890.123456789}',
     '{"z": 1, "a": {"c": [1.0, 1.00], "b": null}, "m": true}',
@@ -284,7 +280,7 @@ FREE_FORM = (
 
 
 @pytest.mark.parametrize("text", FREE_FORM)
-async def test_metadata_and_options_go_verbatim(shop: Shop, text: str) -> None:
+async def test_metadata_and_options_are_sent_verbatim(shop: Shop, text: str) -> None:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     members = text.strip()[1:-1].strip()

@@ -1,4 +1,4 @@
-"""Nothing is concluded without proof: earlier replies, or those of others, could be mistaken for one."""
+"""Nothing is concluded without proof: earlier replies, or those about other payments, could be mistaken for one."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from tests.support.terminal import Request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Longer than the proof would take if the sequence were one, in seconds.
+#: Seconds that are longer than the proof would take.
 LONG_ENOUGH = 3.0
 
 
@@ -41,7 +41,7 @@ def directory() -> Any:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """A daemon that asks for nothing by itself, and terminals that each test takes from the end of the list."""
+    """Yield a daemon that does not search by itself, and terminals that each test takes from the end of the list."""
     with directory() as home:
         async with open_counters(Path(home), 8, QUIET) as counters:
             yield counters
@@ -49,18 +49,18 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 @pytest.fixture
 def counter(counters: list[Shop]) -> Shop:
-    """A terminal of a test's own."""
+    """Yield a terminal for one test."""
     return counters.pop()
 
 
 async def two_proofs(clock: Shop) -> None:
-    """Wait for the time of two proofs, one after the other, while another payment has the full proof."""
+    """Wait for the time of two proofs, one after the other, while another payment gets its full proof."""
     for _ in range(2):
         await prove(clock)
 
 
 @pytest.mark.slow
-async def test_what_was_answered_while_the_start_was_under_way_is_no_part_of_the_proof() -> None:
+async def test_replies_during_the_start_are_not_part_of_the_proof() -> None:
     with directory() as home:
         async with open_counters(Path(home), 1, settings(settle=1, probe=False)) as [counter]:
             known = await pay_before(counter)
@@ -79,7 +79,7 @@ async def test_what_was_answered_while_the_start_was_under_way_is_no_part_of_the
 
 
 @pytest.mark.slow
-async def test_a_hit_of_another_merchant_is_a_hit() -> None:
+async def test_a_search_hit_of_another_merchant_counts_as_a_hit() -> None:
     with directory() as home:
         extra = settings(settle=1) + '[merchant]\nid = "M-1"\n'
         async with open_counters(Path(home), 2, extra) as [counter, clock]:
@@ -97,7 +97,7 @@ async def test_a_hit_of_another_merchant_is_a_hit() -> None:
 
 
 @pytest.mark.slow
-async def test_a_callback_that_breaks_off_shows_that_a_terminal_has_the_request() -> None:
+async def test_an_interrupted_callback_shows_that_a_terminal_has_the_request() -> None:
     with directory() as home:
         async with open_counters(Path(home), 2, settings(settle=1)) as [counter, clock]:
             known = await pay_before(counter)
@@ -115,7 +115,7 @@ async def test_a_callback_that_breaks_off_shows_that_a_terminal_has_the_request(
 
 
 @pytest.mark.slow
-async def test_an_abort_that_was_taken_rules_the_proof_out() -> None:
+async def test_an_accepted_abort_excludes_the_proof() -> None:
     with directory() as home:
         async with open_counters(Path(home), 1, settings(settle=1, probe=False)) as [counter]:
             known = await pay_before(counter)
@@ -131,7 +131,7 @@ async def test_an_abort_that_was_taken_rules_the_proof_out() -> None:
             assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
 
 
-async def test_what_a_terminal_says_without_http_does_not_come_into_the_log(counter: Shop) -> None:
+async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> None:
     payment = counter.payment()
 
     async def headless(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -147,7 +147,7 @@ async def test_what_a_terminal_says_without_http_does_not_come_into_the_log(coun
     assert token not in told
 
 
-async def test_each_callback_that_cannot_be_used_is_asked_for_and_so_is_what_comes_during_a_search(
+async def test_each_unusable_callback_causes_a_search_and_one_during_a_search_causes_another(
     counter: Shop,
 ) -> None:
     payment = await counter.started()
@@ -167,7 +167,7 @@ async def test_each_callback_that_cannot_be_used_is_asked_for_and_so_is_what_com
     assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
 
 
-async def test_an_end_against_the_lifecycle_that_comes_during_a_search_is_asked_for_once_more(counter: Shop) -> None:
+async def test_an_end_against_the_lifecycle_during_a_search_causes_another_search(counter: Shop) -> None:
     payment = await counter.started()
     for status, previous in APPROVED[:3]:
         await payment.event(status, previous)
@@ -185,7 +185,7 @@ async def test_an_end_against_the_lifecycle_that_comes_during_a_search_is_asked_
     assert (document["outcome"]["result"], document["next_step"]) == ("canceled", "ask_person")
 
 
-async def test_a_payment_that_runs_after_all_has_its_terminal_again(counter: Shop) -> None:
+async def test_a_payment_that_runs_after_all_gets_its_lease_again(counter: Shop) -> None:
     payment = counter.payment()
     counter.terminal.start = answering(409, b"busy")
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -198,7 +198,7 @@ async def test_a_payment_that_runs_after_all_has_its_terminal_again(counter: Sho
 
 
 @pytest.mark.parametrize("call", ["resolve", "release"])
-async def test_a_start_whose_answer_is_still_to_come_cannot_be_closed(counter: Shop, call: str) -> None:
+async def test_a_start_without_its_reply_cannot_be_resolved(counter: Shop, call: str) -> None:
     payment = counter.payment()
     counter.terminal.start = script = held(acknowledging(payment.serial))
     starting = asyncio.create_task(payment.put())
@@ -211,7 +211,7 @@ async def test_a_start_whose_answer_is_still_to_come_cannot_be_closed(counter: S
 
 
 @pytest.mark.slow
-async def test_a_person_does_not_wait_behind_terminals_that_hang() -> None:
+async def test_a_person_does_not_wait_for_hanging_terminals() -> None:
     with directory() as home:
         extra = "[reconcile]\nfirst_event_grace_seconds = 0.2\n"
         async with open_counters(Path(home), MAX_CALLS + 1, extra) as [*hanging, healthy]:
@@ -225,7 +225,7 @@ async def test_a_person_does_not_wait_behind_terminals_that_hang() -> None:
             payment = healthy.payment()
             healthy.terminal.start, healthy.terminal.search = hanging_up, NONE
             assert (await payment.put()).json["phase"] == "in_doubt"
-            for _ in range(20):  # before it is due by itself, and while it waits for its turn
+            for _ in range(20):  # before its own search is due, and while it waits for its turn
                 assert (await payment.post("reconcile")).json["last_search"]["result"] == "none"
             for script in scripts:
                 script.release.set()

@@ -23,12 +23,14 @@ from tests.support.needs import needs
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Calls that each till makes at least between two restarts.
+#: Least number of calls of each till between two restarts.
 CALLS = 6
 TILLS = 4
 
 
-async def test_ready_when_it_serves_and_stopping_when_it_was_told_to(home: Path, terminal: ScriptedTerminal) -> None:
+async def test_posd_notifies_ready_when_it_serves_and_stopping_when_it_ends(
+    home: Path, terminal: ScriptedTerminal
+) -> None:
     with manager(home) as heard:
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment)
@@ -41,7 +43,7 @@ async def test_ready_when_it_serves_and_stopping_when_it_was_told_to(home: Path,
         assert (await heard.heard_of("STOPPING"))["STOPPING"] == "1"
 
 
-async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
+async def test_the_status_has_the_reason_of_a_failed_start(home: Path) -> None:
     with manager(home) as heard:
         posd = Daemon(home, toml(home, ""), heard.environment)
         await posd.start(wait=False)
@@ -52,7 +54,7 @@ async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
         await posd.stop()
 
 
-async def test_signs_of_life_with_the_status_in_words(home: Path, terminal: ScriptedTerminal) -> None:
+async def test_watchdog_notifications_have_the_status_as_text(home: Path, terminal: ScriptedTerminal) -> None:
     identity = str(uuid4())
     with manager(home) as heard:
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -68,7 +70,9 @@ async def test_signs_of_life_with_the_status_in_words(home: Path, terminal: Scri
         assert await posd.stop() == 0
 
 
-async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_watchdog_notification_while_the_disk_blocks_the_writer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
     with manager(home) as heard:
         monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
@@ -86,11 +90,11 @@ async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monke
         hanging = run_on_db_thread(store.writer._connection, hang)
         await stuck.wait()
         heard.waiting()
-        # Many turns of the loop, and as many signs if the loop were enough.
+        # Many turns of the loop. If the loop were enough, there would be as many notifications.
         for _ in range(50):
             await asyncio.to_thread(lambda: None)
-        await asyncio.sleep(0.05)  # ten times the pause between two signs
-        assert len(heard.waiting()) <= 1  # one that was on its way
+        await asyncio.sleep(0.05)  # ten times the pause between two notifications
+        assert len(heard.waiting()) <= 1  # one that was under way
         released.set()
         await hanging
         assert (await heard.heard())["WATCHDOG"] == "1"
@@ -112,7 +116,7 @@ async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monke
         ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, systemd.STATUS_SECONDS),
     ],
 )
-def test_how_often_a_sign_is_given(
+def test_the_watchdog_interval_sets_the_pause_of_notifications(
     environment: dict[str, str], expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
@@ -123,10 +127,10 @@ def test_how_often_a_sign_is_given(
 
 
 @pytest.mark.parametrize("times", some((1, 4), 1))
-async def test_no_call_fails_over_restarts_on_a_passed_socket(
+async def test_no_call_fails_during_restarts_on_a_passed_socket(
     home: Path, terminal: ScriptedTerminal, times: int
 ) -> None:
-    """Tills call without a pause, each over a new connection: they get a response, or have to ask again."""
+    """Tills call without a pause, each over a new connection. They get a response, or must ask again."""
     answers: dict[int, int] = {}
     news = asyncio.Event()
     over = False
@@ -142,7 +146,7 @@ async def test_no_call_fails_over_restarts_on_a_passed_socket(
 
         async with asyncio.timeout(100), asyncio.TaskGroup() as group:
             for _ in range(TILLS):
-                group.create_task(till())  # before it was ever started: they wait in the queue of the socket
+                group.create_task(till())  # before the first start: they wait in the queue of the socket
             await posd.start()
             for _ in range(times):
                 enough = sum(answers.values()) + CALLS * TILLS
@@ -161,7 +165,7 @@ async def test_no_call_fails_over_restarts_on_a_passed_socket(
 
 @pytest.mark.slow
 @needs(root=True)
-async def test_a_passed_socket_that_was_given_to_others_is_given_back_at_a_start(home: Path) -> None:
+async def test_a_passed_socket_with_changed_permissions_is_corrected_at_a_start(home: Path) -> None:
     path = home / "run" / "till.sock"
     with passed_socket(path) as (entering, descriptor):
         os.chown(path, -1, 65534)
@@ -175,7 +179,7 @@ async def test_a_passed_socket_that_was_given_to_others_is_given_back_at_a_start
 
 
 @pytest.mark.slow
-async def test_a_passed_socket_that_is_not_posds_is_refused_with_what_to_do(home: Path) -> None:
+async def test_a_passed_socket_of_another_program_is_refused_with_the_cure(home: Path) -> None:
     with passed_socket(home / "elsewhere" / "till.sock") as (entering, descriptor):
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))

@@ -1,4 +1,4 @@
-"""Every operation type: whose amounts are sent, what its events may be called, and whether it can be aborted."""
+"""Every operation type: whose amounts are sent, how its events may name it, and whether it can be aborted."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.support.webhooks import address, attention, deliver
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 
-# Amounts: the till's alone
+# Amounts: only the till's.
 
 #: The till's amount, and its bytes on the wire: the same digits, and all three members of every request.
 AMOUNTS = (
@@ -39,12 +39,12 @@ STRANGE = {
         "additional_amounts": {"amount": 11.11, "currency_code": "840"},
     },
 }
-#: Numbers that are in an event and nowhere else.
+#: Numbers that only the event has.
 FOREIGN = (b"987654.32", b"77.77", b"66.66", b"55.55", b"44.44", b"33.33", b"USD", b"0.07", b"123456.78", b"876543.21")
 
 
 async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
-    """Start it with the till's bytes of an amount; None if a void has none."""
+    """Start it with the till's bytes of an amount, or without an amount."""
     item.shop.terminal.start = taking
     request = json.dumps({"terminal": item.serial, "type": item.kind} | changes).encode()
     if amount:
@@ -61,8 +61,8 @@ async def ends_strangely(item: Operation) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
-async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, given: bytes, sent: bytes) -> None:
-    """Each type after each other: all earlier ones reported amounts that differ from the request."""
+async def test_an_amount_of_a_terminal_never_comes_back_in_a_request(shop: Shop, given: bytes, sent: bytes) -> None:
+    """All types in order. All earlier ones reported amounts that differ from the request."""
     here, originals = operation(shop, "charge"), dict[str, Operation]()
     for kind in ("charge", "pre-auth", "re-auth", "re-auth", "capture", "post-tip", "void", "void"):
         named = {}
@@ -71,7 +71,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
             to = originals["charge" if kind == "post-tip" or again else "capture" if kind == "void" else "pre-auth"]
             named = {"original": to.identity}
         item = originals[kind] = operation(shop, kind, here)
-        none = kind == "void"  # one with another sum than the charge is refused
+        none = kind == "void"  # a void with another sum than the charge is refused
         await start_with(item, b"" if none else given, **named)
         (request,) = item.requests
         assert request.body.count(b'"amount":') == (0 if none else 1)
@@ -85,7 +85,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
         assert outcome["authorized_amount"] is None or outcome["authorized_amount"] == Decimal("876543.21")
 
 
-# What a final event calls its operation
+# Names of the operation in a final event.
 
 
 @pytest.mark.quick(2)
@@ -108,14 +108,14 @@ async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop
     assert (await shop.daemon.transaction(identity))["derived"] == [void.identity]
 
 
-# Aborting
+# Aborts.
 
 FIXED = ("void", "post-tip")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fixed() -> AsyncIterator[Shop]:
-    """A terminal on which voids and post-tips cannot be aborted."""
+    """Yield a terminal on which voids and post-tips cannot be aborted."""
     rows = "".join(f"[profile.{kind}]\nabortable = false\n" for kind in FIXED)
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, QUIET + rows) as (counter,):
@@ -125,7 +125,7 @@ async def fixed() -> AsyncIterator[Shop]:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_the_profile_says_not_to_be_abortable_is_not_aborted(fixed: Shop, kind: str) -> None:
+async def test_an_operation_that_the_profile_makes_unabortable_is_not_aborted(fixed: Shop, kind: str) -> None:
     possible = kind not in FIXED
     fixed.terminal.abort = answering(200, b"{}")
     item = await operation(fixed, kind).begin(**({"transaction_reference": str(uuid4())} if kind in FITS else {}))

@@ -1,4 +1,4 @@
-"""What people decide: release, resolve, acknowledge; each is audited and none of them is a proof (local API)."""
+"""Decisions of people: release, resolve, acknowledge. Each is audited, and none is a proof (local API)."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ async def next_on(payment: Payment) -> Payment:
 
 
 async def holder(payment: Payment) -> str | None:
-    """Return which transaction holds the terminal."""
+    """Return the transaction that holds the terminal."""
     return (await payment.shop.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"]  # type: ignore[no-any-return]
 
 
@@ -40,7 +40,7 @@ def line_of(history: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return line
 
 
-# release
+# Release.
 
 
 @pytest.mark.quick(1)
@@ -61,7 +61,7 @@ async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Sho
     assert await holder(payment) is None
     assert (await following.put()).status == 201
     assert await holder(payment) == following.identity
-    # posd still waits and searches for it, and its end does not affect the payment that runs there now.
+    # posd still waits and searches for it, and its end does not affect the payment that runs there.
     waiting = asyncio.create_task(shop.daemon.outcome(payment.identity))
     shop.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     document = (await payment.post("reconcile")).json
@@ -78,7 +78,7 @@ async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Sho
     assert audit["uid"] == os.getuid()
 
 
-async def test_a_repeated_release_does_not_free_what_runs_there_now(shop: Shop) -> None:
+async def test_a_repeated_release_does_not_free_the_next_payment(shop: Shop) -> None:
     payment = await shop.in_doubt()
     assert (await payment.post("release", BY_ANA)).status == 200
     following = await next_on(payment)
@@ -110,7 +110,7 @@ async def test_an_operator_cannot_decide_while_a_call_to_the_terminal_is_under_w
 
 
 @pytest.mark.parametrize("call", ["release", "resolve"])
-async def test_what_has_ended_is_not_decided_any_more(shop: Shop, call: str) -> None:
+async def test_an_ended_payment_cannot_be_decided(shop: Shop, call: str) -> None:
     payment = await shop.started()
     await approve(payment)
     before = await payment.get()
@@ -121,13 +121,13 @@ async def test_what_has_ended_is_not_decided_any_more(shop: Shop, call: str) -> 
     assert await payment.get() == before
 
 
-# resolve
+# Resolve.
 
 
 @pytest.mark.quick(5)
 @pytest.mark.parametrize("reference", [None, REFERENCE.upper()])
 @pytest.mark.parametrize("result", ["approved", "declined", "rejected", "canceled", "not_started"])
-async def test_resolve_closes_it_by_a_persons_word(shop: Shop, result: str, reference: str | None) -> None:
+async def test_resolve_records_a_persons_decision(shop: Shop, result: str, reference: str | None) -> None:
     payment = await shop.in_doubt()
     word = BY_ANA | {"result": result, "transaction_reference": reference}
     seen = len(shop.daemon.lines)
@@ -160,7 +160,7 @@ async def test_resolve_closes_it_by_a_persons_word(shop: Shop, result: str, refe
     assert "Ana" not in str(line)
 
 
-async def test_what_the_terminal_says_later_supersedes_a_persons_word(shop: Shop) -> None:
+async def test_a_later_report_of_the_terminal_replaces_a_persons_decision(shop: Shop) -> None:
     payment = await shop.in_doubt()
     assert (await payment.post("resolve", BY_ANA | {"result": "not_started"}, admin=True)).status == 200
     seen = len(shop.daemon.lines)
@@ -173,7 +173,7 @@ async def test_what_the_terminal_says_later_supersedes_a_persons_word(shop: Shop
     assert (line["level"], line["transaction"]) == ("error", payment.identity)
 
 
-async def test_what_only_events_tell_of_never_takes_a_terminal(shop: Shop) -> None:
+async def test_a_payment_known_only_from_events_never_holds_a_terminal(shop: Shop) -> None:
     orphan = shop.payment()
 
     async def told(status: str) -> None:
@@ -187,12 +187,12 @@ async def test_what_only_events_tell_of_never_takes_a_terminal(shop: Shop) -> No
     assert (await orphan.get())["phase"] == "active"
     assert await holder(orphan) is None
     assert (await orphan.post("abort")).json["code"] == "not_abortable"
-    assert "intent" not in {line["kind"] for line in await orphan.history()}, "no till has asked for it"
+    assert "intent" not in {line["kind"] for line in await orphan.history()}, "no till has started it"
     assert (await (await next_on(orphan)).put()).status == 201
 
 
-async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> None:
-    """Its events can be lost; then posd would never learn that the customer paid."""
+async def test_a_resolved_payment_is_still_searched_for(shop: Shop) -> None:
+    """Its events may be lost. Then posd would never learn that the customer paid."""
     payment = await shop.started()
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
@@ -202,7 +202,7 @@ async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> Non
     assert len(payment.searches) == 1
 
 
-# acknowledge
+# Acknowledge.
 
 Bringing = Callable[[Shop], Awaitable[Payment]]
 
@@ -233,7 +233,7 @@ async def a_conflict(shop: Shop) -> Payment:
     return payment
 
 
-#: Some attentions -> their cause, and the till's next step before and after an operator has closed them.
+#: Attention -> its cause, and the till's next step before and after an operator has acknowledged it.
 ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "in_doubt": (a_doubt, "wait", "ask_person"),
     "illegal_transition": (an_illegal_transition, "ask_person", "new_id_ok"),
@@ -247,7 +247,7 @@ def told_now(outcome: Any, now: Any) -> Any:
 
 
 @pytest.mark.parametrize("code", ATTENTIONS)
-async def test_a_person_closes_an_attention(shop: Shop, code: str) -> None:
+async def test_a_person_acknowledges_an_attention(shop: Shop, code: str) -> None:
     bring, before, after = ATTENTIONS[code]
     payment = await bring(shop)
     document = await payment.get()
@@ -267,7 +267,7 @@ async def test_a_person_closes_an_attention(shop: Shop, code: str) -> None:
     assert (payment.identity in still) == bool(attention(reply.json))
 
 
-async def test_a_device_that_turned_out_to_be_another_one_is_never_aborted(shop: Shop) -> None:
+async def test_a_device_with_another_serial_gets_no_abort(shop: Shop) -> None:
     payment = await a_mismatch(shop)
     aborts = shop.terminal.aborts
     document = await payment.get()
@@ -278,17 +278,19 @@ async def test_a_device_that_turned_out_to_be_another_one_is_never_aborted(shop:
     assert shop.terminal.aborts == aborts
 
 
-# Faults of a field
+# Invalid fields.
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def known(shop: Shop) -> Payment:
-    """A payment about which nothing is decided."""
+    """Return a payment about which nothing is decided."""
     return await shop.in_doubt()
 
 
 @pytest.mark.parametrize("call", ["release", "resolve", "acknowledge"])
-async def test_a_word_that_is_no_json_or_about_nothing(shop: Shop, known: Payment, call: str) -> None:
+async def test_an_invalid_decision_or_one_about_an_unknown_payment_is_refused(
+    shop: Shop, known: Payment, call: str
+) -> None:
     reply = await known.post(call, b"{", admin=True)
     assert (reply.status, reply.json["code"]) == (400, "malformed_json")
     word = BY_ANA | {"resolve": {"result": "canceled"}, "acknowledge": {"code": "gap"}}.get(call, {})
@@ -297,7 +299,7 @@ async def test_a_word_that_is_no_json_or_about_nothing(shop: Shop, known: Paymen
 
 
 @pytest.mark.parametrize("call", ["resolve", "acknowledge"])
-async def test_the_till_socket_decides_neither(shop: Shop, known: Payment, call: str) -> None:
+async def test_the_till_socket_accepts_no_decision(shop: Shop, known: Payment, call: str) -> None:
     reply = await known.post(call, BY_ANA | {"result": "approved", "code": "in_doubt"})
     assert (reply.status, reply.json["code"]) == (403, "forbidden")
     assert (await known.get())["phase"] == "in_doubt"

@@ -25,18 +25,18 @@ from tests.support.webhooks import attention, everything, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often this file's printer is polled.
+#: How often posd polls in this file.
 POLLING = SILENT
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """After all these tests, the daemon's log has no internal fault."""
+    """Check after all these tests that the daemon's log has no internal fault."""
     yield
     assert faults(printer.daemon) == []
 
 
-async def test_the_request_and_the_job(printer: Printer) -> None:
+async def test_the_request_and_the_job_have_all_their_members(printer: Printer) -> None:
     job = printer.job()
     document = b'{"lines": ["caf\\u00e9", 1.10],  "n":1e2, "commands": [{"type": 7}]}'
     content = b'{"document":' + document + b',"external_reference":"ticket 7"}'
@@ -69,7 +69,7 @@ async def test_the_request_and_the_job(printer: Printer) -> None:
     }
 
 
-async def test_of_a_job_that_is_not_recorded_yet_nothing_is_said(printer: Printer) -> None:
+async def test_a_job_that_is_not_recorded_yet_is_not_reported(printer: Printer) -> None:
     job = printer.job()
     content = json.dumps({"document": RECEIPT}).encode()
     path, fields = f"/print-jobs/{job.identity}", "content-type: application/json\r\n"
@@ -85,7 +85,7 @@ async def test_of_a_job_that_is_not_recorded_yet_nothing_is_said(printer: Printe
         item.hang_up()
 
 
-async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer: Printer) -> None:
+async def test_a_repeated_call_prints_nothing_and_a_different_one_is_refused(printer: Printer) -> None:
     job = await printer.job().started(external_reference="t7")
     before = everything(printer.daemon)
     again = await job.put(external_reference="t7", terminal="SN-TEST", document=dict(reversed(RECEIPT.items())))
@@ -104,7 +104,7 @@ async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer
     assert len(job.requests) == 1
 
 
-async def test_what_was_not_sent_is_final(printer: Printer) -> None:
+async def test_an_unsent_job_is_final(printer: Printer) -> None:
     job = printer.job()
     await printer.terminal.unplug()
     try:
@@ -132,7 +132,7 @@ async def test_what_was_not_sent_is_final(printer: Printer) -> None:
     ],
     ids=["nothing", "half", "list", "empty", "faults", "terminal", "reprint", "document", "body"],
 )
-async def test_a_call_that_is_refused_records_nothing(
+async def test_a_refused_call_records_nothing(
     printer: Printer, content: bytes, status: int, code: str, paths: list[str] | None
 ) -> None:
     job = printer.job()
@@ -145,7 +145,7 @@ async def test_a_call_that_is_refused_records_nothing(
     assert (await printer.daemon.call("GET", f"/print-jobs/{job.identity}")).status == 404
 
 
-async def test_an_id_in_other_letters_is_the_same_job(printer: Printer) -> None:
+async def test_an_id_in_upper_case_is_the_same_job(printer: Printer) -> None:
     job, other = (replace(printer.job(), identity=f"{word}-{uuid4()}") for word in ("Receipt", "Reprint"))
     letters = [replace(job, identity=change(job.identity)) for change in (str.upper, str.lower, str.swapcase)]
     replies = await asyncio.gather(*(item.put() for item in (job, *letters)))
@@ -171,7 +171,7 @@ async def test_an_id_in_other_letters_is_the_same_job(printer: Printer) -> None:
     assert (await late.resolve()).json["print_job_id"] == other.identity
 
 
-async def test_waiting_for_the_end(printer: Printer) -> None:
+async def test_a_wait_returns_the_end(printer: Printer) -> None:
     job = await printer.job().started()
     waiting = asyncio.create_task(job.outcome())
     early = await printer.daemon.call("GET", f"/print-jobs/{job.identity}/outcome?timeout=0")
@@ -182,7 +182,7 @@ async def test_waiting_for_the_end(printer: Printer) -> None:
     assert (await printer.daemon.call("GET", f"/print-jobs/{job.identity}/outcome?timeout=x")).status == 422
 
 
-async def test_the_list(printer: Printer) -> None:
+async def test_the_list_has_all_jobs_in_pages(printer: Printer) -> None:
     mark = f"list-{uuid4()}"
     jobs = [await printer.job().started(external_reference=mark) for _ in range(3)]
     doubtful = printer.job(start=hanging_up)
@@ -216,7 +216,7 @@ async def test_the_list(printer: Printer) -> None:
     assert [item["path"] for item in refused.json["errors"]] == ["limit", "phase", "cursor"]
 
 
-async def test_a_person_resolves_and_the_terminals_word_counts_more(printer: Printer) -> None:
+async def test_a_persons_decision_is_replaced_by_the_terminals_report(printer: Printer) -> None:
     job = printer.job(start=hanging_up)
     await job.put()
     reply = await job.resolve("COMPLETED")
@@ -231,8 +231,8 @@ async def test_a_person_resolves_and_the_terminals_word_counts_more(printer: Pri
     await printer.daemon.log_line("print.operator", print_job=job.identity, result="COMPLETED")
 
 
-async def test_a_payment_runs_on_a_terminal_that_hangs_in_printing(printer: Printer) -> None:
-    """Nothing of printing is in the way of a payment, and nothing of a payment in the way of printing."""
+async def test_a_payment_runs_on_a_terminal_that_hangs_while_printing(printer: Printer) -> None:
+    """Printing does not delay a payment, and a payment does not delay printing."""
     printer.terminal.print_start = hung = held(taking_print)
     first = printer.job(start=hung)
     calling = asyncio.create_task(first.put())
@@ -254,7 +254,7 @@ async def test_a_payment_runs_on_a_terminal_that_hangs_in_printing(printer: Prin
 
 
 async def recorded(jobs: list[Job]) -> None:
-    """Wait until the intents of these jobs are on the disk."""
+    """Wait until the intents of these jobs are on disk."""
     missing = {job.identity for job in jobs}
     async with stream(jobs[0].daemon.till_socket, "/feed") as messages:
         async for message in messages:
@@ -263,7 +263,7 @@ async def recorded(jobs: list[Job]) -> None:
                 return
 
 
-async def test_the_terminal_is_called_for_one_job_at_a_time(printer: Printer) -> None:
+async def test_a_terminal_gets_one_job_at_a_time(printer: Printer) -> None:
     counting = Counting(printer.daemon, taking_print)
     jobs = [printer.job(start=counting) for _ in range(20)]
     replies = await asyncio.gather(*(job.put() for job in jobs))
@@ -272,8 +272,10 @@ async def test_the_terminal_is_called_for_one_job_at_a_time(printer: Printer) ->
     assert counting.most == 1
 
 
-async def test_who_waits_behind_a_failure_to_connect_is_not_tried_each_for_itself(printer: Printer) -> None:
-    """One job is under way; the terminal is gone when it ends: of those in line one tries, and none is sent."""
+async def test_after_a_failed_connection_the_waiting_jobs_are_not_tried_one_by_one(printer: Printer) -> None:
+    """A job is being sent, and the terminal disappears when it ends. Of the waiting jobs one is tried, and none is
+    sent.
+    """
     hung = held(hanging_up)
     first = printer.job(start=one_by_one(hung, taking_print))
     calling = asyncio.create_task(first.put())
@@ -293,7 +295,9 @@ async def test_who_waits_behind_a_failure_to_connect_is_not_tried_each_for_itsel
     assert [len(job.requests) for job in behind] == [0] * 5
 
 
-async def test_two_terminals_and_one_without_an_address(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_with_two_terminals_a_job_must_name_one_and_an_offline_one_is_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home) as terminal:

@@ -1,4 +1,4 @@
-"""Print jobs over lost webhooks, restarts and kills: a poll finds the end, and none is sent twice."""
+"""Print jobs with lost webhooks, restarts and kills: a poll finds the end, and no job is sent twice."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often this file's printer is polled.
+#: How often posd polls in this file.
 POLLING = EAGER
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """After all these tests, the daemon's log has no internal fault."""
+    """Check after all these tests that the daemon's log has no internal fault."""
     yield
     assert faults(printer.daemon) == []
 
@@ -39,7 +39,7 @@ def no_faults(printer: Printer) -> Iterator[None]:
     ],
     ids=["completed", "failed"],
 )
-async def test_with_every_webhook_lost_a_poll_finds_the_end(
+async def test_without_any_webhook_a_poll_finds_the_end(
     printer: Printer, answer: dict[str, Any], status: str, error: tuple[str | None, str | None]
 ) -> None:
     job = printer.job()
@@ -53,7 +53,7 @@ async def test_with_every_webhook_lost_a_poll_finds_the_end(
     await printer.daemon.log_line("print.poll", print_job=job.identity, status=status)
 
 
-async def test_a_person_can_have_it_asked_for_also_when_it_has_ended(printer: Printer) -> None:
+async def test_a_person_can_request_a_poll_even_after_the_end(printer: Printer) -> None:
     job = await printer.job().started()
     assert await job.webhook() == 200
     count = len(job.polls)
@@ -70,7 +70,7 @@ async def test_a_person_can_have_it_asked_for_also_when_it_has_ended(printer: Pr
     assert (await posd.call("POST", f"{at}/reconcile")).json["code"] == "forbidden"
 
 
-async def test_a_job_that_may_have_been_accepted_is_found_out_and_never_sent_twice(printer: Printer) -> None:
+async def test_a_possibly_accepted_job_is_clarified_and_never_sent_twice(printer: Printer) -> None:
     job = printer.job(start=hanging_up)
     printer.terminal.print_poll = one_by_one(nowhere, nowhere, knowing(job, status="IN_PROGRESS"), hanging_up)
     assert (await job.put()).json["phase"] == "in_doubt"
@@ -82,7 +82,7 @@ async def test_a_job_that_may_have_been_accepted_is_found_out_and_never_sent_twi
 
 
 @pytest.mark.parametrize("answer", [nowhere, answering(200, {"printJobId": "other", "status": "COMPLETED"})])
-async def test_what_is_no_answer_ends_nothing(printer: Printer, answer: Script) -> None:
+async def test_an_invalid_reply_to_a_poll_ends_nothing(printer: Printer, answer: Script) -> None:
     job = printer.job(start=hanging_up, poll=answer)
     await job.put()
     await job.polled(3)
@@ -91,7 +91,7 @@ async def test_what_is_no_answer_ends_nothing(printer: Printer, answer: Script) 
     assert (await job.resolve("FAILED")).json["decided_by"] == "operator"
 
 
-async def test_the_terminal_is_asked_by_its_own_id(printer: Printer) -> None:
+async def test_the_terminal_is_polled_by_its_own_id(printer: Printer) -> None:
     own = f"T/{uuid4()}"
     job = printer.job(start=answering(202, {"id": own}))
 
@@ -106,7 +106,7 @@ async def test_the_terminal_is_asked_by_its_own_id(printer: Printer) -> None:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """Start a daemon again that a test left dead; an operator closes open jobs, so that posd does not poll for them."""
+    """Start a daemon that a test has stopped. An operator resolves open jobs, so that posd does not poll for them."""
     yield
     if printer.daemon.process is None or printer.daemon.process.returncode is not None:
         if printer.daemon.process is not None:
@@ -118,7 +118,7 @@ async def all_ended(printer: Printer) -> AsyncIterator[None]:
 
 
 async def crash(printer: Printer, job: Job, point: str) -> None:
-    """Run the daemon so that it dies at that point of this job, and wait until it has."""
+    """Run the daemon so that it dies at that point of this job, and wait for its end."""
     await printer.daemon.stop()
     printer.daemon.environment = {"POSD_CRASH": point}
     await printer.daemon.start()
@@ -127,14 +127,14 @@ async def crash(printer: Printer, job: Job, point: str) -> None:
     except OSError:
         pass
     else:
-        assert not point.startswith("print."), "it should have died before its answer"
+        assert not point.startswith("print."), "it must die before its response"
     async with asyncio.timeout(30):
         await there(printer.daemon.process).wait()
     await printer.daemon.stop()
     printer.daemon.environment = {}
 
 
-async def test_killed_between_acceptance_and_webhook_a_poll_finds_the_end(printer: Printer) -> None:
+async def test_after_a_kill_between_acceptance_and_webhook_a_poll_finds_the_end(printer: Printer) -> None:
     job = await printer.job().started()
     await printer.daemon.kill()
     printer.terminal.print_poll = knowing(job, status="COMPLETED")
@@ -144,14 +144,14 @@ async def test_killed_between_acceptance_and_webhook_a_poll_finds_the_end(printe
     assert len(job.requests) == 1
 
 
-async def test_a_webhook_during_the_outage_is_lost_and_one_after_it_counts(printer: Printer) -> None:
+async def test_a_webhook_during_a_downtime_is_lost_and_a_later_one_counts(printer: Printer) -> None:
     job = await printer.job().started()
     await printer.daemon.restart()
     assert await job.webhook() == 200
     assert (await job.outcome())["decided_by"] == "webhook"
 
 
-#: Point -> how often the terminal saw the request.
+#: Crash point -> most requests that the terminal may have received.
 POINTS = {
     "print.intended": 0,
     "print.before_send": 0,
@@ -162,9 +162,7 @@ POINTS = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("point", some(POINTS, "print.before_send", "print.written"))
-async def test_a_crash_while_it_is_sent_leaves_it_in_doubt_and_it_is_never_sent_again(
-    printer: Printer, point: str
-) -> None:
+async def test_a_job_sent_during_a_crash_stays_in_doubt_and_is_never_sent_again(printer: Printer, point: str) -> None:
     job = printer.job()
     await crash(printer, job, point)
     await printer.daemon.start()
@@ -174,12 +172,12 @@ async def test_a_crash_while_it_is_sent_leaves_it_in_doubt_and_it_is_never_sent_
     assert (again.status, again.json["phase"]) == (200, "in_doubt")
     printer.terminal.print_poll = knowing(job, status="COMPLETED")
     assert (await job.outcome())["decided_by"] == "poll"
-    # What was written may die with the process on its way.
+    # The kill may prevent a written request from being sent.
     assert len(job.requests) <= POINTS[point]
 
 
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:
-    """Return a job that is being sent to a terminal that hangs, and others behind it whose intents are recorded."""
+    """Return a job that is being sent to a hanging terminal, and others that wait for it with recorded intents."""
     printer.terminal.print_start = hung = held(taking_print)
     first = printer.job(start=hung)
     behind = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(count)]
@@ -195,7 +193,7 @@ async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[as
     return first, behind, calls
 
 
-async def test_what_waited_in_line_at_a_crash_was_provably_not_sent(printer: Printer) -> None:
+async def test_a_job_that_waited_at_a_crash_was_provably_not_sent(printer: Printer) -> None:
     first, behind, calls = await in_line(printer, 5)
     await printer.daemon.kill()
     await asyncio.gather(*calls, return_exceptions=True)
@@ -208,7 +206,7 @@ async def test_what_waited_in_line_at_a_crash_was_provably_not_sent(printer: Pri
     assert (await first.resolve()).status == 200
 
 
-async def test_what_waits_in_line_at_a_stop_is_not_sent(printer: Printer) -> None:
+async def test_a_job_that_waits_at_a_stop_is_not_sent(printer: Printer) -> None:
     first, behind, calls = await in_line(printer, 5)
     assert await printer.daemon.stop(signal.SIGTERM) == 0
     answers = await asyncio.gather(*calls, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Every row of the print channel's reply table, by raw HTTPS to a daemon: the reply, and the disk."""
+"""Every row of the reply table for print webhooks, by raw HTTPS to a daemon: the reply, and the disk."""
 
 import asyncio
 import json
@@ -17,18 +17,20 @@ from tests.support.webhooks import attention, deliver, everything, faults, quara
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often this file's printer is polled.
+#: How often posd polls in this file.
 POLLING = SILENT
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """After all these tests, the daemon's log has no internal fault except two contradicting final reports."""
+    """Check after all these tests that the daemon's log has only the expected faults: two contradicting final
+    reports.
+    """
     yield
     assert [line for line in faults(printer.daemon) if line.get("code") != "conflicting_final"] == []
 
 
-async def test_a_completed_job_is_kept_verbatim_and_has_its_end(printer: Printer) -> None:
+async def test_the_webhook_of_a_completed_job_is_kept_verbatim_and_ends_it(printer: Printer) -> None:
     job = await printer.job().started()
     content = b"  " + job.words().replace(b", ", b" ,\n")
     answer = await job.call(content)
@@ -44,7 +46,7 @@ async def test_a_completed_job_is_kept_verbatim_and_has_its_end(printer: Printer
     [(b"01", None), (b'"table \xff7"', "table \N{REPLACEMENT CHARACTER}7")],
     ids=["number", "utf-8"],
 )
-async def test_a_damaged_one_is_kept_verbatim_and_its_history_is_json(
+async def test_a_damaged_webhook_is_kept_verbatim_and_its_history_is_json(
     printer: Printer, damaged: bytes, shown: str | None
 ) -> None:
     job = await printer.job().started()
@@ -56,7 +58,7 @@ async def test_a_damaged_one_is_kept_verbatim_and_its_history_is_json(
     assert (said["status"], said["externalReference"]) == ("COMPLETED", shown)
 
 
-async def test_the_same_again_adds_nothing(printer: Printer) -> None:
+async def test_a_repeated_webhook_adds_nothing(printer: Printer) -> None:
     job = await printer.job().started()
     assert await job.webhook() == 200
     before = everything(printer.daemon)
@@ -65,14 +67,14 @@ async def test_the_same_again_adds_nothing(printer: Printer) -> None:
     assert everything(printer.daemon) == before
 
 
-async def test_twice_at_the_same_time_is_once(printer: Printer) -> None:
+async def test_two_simultaneous_equal_webhooks_count_once(printer: Printer) -> None:
     job = await printer.job().started()
     assert await asyncio.gather(*(job.webhook() for _ in range(8))) == [200] * 8
     assert len(job.kept) == 1
     assert [line["reason"] for line in await job.changes()].count("webhook:COMPLETED") == 1
 
 
-async def test_of_a_job_that_is_not_known_it_is_rebuilt(printer: Printer) -> None:
+async def test_an_unknown_job_is_rebuilt_from_its_webhook(printer: Printer) -> None:
     job = printer.job()
     assert await job.webhook("FAILED", externalReference="t7", errorCode="E-7") == 200
     document = await job.get()
@@ -92,7 +94,7 @@ async def test_of_a_job_that_is_not_known_it_is_rebuilt(printer: Printer) -> Non
     [b"", b"paper jam", b"[]", b"{}", b'{"printJobId": "x"}', b'{"printJobId":"x","status":["COMPLETED"]}'],
     ids=["empty", "text", "list", "object", "half", "kinds"],
 )
-async def test_what_is_no_print_webhook_is_kept_apart_and_asked_for_at_once(printer: Printer, content: bytes) -> None:
+async def test_an_invalid_webhook_is_quarantined_and_the_job_polled_at_once(printer: Printer, content: bytes) -> None:
     job = printer.job()
     printer.terminal.print_poll = knowing(job, status="COMPLETED")
     await job.started()
@@ -103,7 +105,7 @@ async def test_what_is_no_print_webhook_is_kept_apart_and_asked_for_at_once(prin
     assert job.kept == []
 
 
-async def test_that_of_another_job_is_refused_and_shown(printer: Printer) -> None:
+async def test_the_webhook_of_another_job_is_refused_and_shown(printer: Printer) -> None:
     job, other = await printer.job().started(), await printer.job().started()
     assert (await job.call(other.words())).status == 400
     document = await job.get()
@@ -125,10 +127,10 @@ async def test_the_terminals_own_id_is_mapped(printer: Printer) -> None:
     assert await job.webhook(printJobId=own) == 200
     assert (await job.get())["status"] == "COMPLETED"
     ours = await printer.job(start=answering(202, {"printJobId": own})).started()
-    assert await ours.webhook() == 200, "ours is right too"
+    assert await ours.webhook() == 200, "posd's own id is right too"
 
 
-async def test_a_terminal_that_calls_before_its_reply(printer: Printer) -> None:
+async def test_a_webhook_before_the_reply_counts(printer: Printer) -> None:
     job = printer.job()
     printer.terminal.print_start = calling_before(job, job.words)
     reply = await job.put()
@@ -136,7 +138,7 @@ async def test_a_terminal_that_calls_before_its_reply(printer: Printer) -> None:
     assert (reply.json["decided_by"], reply.json["attention"]) == ("webhook", [])
 
 
-async def test_a_body_that_breaks_off_is_asked_for(printer: Printer) -> None:
+async def test_an_interrupted_webhook_causes_a_poll(printer: Printer) -> None:
     job = await printer.job().started()
     _, writer = await connect(printer.daemon.port, printer.daemon.ca)
     writer.write(post(f"https://127.0.0.1{job.address}", job.words())[:-9])
@@ -147,7 +149,7 @@ async def test_a_body_that_breaks_off_is_asked_for(printer: Printer) -> None:
 
 
 @pytest.mark.slow
-async def test_what_the_disk_does_not_take_is_found_by_a_poll(printer: Printer) -> None:
+async def test_a_webhook_that_the_disk_cannot_store_is_found_by_a_poll(printer: Printer) -> None:
     job = printer.job()
     printer.terminal.print_poll = poll = held(knowing(job, status="COMPLETED"))
     await job.started()
@@ -165,12 +167,12 @@ async def test_what_the_disk_does_not_take_is_found_by_a_poll(printer: Printer) 
     assert "does not send it again" in line["detail"]
 
 
-async def test_a_webhook_and_a_poll_at_once_give_one_end(printer: Printer) -> None:
-    """The poll's reply is on its way when the webhook arrives, with another content."""
+async def test_a_simultaneous_webhook_and_poll_give_one_end(printer: Printer) -> None:
+    """The poll's reply is under way when the webhook arrives with another content."""
     job = printer.job()
     printer.terminal.print_poll = poll = held(knowing(job, status="FAILED", errorCode="E-7"))
     await job.started()
-    assert (await job.call(b"no JSON")).status == 400  # so that it is polled at once
+    assert (await job.call(b"no JSON")).status == 400  # so that posd polls at once
     await poll.arrived.wait()
     assert await job.webhook() == 200
     poll.release.set()
@@ -180,8 +182,8 @@ async def test_a_webhook_and_a_poll_at_once_give_one_end(printer: Printer) -> No
     assert ends == {("COMPLETED", "final")}
 
 
-async def test_a_mended_body_can_be_applied(printer: Printer) -> None:
-    """A callback with the terminal's own id comes when posd holds another one: the reply of an earlier software."""
+async def test_a_quarantined_webhook_can_be_applied_later(printer: Printer) -> None:
+    """A callback has the terminal's own id while posd stores another one, from a reply of an earlier version."""
     job = printer.job()
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:

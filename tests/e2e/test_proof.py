@@ -1,4 +1,4 @@
-"""The full proof that a payment was never started: each of its conditions."""
+"""The full proof that a payment was never started, with each of its conditions."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from tests.support.webhooks import attention
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Between the two rounds of proof, in seconds; the shortest that can be configured.
+#: Seconds between the two rounds of proof; the shortest that can be configured.
 SETTLE = 1.0
 
 
@@ -48,7 +48,7 @@ confirmed = {json.dumps(abort)}
 """
 
 
-#: The daemons of this file, by the missing proof.
+#: Missing proof -> the configuration of its daemon.
 DAEMONS = {
     "nothing": settings(),
     "search not confirmed": settings(search=False),
@@ -64,7 +64,7 @@ NOTHING_RUNNING = answering(409)
 
 
 def then(*scripts: Script) -> Script:
-    """Return the script that does one after the other, and the last one for ever."""
+    """Return a script that runs these in order. The last one stays."""
     left = list(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +74,7 @@ def then(*scripts: Script) -> Script:
 
 
 def in_turn(*scripts: Script) -> Script:
-    """Return the script that does one after the other, again and again."""
+    """Return a script that runs these in turn, again and again."""
     turns = cycle(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -84,16 +84,16 @@ def in_turn(*scripts: Script) -> Script:
 
 
 async def nothing_happens(_payment: Payment) -> None:
-    """Leave the payment to posd."""
+    """Do nothing with the payment."""
 
 
 @dataclass
 class Case:
     """A payment in doubt that lacks one condition of the proof.
 
-    `abort` and `search`: the terminal's replies (default: it runs nothing and does not know it). `earlier`: whether it
-    has ended a payment before. `seen`: whether a search finds that one. `meanwhile`: what happens to the payment in
-    doubt.
+    `abort` and `search`: the terminal's replies (default: it runs nothing and does not know the payment). `earlier`:
+    whether it has ended a payment before. `seen`: whether a search finds that one. `meanwhile`: what happens to the
+    payment in doubt.
     """
 
     abort: Script = NOTHING_RUNNING
@@ -108,7 +108,7 @@ class Case:
 async def release(payment: Payment) -> None:
     word = {"operator": "Ana", "note": "it hangs"}
     while (reply := await payment.post("release", word)).status != 200:
-        assert reply.json["code"] == "call_outstanding"  # a probe is on its way
+        assert reply.json["code"] == "call_outstanding"  # a probe is under way
 
 
 async def unknown_state(payment: Payment) -> None:
@@ -124,7 +124,7 @@ async def large_callback(payment: Payment) -> None:
 
 
 async def unusable_hit(payment: Payment) -> None:
-    """Make a search find it once, in a form without information; from then on it is not found."""
+    """Make a search find it once, in a form without information. After that it is not found."""
     working = there(payment.shop.terminal.search)
     payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
     assert (await payment.post("reconcile")).status == 200
@@ -160,7 +160,7 @@ CASES: dict[str, Case] = {
 
 
 async def pay_before(counter: Shop, *, tried: bool = True) -> dict[str, Any]:
-    """End a payment on the terminal, and make a search find it if it is to be `tried`. Return its final event."""
+    """End a payment on the terminal. If `tried`, make a search find it. Return its final event."""
     payment = await counter.started()
     for status, previous in APPROVED[:3]:
         assert await payment.event(status, previous) == 200
@@ -173,7 +173,7 @@ async def pay_before(counter: Shop, *, tried: bool = True) -> dict[str, Any]:
 
 
 async def doubt(counter: Shop, search: Script, abort: Script) -> Payment:
-    """Return a payment in doubt on a terminal with these answers."""
+    """Return a payment in doubt on a terminal with these replies."""
     payment = counter.payment()
     counter.terminal.search, counter.terminal.abort, counter.terminal.start = search, abort, hanging_up
     assert (await payment.put()).json["phase"] == "in_doubt"
@@ -181,7 +181,7 @@ async def doubt(counter: Shop, search: Script, abort: Script) -> Payment:
 
 
 async def bring_about(case: Case, counter: Shop) -> Payment:
-    """Return the payment of a case after one search, so that the first round is complete if there is one."""
+    """Return the payment of a case after one search, when the first round is complete if there is one."""
     known = [await pay_before(counter, tried=case.seen)] if case.earlier else []
     payment = await doubt(counter, knowing(*(known if case.seen else []), otherwise=case.search), case.abort)
     await ask(payment, case)
@@ -190,7 +190,7 @@ async def bring_about(case: Case, counter: Shop) -> Payment:
 
 
 async def ask(payment: Payment, case: Case) -> None:
-    """Start a search for it, and an abort: by posd as a probe; by the till if the search gives no cause."""
+    """Start a search and an abort for it. The abort is posd's probe, or the till's if the search causes none."""
     assert (await payment.post("reconcile")).status == 200
     if case.search is not NONE:
         assert (await payment.post("abort")).json["code"] == "nothing_running"
@@ -198,7 +198,7 @@ async def ask(payment: Payment, case: Case) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
-    """The daemons, with a terminal for each case and some to spare."""
+    """Yield the daemons, with a terminal for each case and some spare ones."""
     async with AsyncExitStack() as stack:
         opened = {}
         for name, extra in DAEMONS.items():
@@ -225,22 +225,22 @@ async def tried(request: pytest.FixtureRequest, daemons: dict[str, list[Shop]]) 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
-async def test_short_of_one_condition_it_stays_in_doubt(tried: dict[str, Payment], name: str) -> None:
+async def test_without_one_condition_the_payment_stays_in_doubt(tried: dict[str, Payment], name: str) -> None:
     payment, case = tried[name], CASES[name]
     document = await payment.get()
     assert (document["phase"], document["outcome"], document["next_step"]) == ("in_doubt", None, "ask_person")
     assert attention(document) == case.attention | {"in_doubt"}
-    assert document["missing_proof"], "nothing says what is missing"
+    assert document["missing_proof"], "no text says which proof is missing"
     probed = payment.shop.terminal.aborts > 0
-    assert probed == (case.daemon in ("nothing", "settle not passed"))  # none is sent if it could prove nothing
+    assert probed == (case.daemon in ("nothing", "settle not passed"))  # no probe is sent if it could prove nothing
     kinds = [item["kind"] for item in await payment.history()]
     if "quarantined" in kinds or "event" in kinds:
         heard = min(kinds.index(kind) for kind in ("quarantined", "event") if kind in kinds)
-        assert kinds[heard:].count("abort_requested") <= 1  # one may have been on its way
+        assert kinds[heard:].count("abort_requested") <= 1  # one may have been under way
     await payment.end()
 
 
-async def test_with_every_condition_it_never_started(daemons: dict[str, list[Shop]]) -> None:
+async def test_with_every_condition_the_payment_was_never_started(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     known = await pay_before(counter, tried=False)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
@@ -258,10 +258,10 @@ async def test_with_every_condition_it_never_started(daemons: dict[str, list[Sho
     assert (document["phase"], document["next_step"], document["attention"]) == ("final", "new_id_ok", [])
     assert (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
     assert len(payment.requests) == 1  # it was never sent again
-    # A search that had never found anything was tried on a payment that the terminal had ended.
+    # The search had never found a payment, so posd tried it on one that the terminal had ended.
     assert [item for item in counter.terminal.searches if known["client_transaction_id"].encode() in item.body]
 
-    # A search that is known to work needs no trial any more.
+    # A search that is known to work needs no trial.
     asked = len(counter.terminal.searches)
     again = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
     assert (await counter.daemon.outcome(again.identity))["result"] == "not_started"
@@ -277,7 +277,7 @@ async def prove(counter: Shop) -> Payment:
 
 
 @pytest.mark.slow
-async def test_a_late_event_corrects_the_proof(daemons: dict[str, list[Shop]]) -> None:
+async def test_a_late_event_replaces_the_proof(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     payment = await prove(counter)
     seen = len(counter.daemon.lines)
@@ -301,7 +301,7 @@ async def test_a_late_event_corrects_the_proof(daemons: dict[str, list[Shop]]) -
 
 
 @pytest.mark.slow
-async def test_a_late_final_corrects_the_proof_at_once(daemons: dict[str, list[Shop]]) -> None:
+async def test_a_late_final_replaces_the_proof_at_once(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     payment = await prove(counter)
     seen = len(counter.daemon.lines)
@@ -313,7 +313,7 @@ async def test_a_late_final_corrects_the_proof_at_once(daemons: dict[str, list[S
 
 
 @pytest.mark.slow
-async def test_an_event_that_comes_before_the_last_answer_stops_the_proof(daemons: dict[str, list[Shop]]) -> None:
+async def test_an_event_before_the_last_reply_prevents_the_proof(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     known = await pay_before(counter)
     late: asyncio.Future[Payment] = asyncio.get_running_loop().create_future()
@@ -322,7 +322,7 @@ async def test_an_event_that_comes_before_the_last_answer_stops_the_proof(daemon
     async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
         nonlocal aborts
         aborts += 1
-        if aborts > 1:  # a report of the terminal is on its way while it replies that it runs nothing
+        if aborts > 1:  # an event is under way while the terminal replies that it runs nothing
             payment = await late
             assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
         writer.write(http(409, b""))
@@ -342,7 +342,7 @@ async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[s
     counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
     counter.terminal.start = acknowledging(payment.serial)
     assert (await payment.put()).json["phase"] == "active"
-    proved = await prove(daemons["nothing"].pop())  # so long does a proof take
+    proved = await prove(daemons["nothing"].pop())  # as long as a proof takes
     assert proved.identity != payment.identity
     for _ in range(2):
         reply = await payment.post("abort")
@@ -353,7 +353,7 @@ async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[s
 
 
 @pytest.mark.slow
-async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]]) -> None:
+async def test_the_tills_own_aborts_can_be_part_of_the_proof(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["posd does not abort"].pop()
     known = await pay_before(counter)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
@@ -373,7 +373,7 @@ async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]])
     assert counter.terminal.aborts == 2
 
 
-# Advice to an operator on a missing proof (`missing_proof`)
+# Advice to an operator about a missing proof (`missing_proof`).
 
 
 async def lacking(payment: Payment) -> dict[str, str]:
@@ -381,8 +381,8 @@ async def lacking(payment: Payment) -> dict[str, str]:
     return {item["code"]: item["detail"] for item in (await payment.get())["missing_proof"]}
 
 
-async def test_a_new_terminal_that_loses_an_answer_says_what_its_proof_lacks(daemons: dict[str, list[Shop]]) -> None:
-    """It has never run a payment, so a search without a result proves nothing: the operator is told, and what to do."""
+async def test_a_doubt_on_a_new_terminal_says_which_proof_is_missing(daemons: dict[str, list[Shop]]) -> None:
+    """It has never run a payment, so a search without a result proves nothing. The operator is told what to do."""
     counter = daemons["posd does not abort"].pop()
     payment = counter.payment()
     counter.terminal.start, counter.terminal.search = hanging_up, NONE
@@ -409,11 +409,13 @@ async def test_a_new_terminal_that_loses_an_answer_says_what_its_proof_lacks(dae
     ("daemon", "code"),
     [("search not confirmed", "search_not_confirmed"), ("abort not confirmed", "abort_not_confirmed")],
 )
-async def test_a_row_that_nobody_has_confirmed_is_named(daemons: dict[str, list[Shop]], daemon: str, code: str) -> None:
+async def test_an_unconfirmed_row_of_the_profile_is_named(
+    daemons: dict[str, list[Shop]], daemon: str, code: str
+) -> None:
     counter = daemons[daemon].pop()
     payment = await counter.in_doubt()
     told = await lacking(payment)
     assert code in told
     assert "confirmed = true" in told[code]
-    assert await payment.deliver(b"{}") == 400  # a callback of it did arrive, so it can never be proved
+    assert await payment.deliver(b"{}") == 400  # a callback of it arrived, so it can never be proved
     assert set(await lacking(payment)) == {"was_acknowledged"}

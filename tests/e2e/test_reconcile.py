@@ -19,7 +19,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: A final that another payment on the same terminal had.
+#: Final event of another payment on the same terminal.
 OTHERS = event(str(uuid4()), "APPROVAL")
 
 
@@ -29,7 +29,7 @@ def element(payment: Payment, status: str, previous: str | None = None) -> dict[
 
 
 def raw(content: bytes) -> Script:
-    """Return the script that writes these bytes."""
+    """Return a script that writes these bytes."""
 
     async def script(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(content)
@@ -38,14 +38,14 @@ def raw(content: bytes) -> Script:
 
 
 async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Read the request and say nothing for as long as the caller stays."""
+    """Read the request, and send nothing until the caller leaves."""
     await writer.wait_closed()
 
 
-# Replies that are no answer
+# Replies without an answer.
 
 
-async def test_none_is_said_by_an_empty_list_alone_and_proves_nothing_alone(shop: Shop) -> None:
+async def test_only_an_empty_list_means_none_and_alone_it_proves_nothing(shop: Shop) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = answering(200, b" [ ] \n")
     for _ in range(3):
@@ -57,13 +57,13 @@ async def test_none_is_said_by_an_empty_list_alone_and_proves_nothing_alone(shop
     assert document["last_search"]["at"] > document["updated_at"]
 
 
-# What is an answer
+# Replies with an answer.
 
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("status", FINALS)
 @pytest.mark.parametrize("phase", ["in_doubt", "active"])
-async def test_a_final_that_search_finds_is_the_outcome(shop: Shop, status: str, phase: str) -> None:
+async def test_a_final_found_by_a_search_is_the_outcome(shop: Shop, status: str, phase: str) -> None:
     payment = await (shop.in_doubt() if phase == "in_doubt" else shop.started())
     waiting = asyncio.create_task(shop.daemon.outcome(payment.identity))
     final = element(payment, status)
@@ -89,7 +89,7 @@ async def test_a_final_that_search_finds_is_the_outcome(shop: Shop, status: str,
 
 
 @pytest.mark.parametrize("status", ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"])
-async def test_a_state_that_search_finds_ends_the_doubt_and_not_the_payment(shop: Shop, status: str) -> None:
+async def test_a_state_found_by_a_search_ends_the_doubt_and_not_the_payment(shop: Shop, status: str) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = knowing(element(payment, status))
     document = (await payment.post("reconcile")).json
@@ -99,7 +99,7 @@ async def test_a_state_that_search_finds_ends_the_doubt_and_not_the_payment(shop
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
-#: Another method, another path, the transactions deep in the reply, and events of one merchant alone.
+#: Another method and path, the transactions deep in the reply, and only events of one merchant.
 ELSEWHERE = """
 [merchant]
 id = "M-1"
@@ -112,7 +112,7 @@ first_event_grace_seconds = 3600
 """
 
 
-async def test_another_method_path_and_place_and_the_merchant_by_configuration() -> None:
+async def test_the_configuration_sets_method_path_and_place_of_a_search_and_the_merchant() -> None:
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, ELSEWHERE) as (counter,):
             payment = await counter.in_doubt()
@@ -134,14 +134,14 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
                 document = (await payment.post("reconcile")).json
                 assert document["last_search"]["result"] == result, reply
             assert document["outcome"]["result"] == "approved"
-            # What bore our id and was not ours is for a person to see.
+            # A person must see results with posd's id that are of another payment.
             assert attention(document) == {"quarantined_event", "serial_mismatch", "damaged_event"}
             assert {(item.method, item.path, item.body) for item in counter.terminal.searches} == {
                 ("GET", f"/v2/{payment.identity}/transaction_search_online", b"")
             }
 
 
-# Search and webhook
+# Search and webhook together.
 
 
 async def reconciling_by(payment: Payment) -> Connection:
@@ -151,14 +151,14 @@ async def reconciling_by(payment: Payment) -> Connection:
     return Connection(reader, writer)
 
 
-async def test_one_search_answers_all_who_ask_meanwhile(shop: Shop) -> None:
+async def test_one_search_answers_all_simultaneous_calls(shop: Shop) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = script = held(knowing(element(payment, "DECLINED")))
     asking = [await reconciling_by(payment)]
     await script.arrived.wait()
     asking += [await reconciling_by(payment) for _ in range(3)]
     for _ in range(5):
-        assert (await payment.get())["phase"] == "in_doubt"  # each of these comes after the calls above
+        assert (await payment.get())["phase"] == "in_doubt"  # each of these follows the calls above
     script.release.set()
     for connection in asking:
         status, document = await connection.reply()
@@ -168,7 +168,7 @@ async def test_one_search_answers_all_who_ask_meanwhile(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("end", ["event", "search", "operator"])
-async def test_a_doubt_ends_by_a_proof(shop: Shop, end: str) -> None:
+async def test_a_doubt_ends_with_the_proof(shop: Shop, end: str) -> None:
     payment = await shop.in_doubt()
     document = await payment.get()
     assert (document["phase"], document["next_step"]) == ("in_doubt", "wait")
@@ -196,7 +196,7 @@ BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
 
 
 async def refused(shop: Shop) -> Payment:
-    """The terminal refused it, and ran it nevertheless."""
+    """Return a payment that the terminal refused and ran nevertheless."""
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -204,19 +204,19 @@ async def refused(shop: Shop) -> Payment:
 
 
 async def unsent(shop: Shop) -> Payment:
-    """It was never sent, as far as posd could see; a middleman had it."""
+    """Return a payment that was not sent as far as posd could see, although a proxy had it."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     number = int(payment.serial.removeprefix("SN-"))
     await shop.terminal.unplug(number)
     assert (await payment.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"
     await shop.terminal.plug_in(number)
-    # No terminal knows its callback address; a payment of the same id elsewhere would have it.
+    # No terminal knows its callback address, except one that runs a payment of the same id.
     return payment
 
 
 async def resolved(shop: Shop) -> Payment:
-    """An operator recorded that it did not start, and posd still searches for it."""
+    """Return a payment that an operator resolved as not started. posd still searches for it."""
     payment = await shop.in_doubt()
     seen = len(shop.daemon.lines)
     assert (await payment.post("resolve", BY_ANA | {"result": "not_started"}, admin=True)).status == 200
@@ -225,25 +225,25 @@ async def resolved(shop: Shop) -> Payment:
 
 
 async def by_event(payment: Payment, final: dict[str, Any]) -> None:
-    """Send it from the terminal as an event, at its own time."""
+    """Send the final from the terminal as an event, at its own time."""
     assert await payment.deliver(json.dumps(final).encode()) == 200
 
 
 async def by_search(payment: Payment, final: dict[str, Any]) -> None:
-    """Return it from the terminal in the answer to a search."""
+    """Return the final from the terminal as the result of a search."""
     payment.shop.terminal.search = knowing(final)
     assert (await payment.post("reconcile")).status == 200
 
 
 def lasting(outcome: dict[str, Any]) -> dict[str, Any]:
-    """Return an outcome without its reference to the present payment."""
+    """Return an outcome without its display and next step."""
     return {name: value for name, value in outcome.items() if name not in ("next_step", "display")}
 
 
 Telling = Callable[[Payment, dict[str, Any]], Awaitable[None]]
 
 
-#: The inference, and how the terminal's report arrived; an unsent request has no callback address.
+#: How posd inferred the outcome, and how the terminal's report arrived. An unsent request has no callback address.
 CORRECTIONS: list[tuple[Callable[[Shop], Awaitable[Payment]], Telling]] = [
     (refused, by_event),
     (refused, by_search),
@@ -255,7 +255,7 @@ CORRECTIONS: list[tuple[Callable[[Shop], Awaitable[Payment]], Telling]] = [
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(("infer", "tell"), CORRECTIONS)
-async def test_what_the_terminal_says_beats_what_was_inferred(
+async def test_a_report_of_the_terminal_replaces_an_inferred_outcome(
     shop: Shop, infer: Callable[[Shop], Awaitable[Payment]], tell: Telling
 ) -> None:
     payment = await infer(shop)
@@ -285,14 +285,14 @@ async def test_what_the_terminal_says_beats_what_was_inferred(
 
 
 async def newest_change(posd: Daemon) -> int:
-    """Return the end of the feed."""
+    """Return the number of the newest change."""
     after = 0
     while (page := (await posd.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
         after = page["next_after"]
     return after
 
 
-async def test_an_abort_that_lost_the_race_ends_with_what_the_terminal_says(shop: Shop) -> None:
+async def test_an_abort_that_came_too_late_ends_with_the_terminals_report(shop: Shop) -> None:
     payment = await shop.started()
     shop.terminal.abort = script = held(answering(200))
     aborting = asyncio.create_task(payment.post("abort"))

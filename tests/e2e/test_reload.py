@@ -1,4 +1,4 @@
-"""SIGHUP: a changed configuration is applied while payments go on; a wrong one changes nothing."""
+"""SIGHUP: a changed configuration is applied while payments continue; a wrong one changes nothing."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 @pytest.fixture
 async def other(home: Path) -> AsyncIterator[ScriptedTerminal]:
-    """A second terminal, which the configuration does not name at first."""
+    """Yield a second terminal, which the configuration does not name at first."""
     async with scripted_terminal(home, "SN-OTHER") as terminal:
         yield terminal
 
@@ -55,7 +55,9 @@ async def canceled(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> N
         assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
 
 
-async def test_terminals_come_and_go(posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal) -> None:
+async def test_terminals_can_be_added_and_removed(
+    posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
+) -> None:
     line = await reloaded(posd, terminal.toml + other.toml)
     assert line["detail"] == "terminals added: SN-OTHER"
     assert line["fleet"] == ["SN-TEST", "SN-OTHER"]
@@ -66,15 +68,15 @@ async def test_terminals_come_and_go(posd: Daemon, terminal: ScriptedTerminal, o
 
     assert (await reloaded(posd, terminal.toml))["detail"] == "terminals removed: SN-OTHER"
     assert (await charge(posd, "SN-OTHER"))[1]["code"] == "unknown_terminal"
-    assert (await charge(posd))[1]["phase"] == "active"  # there is one terminal, again
-    # Events of an open payment on the removed one count, and are shown as before.
+    assert (await charge(posd))[1]["phase"] == "active"  # again there is one terminal
+    # Events of an open payment on the removed terminal count, and are shown as before.
     event = body(open_there, "APPROVAL", "APPROVAL_REQUESTED", "SN-OTHER")
     assert await deliver(other.requests[0].callback, event, posd.ca) == 200
     assert (await posd.outcome(open_there))["result"] == "approved"
     assert other.starts_of(open_there) == 1
 
 
-async def test_a_call_under_way_to_a_terminal_that_goes_is_answered(
+async def test_a_call_to_a_terminal_that_is_removed_meanwhile_is_answered(
     posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     await reloaded(posd, terminal.toml + other.toml)
@@ -88,7 +90,7 @@ async def test_a_call_under_way_to_a_terminal_that_goes_is_answered(
     assert (document["http"], document["phase"], document["status"]) == (201, "active", "TERMINAL_ACKNOWLEDGED")
 
 
-async def test_the_address_the_headers_and_the_paths_are_the_new_ones(
+async def test_address_headers_and_paths_are_the_new_ones(
     home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     (home / "token").write_text("first\n")
@@ -110,7 +112,7 @@ async def test_the_address_the_headers_and_the_paths_are_the_new_ones(
         assert len(terminal.requests) == 1
 
 
-async def test_the_level_of_the_log_is_the_new_one(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_the_log_level_is_the_new_one(posd: Daemon, terminal: ScriptedTerminal) -> None:
     quiet = '[logging]\nlevel = "warning"\n[reconcile]\nsettle_seconds = 77\n'
     lines = len(posd.lines)
     await reloaded(posd, terminal.toml, quiet, event="config.needs_restart")
@@ -118,7 +120,7 @@ async def test_the_level_of_the_log_is_the_new_one(posd: Daemon, terminal: Scrip
     await canceled(posd, terminal, first)
     await reloaded(posd, terminal.toml)
     found = [line["event"] for line in posd.lines[lines:] if line["level"] == "info"]
-    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # of the second
+    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # of the second reload
     second, _ = await charge(posd)
     await posd.log_line("payment.started", transaction=second)
 
@@ -133,7 +135,9 @@ WRONG = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("case", WRONG)
-async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal: ScriptedTerminal, case: str) -> None:
+async def test_a_wrong_configuration_is_refused_and_the_old_one_stays(
+    posd: Daemon, terminal: ScriptedTerminal, case: str
+) -> None:
     terminals, words = WRONG[case]
     lines = len(posd.lines)
     line = await reloaded(posd, terminals, event="config.refused")
@@ -145,18 +149,18 @@ async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal
     assert len(terminal.requests) == 1
 
 
-async def test_the_certificate_stays_with_the_database_that_is_open(posd: Daemon, terminal: ScriptedTerminal) -> None:
-    """A change of `database.path` waits for a restart, and the CA beside the other database has to wait too."""
+async def test_the_certificate_stays_with_the_open_database(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    """A change of `database.path` waits for a restart, so the CA beside the other database waits too."""
     identity, _ = await charge(posd)
     issue.init(posd.directory / "other" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     text = posd.config_file.read_text().replace("/state/posd.db", "/other/posd.db")
     lines = len(posd.lines)
     await sent(posd, text, "config.needs_restart")
     await posd.log_line("certificate.loaded", after=lines)
-    await canceled(posd, terminal, identity)  # by a terminal that trusts the first CA alone
+    await canceled(posd, terminal, identity)  # by a terminal that trusts only the first CA
 
 
-async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_a_refused_configuration_is_shown_until_one_is_accepted(posd: Daemon, terminal: ScriptedTerminal) -> None:
     async def shown() -> tuple[dict[str, str], bool]:
         health = (await posd.call("GET", "/health")).json["checks"]["configuration"]
         metrics = await posd.metrics()
@@ -179,7 +183,7 @@ async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, termin
     assert "reconcile.settle_seconds needs a restart" in check["detail"]
 
 
-async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTerminal) -> None:
+async def test_the_service_manager_is_notified_of_a_reload(home: Path, terminal: ScriptedTerminal) -> None:
     issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     with manager(home) as heard:
         posd = Daemon(home, toml(home, terminal.toml), heard.environment)
@@ -192,10 +196,10 @@ async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTer
         assert await posd.stop() == 0
 
 
-# a start whose configuration has a mistake
+# A start with a mistake in the configuration.
 
 
-async def test_a_start_with_a_mistake_uses_the_configuration_that_worked_last(
+async def test_a_start_with_a_mistake_uses_the_last_valid_configuration(
     home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     state = {"STATE_DIRECTORY": str(home / "state")}
@@ -217,7 +221,7 @@ async def test_a_start_with_a_mistake_uses_the_configuration_that_worked_last(
 
 
 @pytest.mark.parametrize("case", ["removed on purpose", "another file", "by hand", "damaged"])
-async def test_what_worked_last_is_used_for_the_same_file_of_a_service_alone(
+async def test_the_last_valid_configuration_is_used_only_by_a_service_with_the_same_file(
     home: Path, terminal: ScriptedTerminal, case: str
 ) -> None:
     state = {"STATE_DIRECTORY": str(home / "state")}

@@ -41,7 +41,7 @@ ACK = "TERMINAL_ACKNOWLEDGED"
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(shop: Shop) -> Iterator[None]:
-    """After all these tests, the daemon's log has no internal fault."""
+    """Check after all these tests that the daemon's log has no internal fault."""
     yield
     assert faults(shop.daemon) == []
 
@@ -56,7 +56,7 @@ async def test_a_new_event_is_kept_verbatim_and_has_its_effect(shop: Shop) -> No
     content = b"  " + body(payment.identity, ACK, None, payment.serial).replace(b", ", b" ,\n")
     answer = await send(payment, content)
     assert (answer.status, answer.body) == (200, b"")
-    assert "server" not in answer.headers, "the LAN does not hear what posd is made of"
+    assert "server" not in answer.headers, "a response to the LAN does not name posd's software"
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
     document = await payment.get()
     assert (document["phase"], document["status"], document["attention"]) == ("active", ACK, [])
@@ -71,7 +71,7 @@ async def test_the_same_event_again_adds_nothing(shop: Shop) -> None:
     assert everything(shop.daemon) == before
 
 
-async def test_the_same_event_written_anew_adds_nothing(shop: Shop) -> None:
+async def test_the_same_event_with_other_formatting_adds_nothing(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, ACK, None, payment.serial, extra={"size": "y" * 20_000})
     anew = [json.dumps(json.loads(content) | {"attempt": number}, sort_keys=True).encode() for number in range(3)]
@@ -83,7 +83,7 @@ async def test_the_same_event_written_anew_adds_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_large_event_that_contradicts_the_first_of_its_id_is_kept_after_a_restart(
+async def test_a_large_event_with_the_id_of_another_one_is_kept_after_a_restart(
     home: Path, terminal: ScriptedTerminal, identity: str
 ) -> None:
     async with running(home, terminal.toml) as posd:
@@ -100,7 +100,7 @@ async def test_a_large_event_that_contradicts_the_first_of_its_id_is_kept_after_
         assert attention(await posd.transaction(identity)) == {"event_id_reused"}
 
 
-async def test_the_same_event_id_with_another_content_is_kept_beside_it(shop: Shop) -> None:
+async def test_the_same_event_id_with_another_content_is_kept_too(shop: Shop) -> None:
     payment = await shop.started()
     first = body(payment.identity, ACK, None, payment.serial)
     second = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial, event_id=json.loads(first)["event_id"])
@@ -110,7 +110,7 @@ async def test_the_same_event_id_with_another_content_is_kept_beside_it(shop: Sh
     assert (document["status"], attention(document)) == (ACK, {"event_id_reused"})
 
 
-async def test_an_event_id_counts_within_its_own_transaction(shop: Shop) -> None:
+async def test_an_event_id_is_unique_only_within_its_transaction(shop: Shop) -> None:
     for payment in (await shop.started(), await shop.started()):
         content = body(payment.identity, ACK, None, payment.serial, event_id="the-same")
         assert (await send(payment, content)).status == 200
@@ -118,7 +118,7 @@ async def test_an_event_id_counts_within_its_own_transaction(shop: Shop) -> None
         assert attention(await payment.get()) == set()
 
 
-async def test_what_comes_after_the_final_is_kept_and_the_outcome_rests_on_the_final(shop: Shop) -> None:
+async def test_an_event_after_the_final_is_kept_and_does_not_change_the_outcome(shop: Shop) -> None:
     payment = await shop.started()
     final = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
     late = body(payment.identity, ACK, None, payment.serial)
@@ -127,7 +127,7 @@ async def test_what_comes_after_the_final_is_kept_and_the_outcome_rests_on_the_f
     assert (await payment.get())["outcome"]["final_event"] == json.loads(final)
 
 
-async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_its_id_is_taken(shop: Shop) -> None:
+async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_reserves_its_id(shop: Shop) -> None:
     payment = shop.payment()
     content = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial)
     assert (await deliver(shop.daemon, address(shop.daemon, payment.identity), content)).status == 200
@@ -147,7 +147,7 @@ async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_its_id_is_take
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
-async def test_an_unknown_status_is_kept_and_moves_nothing(shop: Shop) -> None:
+async def test_an_unknown_status_is_kept_and_changes_nothing(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_WARMING_UP", None, payment.serial)
     assert (await send(payment, content)).status == 200
@@ -157,7 +157,7 @@ async def test_an_unknown_status_is_kept_and_moves_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("kind", ["CAPTURE", "PREAUTH", "REAUTHORIZATION", "NEVER_HEARD_OF"])
-async def test_other_operation_types_and_extra_fields_are_no_obstacle(shop: Shop, kind: str) -> None:
+async def test_other_operation_types_and_extra_fields_are_accepted(shop: Shop, kind: str) -> None:
     payment = await shop.started()
     content = body(
         payment.identity,
@@ -174,7 +174,7 @@ async def test_other_operation_types_and_extra_fields_are_no_obstacle(shop: Shop
     assert document["outcome"]["final_event"] == json.loads(content)
 
 
-async def test_another_terminal_of_the_fleet_is_applied_and_shown(shop: Shop) -> None:
+async def test_an_event_of_another_terminal_of_the_fleet_is_applied_and_shown(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, OFFLINE)
     assert (await send(payment, content)).status == 200
@@ -184,8 +184,8 @@ async def test_another_terminal_of_the_fleet_is_applied_and_shown(shop: Shop) ->
     assert attention(document) >= {"serial_mismatch"}
 
 
-async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_sent_no_other(shop: Shop) -> None:
-    """The acknowledgement names no serial, so the first event is the first report of another device."""
+async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_gets_no_other(shop: Shop) -> None:
+    """The acknowledgement has no serial, so the first event is the first sign of another device."""
     payment = shop.payment()
     shop.terminal.start = answering(202, {"status": ACK, "previous_status": ""})
     assert (await payment.put()).json["attention"] == []
@@ -205,8 +205,8 @@ async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_sen
 
 
 @pytest.mark.parametrize("name", ["serial_number", "serialNumber"])
-async def test_an_error_of_another_terminal_stops_what_would_be_sent_there(shop: Shop, name: str) -> None:
-    """It reports another device before a payment runs there; the right one ends the conflict."""
+async def test_an_error_with_another_serial_blocks_starts_to_that_device(shop: Shop, name: str) -> None:
+    """It reports another device before a payment runs there. The right device ends the conflict."""
     payment = await shop.started()
 
     def error(serial: str) -> Script:
@@ -247,7 +247,7 @@ REFUSED: dict[str, tuple[Callable[[Payment], bytes], int, str]] = {
 
 @pytest.mark.quick(5)
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_cannot_be_used_is_refused_for_good_and_kept(shop: Shop, case: str) -> None:
+async def test_an_unusable_event_is_refused_for_good_and_kept(shop: Shop, case: str) -> None:
     make, status, reason = REFUSED[case]
     payment = await shop.started()
     content = make(payment)
@@ -261,7 +261,7 @@ async def test_what_cannot_be_used_is_refused_for_good_and_kept(shop: Shop, case
 
 
 @pytest.mark.parametrize("way", ["content-length", "chunked"])
-async def test_a_body_over_the_limit_is_noted(shop: Shop, way: str) -> None:
+async def test_a_body_over_the_limit_is_recorded(shop: Shop, way: str) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial, extra="x" * 65_536)
     if way == "content-length":
@@ -278,7 +278,7 @@ async def test_a_body_over_the_limit_is_noted(shop: Shop, way: str) -> None:
     assert "65536 bytes" in item["detail"]
 
 
-async def test_a_body_at_the_limit_is_taken(shop: Shop) -> None:
+async def test_a_body_at_the_limit_is_accepted(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
     assert (await send(payment, content + b" " * (65_536 - len(content)))).status == 200
@@ -286,7 +286,7 @@ async def test_a_body_at_the_limit_is_taken(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"])
-async def test_another_method_is_not_allowed(shop: Shop, method: str) -> None:
+async def test_another_http_method_is_refused(shop: Shop, method: str) -> None:
     payment = await shop.started()
     await quiet(shop.daemon)
     before = everything(shop.daemon)
@@ -296,7 +296,7 @@ async def test_another_method_is_not_allowed(shop: Shop, method: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_locked_database_is_answered_503_and_the_next_delivery_is_taken(shop: Shop) -> None:
+async def test_with_a_locked_database_the_reply_is_503_and_the_next_delivery_is_accepted(shop: Shop) -> None:
     payment, large = await shop.started(), await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
@@ -327,7 +327,7 @@ async def test_the_200_comes_after_the_commit(shop: Shop) -> None:
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
-async def test_what_cannot_be_used_of_an_unknown_transaction_makes_none(shop: Shop) -> None:
+async def test_an_unusable_event_of_an_unknown_transaction_creates_none(shop: Shop) -> None:
     payment = shop.payment()
     answer = await deliver(shop.daemon, address(shop.daemon, payment.identity), b"junk")
     assert answer.status == 400
@@ -335,11 +335,11 @@ async def test_what_cannot_be_used_of_an_unknown_transaction_makes_none(shop: Sh
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
 
 
-#: Deliveries at once.
+#: Number of simultaneous deliveries.
 AT_ONCE = 30
 
 
-async def test_one_event_many_times_at_once_is_there_once(shop: Shop) -> None:
+async def test_simultaneous_copies_of_one_event_are_stored_once(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
     answers = await asyncio.gather(*(send(payment, content) for _ in range(AT_ONCE)))
@@ -347,7 +347,7 @@ async def test_one_event_many_times_at_once_is_there_once(shop: Shop) -> None:
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
-async def test_what_a_terminal_sends_again_uses_up_no_room_of_its_address(shop: Shop) -> None:
+async def test_repeated_events_use_no_budget_of_their_address(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, ACK, None, payment.serial)
     assert (await send(payment, content)).status == 200
@@ -357,7 +357,7 @@ async def test_what_a_terminal_sends_again_uses_up_no_room_of_its_address(shop: 
         assert {answer.status for answer in answers} == {200}
 
 
-async def test_a_burst_of_many_events_is_all_there(shop: Shop) -> None:
+async def test_all_events_of_a_burst_are_stored(shop: Shop) -> None:
     payment = await shop.started()
     contents = [body(payment.identity, "CARD_PRESENTED", ACK, payment.serial) for _ in range(AT_ONCE)]
     answers = await asyncio.gather(*(send(payment, content) for content in contents))
@@ -374,7 +374,7 @@ async def test_unknown_addresses_get_404_and_leave_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_serial_that_left_the_fleet_may_end_its_open_transaction(
+async def test_a_terminal_removed_from_the_fleet_may_end_its_open_transaction(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
@@ -385,14 +385,14 @@ async def test_a_serial_that_left_the_fleet_may_end_its_open_transaction(
     final = body(identity, "TERMINAL_CANCELED", ACK)
     assert (await deliver(posd, callback, final)).status == 200
     assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
-    assert (await deliver(posd, callback, final)).status == 200, "what was taken once is taken for good"
+    assert (await deliver(posd, callback, final)).status == 200, "an accepted event stays accepted"
     late = body(identity, "CARD_PRESENTED", ACK)
     assert (await deliver(posd, callback, late)).status == 403
     assert [kept for _, kept in quarantined(posd, identity)] == [late]
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
+async def test_a_stop_finishes_requests_in_progress_and_refuses_others(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
@@ -402,7 +402,7 @@ async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
     data = post(callback, first)
     writer.write(data[:-1])
     await writer.drain()
-    assert (await deliver(posd, "/webhooks/nobody")).status == 403  # by now it is being read
+    assert (await deliver(posd, "/webhooks/nobody")).status == 403  # it is being read
     there(posd.process).send_signal(signal.SIGTERM)
     await posd.log_line("posd.stopping")
     writer.write(data[-1:])
@@ -439,12 +439,12 @@ async def test_a_fault_of_posd_is_answered_500_and_nothing_is_lost(
     assert callback.rsplit("/", 1)[1] not in json.dumps(fault)
     assert (await deliver(posd, callback, content)).status == 200
     assert recorded(posd, identity) == [("applied", content)]
-    posd.lines.clear()  # the fault was wanted
+    posd.lines.clear()  # this fault was intended
 
 
 @pytest.mark.asyncio(loop_scope="function")
 @pytest.mark.parametrize("times", some((2, 5), 2))
-async def test_what_was_answered_200_is_there_after_sigkill(
+async def test_an_event_answered_200_is_stored_after_sigkill(
     posd: Daemon, terminal: ScriptedTerminal, identity: str, times: int
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201

@@ -1,4 +1,4 @@
-"""A mixed day in two currencies, compared with what happened at the terminals, to the cent."""
+"""A mixed day in two currencies, compared to the cent with the terminals' records."""
 
 import asyncio
 from collections import defaultdict
@@ -24,9 +24,9 @@ from tests.support.simulated import simulated
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds, far above the length of a payment.
+#: Seconds, far above the duration of a payment.
 STUCK = 60.0
-#: Charges of one terminal with their courses (docs/reference/scenarios.md).
+#: Scenarios of the charges of one terminal (docs/reference/scenarios.md).
 COURSES = (
     "approve-contactless",
     "decline",
@@ -45,17 +45,17 @@ COURSES = (
     "approval-after-decline",
     "two-approvals",
 )
-#: Courses after which it is uncertain whether, or how often, the customer was charged.
+#: Scenarios after which it is uncertain whether, or how often, the customer was charged.
 UNSETTLED = {"approval-after-decline", "two-approvals"}
-#: The one that never ends: its approval never reaches posd.
+#: Scenario without an end: its approval never reaches posd.
 ENDLESS = "search-empty"
-#: The one whose end only a search finds.
+#: Scenario whose end only a search finds.
 UNTOLD = "missing-final"
 
 
-#: Charges that are partly refunded.
+#: Amount of partial refunds.
 REFUND = {"amount": {"subtotal_iva0": "7.00"}}
-#: Serial -> currency. The third answers refunds with negative amounts, as some acquirers do.
+#: Serial -> currency. The third terminal answers refunds with negative amounts, as some acquirers do.
 CURRENCIES = {"SN-0001": "USD", "SN-0002": "EUR", "=SN<3>": "USD"}
 NEGATIVE = """
 summary = "A refund of 7.00 is answered with -7.00."
@@ -75,14 +75,14 @@ charges = 1
 
 @dataclass
 class Street:
-    """Daemon, its terminals, and the payments on them: course -> ids."""
+    """Daemon, its terminals, and their payments: scenario -> ids."""
 
     daemon: Daemon
     terminals: Mapping[str, Simulator]
     courses: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     async def pay(self, course: str = "", **request: Any) -> str:
-        """Run an operation to its end; return its id."""
+        """Run an operation to its end. Return its id."""
         identity = str(uuid4())
         self.courses[course].add(identity)
         plain = {} if request["type"] == "refund" else {"scenario": "approve-contactless"}
@@ -92,7 +92,7 @@ class Street:
         if course == ENDLESS:
             await self.terminals[request["terminal"]].ledger.wait_for("final", client_transaction_id=identity)
             return identity
-        if course == UNTOLD:  # the test does not wait out the graces of reconciliation: a person asks
+        if course == UNTOLD:  # a person searches, so that the test need not wait for posd's own search
             await self.terminals[request["terminal"]].ledger.wait_for("final", client_transaction_id=identity)
             assert (await self.daemon.call("POST", f"/transactions/{identity}/reconcile")).status == 200
         assert await self.daemon.outcome(identity, STUCK) is not None, (course, request)
@@ -127,7 +127,7 @@ class Street:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def street() -> AsyncIterator[Street]:
-    """A day with three terminals at which customers add a tip."""
+    """Yield a day with three terminals at which customers add a tip."""
     with TemporaryDirectory(prefix="posd-") as directory:
         (file := Path(directory) / "negative.toml").write_text(NEGATIVE)
         own: dict[str, dict[str, Any]] = {serial: {"currency": currency} for serial, currency in CURRENCIES.items()}
@@ -140,7 +140,7 @@ async def street() -> AsyncIterator[Street]:
 
 
 def report(street: Street, *arguments: str) -> str:
-    """Run the command for all days that the test can have touched."""
+    """Run the command for all days that the test may have touched."""
     days = ("--from", "yesterday", "--to", "today")
     done = posd("report", *days, *arguments, config=street.daemon.config_file)
     assert done.returncode == 0, done.stderr
@@ -167,7 +167,7 @@ def charged(street: Street, serial: str) -> dict[str, Decimal]:
 
 
 async def asked(street: Street, **parameters: str) -> Any:
-    """Return the daemon's report of all days that the test can have touched, or of other parameters."""
+    """Return the daemon's report of all days that the test may have touched, or with other parameters."""
     now = datetime.now(UTC)
     days = {"since": iso(now - timedelta(days=1)), "until": iso(now + timedelta(days=1))}
     query = urlencode(parameters if "shift" in parameters else days | parameters)
@@ -181,7 +181,7 @@ def by_currency(made: Any) -> dict[str | None, Decimal]:
 
 
 @pytest.mark.slow
-async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
+async def test_the_report_equals_the_terminals_records(street: Street) -> None:
     made = await asked(street)
     question = set(made["in_question"])
     rows = {item["client_transaction_id"]: item for item in made["payments"]}
@@ -190,11 +190,11 @@ async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
     for serial in street.terminals:
         for identity, amount in charged(street, serial).items():
             row = rows[identity]
-            # A payment in question that is counted counts as posd says, and is listed separately.
+            # An uncertain payment that counts is counted by posd's amount, and listed separately.
             settled[serial, row["currency"]] += (row["counted"] or 0) if identity in question else amount
             if amount != (row["counted"] or 0):
                 unsettled.add(identity)
-            if identity not in street.courses["sparse-events"]:  # courses that do not show it
+            if identity not in street.courses["sparse-events"]:  # scenarios without it
                 assert row["currency"] == CURRENCIES[serial] or row["counted"] is None
     assert {(item["terminal"], item["currency"]): item["total"] for item in made["by_terminal"]} == settled
     totals: dict[str | None, Decimal] = defaultdict(Decimal)
@@ -202,7 +202,7 @@ async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
         totals[currency] += amount
     assert by_currency(made) == totals
     assert (made["total"], made["currencies"]) == (None, ["EUR", "USD"])
-    # If the ledger differs, the report does not claim certainty.
+    # If the ledger differs, the report must mark the payment as uncertain.
     expected = set.union(*(street.courses[course] for course in (*UNSETTLED, ENDLESS)))
     assert (question, unsettled) == (expected, expected)
     for name in ("by_terminal", "by_type", "by_terminal_and_type", "by_brand", "by_day", "by_hour", "by_part"):
@@ -213,7 +213,7 @@ async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
 
 
 @pytest.mark.slow
-async def test_totals_the_feed_and_a_closed_shift_say_the_same(street: Street) -> None:
+async def test_totals_the_feed_and_a_closed_shift_agree(street: Street) -> None:
     made = await asked(street)
     page = (await street.daemon.call("GET", "/transactions?totals=true&limit=1")).json
     added: dict[str | None, Decimal] = defaultdict(Decimal)

@@ -27,7 +27,7 @@ ENDS = {"APPROVAL": "approved", "DECLINED": "declined"}
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """A daemon of the test's own, that can be stopped and configured otherwise."""
+    """Yield a daemon for one test, which can be stopped and configured differently."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 4, QUIET) as counters:
             yield counters
@@ -35,14 +35,14 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 
 async def reprocess(posd: Daemon) -> Any:
-    """Run it, and return the report."""
+    """Run it. Return the report."""
     reply = await posd.call("POST", "/reprocess", socket=posd.admin_socket)
     assert reply.status == 200
     return reply.json
 
 
 async def configured_otherwise(posd: Daemon, old: str, new: str) -> None:
-    """Change the configuration and start again."""
+    """Change the configuration and restart."""
     assert await posd.stop() == 0
     assert old in posd.config
     posd.config = posd.config.replace(old, new)
@@ -50,15 +50,15 @@ async def configured_otherwise(posd: Daemon, old: str, new: str) -> None:
 
 
 async def in_quarantine(posd: Daemon) -> list[Any]:
-    """Return the quarantine, as in the local API."""
+    """Return the quarantine from the local API."""
     return list((await posd.call("GET", "/quarantine", socket=posd.admin_socket)).json["quarantine"])
 
 
-# What was refused and can be used now
+# Refused bodies that are usable later.
 
 
 @pytest.mark.slow
-async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[Shop]) -> None:
+async def test_events_of_an_unknown_terminal_are_applied_once_it_is_in_the_fleet(counters: list[Shop]) -> None:
     counter = counters[0]
     posd = counter.daemon
     await configured_otherwise(posd, 'serial = "SN-1"', 'serial = "SN-TYPO"')
@@ -67,7 +67,7 @@ async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[S
         content = event(payment.identity, status, previous, "SN-1")
         assert await payment.deliver(json.dumps(content).encode()) == 403
     assert await payment.deliver(b"not an event") == 400
-    unknown = str(uuid4())  # of before the restore of a backup
+    unknown = str(uuid4())  # from before the restore of a backup
     orphaned = json.dumps(event(unknown, "DECLINED", None, "SN-1")).encode()
     assert (await deliver_to(posd, address(posd, unknown), orphaned)).status == 403
 
@@ -84,7 +84,7 @@ async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[S
     assert (report["quarantined"], report["differing"]) == (1, 0)
     document = await payment.get()
     assert (document["outcome"]["result"], document["status"]) == ("approved", "APPROVAL")
-    assert attention(document) == {"quarantined_event", "serial_mismatch"}  # one body is still there
+    assert attention(document) == {"quarantined_event", "serial_mismatch"}  # one body is still in quarantine
     assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
     assert [content for _, content in quarantined(posd, payment.identity)] == [b"not an event"]
     orphan = await posd.transaction(unknown)
@@ -98,11 +98,11 @@ async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[S
     assert (report["applied"], report["quarantined"], report["differing"]) == ([], 1, 0)
 
 
-# What was changed behind posd's back
+# Changes behind posd's back.
 
 
 async def whole(counter: Shop, end: str) -> Payment:
-    """Return a payment that has ended so."""
+    """Return a payment with this end."""
     payment = await counter.started()
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
@@ -110,7 +110,7 @@ async def whole(counter: Shop, end: str) -> Payment:
     return payment
 
 
-#: A change to the row of an approved payment -> the fields that are reported.
+#: Change to the row of an approved payment -> the reported fields.
 TAMPERING = {
     "another outcome": (
         """UPDATE transactions SET outcome = json_set(outcome, '$.result', 'declined', '$.status', 'DECLINED')""",
@@ -133,7 +133,9 @@ TAMPERING = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
-    """Payments that were changed in the file while posd was stopped: each with its earlier state, and the report."""
+    """Yield payments that were changed in the file while posd was stopped, each with its earlier state, and the
+    report.
+    """
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
             posd = counters[0].daemon
@@ -161,7 +163,7 @@ async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", TAMPERING)
-async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
+async def test_data_that_does_not_follow_from_the_record_is_corrected_and_reported(
     tampered: dict[str, tuple[Payment, Any, Any]], name: str
 ) -> None:
     payment, before, difference = tampered[name]
@@ -172,16 +174,16 @@ async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
     assert (line["level"], line["detail"]) == ("error", ", ".join(difference["fields"]))
     after = await payment.get()
     for item in (before, after):
-        item.pop("last_search")  # posd's searches at its start are no part of the changed record
+        item.pop("last_search")  # posd's searches at its start are not part of the changed record
     assert after == before
     assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
     changes = (await posd.call("GET", "/feed?limit=500")).json["changes"]
     mine = [item["reason"] for item in changes if item["id"] == payment.identity]
-    mine = [reason for reason in mine if not reason.startswith("search:")]  # posd's own, of the start
+    mine = [reason for reason in mine if not reason.startswith("search:")]  # posd's own changes at its start
     assert mine[-1] == "reprocessed" or name == "a verdict"
 
 
-async def test_an_input_that_the_disk_has_damaged_hides_no_other_difference(counters: list[Shop]) -> None:
+async def test_a_damaged_input_hides_no_other_difference(counters: list[Shop]) -> None:
     posd = counters[0].daemon
     damaged, other = [await whole(counter, "APPROVAL") for counter in counters[:2]]
     with closing(sqlite3.connect(posd.database)) as db:
@@ -204,11 +206,11 @@ async def test_an_input_that_the_disk_has_damaged_hides_no_other_difference(coun
         db.commit()
 
 
-# While the shop is open
+# While the shop is open.
 
 
 @pytest.mark.slow
-async def test_it_finds_nothing_to_correct_and_disturbs_no_payment_that_runs(counters: list[Shop]) -> None:
+async def test_reprocessing_finds_nothing_to_correct_and_disturbs_no_running_payment(counters: list[Shop]) -> None:
     posd = counters[0].daemon
     over = False
 

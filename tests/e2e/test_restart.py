@@ -1,4 +1,4 @@
-"""A restart takes every open payment up again: asks for each, floods no terminal, forgets no till (design 6 and 10)."""
+"""After a restart posd asks for every open payment, floods no terminal, and loses no till (design 6 and 10)."""
 
 import asyncio
 import json
@@ -33,12 +33,12 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Terminals with an open payment each when the plug is pulled, and those of them that have another one, released.
+#: Number of terminals with an open payment at the kill, and how many of them also have a released one.
 OPEN = 24
 RELEASED = 5
-#: Searches at one time, over the whole fleet.
+#: Most simultaneous searches over the whole fleet.
 MAX_CALLS = 8
-#: The promise is 3 seconds on a machine that does nothing else; each thing that would hold a stop up lasts 20 and more.
+#: The promise is 3 seconds on an idle machine. Each fault that would delay a stop lasts 20 seconds or more.
 STOP_SECONDS = 12.0
 #: A probe that times out on a busy machine would count as a loss, and the return would cause a search.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
@@ -47,7 +47,7 @@ BY_ANA = {"operator": "Ana", "note": "the display says so"}
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
-    """A daemon of the test's own with one terminal, that can be stopped and started again."""
+    """Yield a daemon for one test with one terminal, which can be stopped and restarted."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, QUIET + PATIENT) as (counter,):
             yield counter
@@ -55,7 +55,7 @@ async def counter() -> AsyncIterator[Shop]:
 
 
 async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
-    """Wait for the outcome as a till that is disconnected: it asks again when posd runs again."""
+    """Wait for the outcome as a disconnected till does: it asks again when posd runs again."""
     path = f"/transactions/{identity}/outcome"
     with suppress(OSError):
         return (await posd.call("GET", path)).json
@@ -100,7 +100,7 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
     await posd.start()
     again.set()
     await full.wait()
-    for _ in range(10):  # what else posd would ask now, it has asked when it has answered these
+    for _ in range(10):  # posd has made all other requests when these are answered
         assert (await posd.call("GET", "/health")).status == 200
     assert under_way.total() == MAX_CALLS
     go_on.set()
@@ -113,7 +113,7 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
     await nothing_to_correct(posd)
 
 
-async def test_killed_before_it_had_asked_about_a_strange_final_it_asks_then_and_not_again(counter: Shop) -> None:
+async def test_after_a_kill_before_a_search_about_an_unusual_final_posd_searches_once(counter: Shop) -> None:
     payment = await counter.started()
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
@@ -135,7 +135,7 @@ async def test_killed_before_it_had_asked_about_a_strange_final_it_asks_then_and
 
 
 @pytest.mark.slow
-async def test_killed_between_the_rounds_of_a_proof_it_begins_anew() -> None:
+async def test_after_a_kill_between_the_rounds_of_a_proof_the_proof_begins_again() -> None:
     proving = """
 [reconcile]
 first_event_grace_seconds = 0.1
@@ -166,7 +166,7 @@ confirmed = true
             assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
 
 
-async def test_a_terminal_that_is_no_longer_in_the_fleet_does_not_keep_posd_from_starting(counter: Shop) -> None:
+async def test_a_removed_terminal_with_an_open_payment_does_not_prevent_a_start(counter: Shop) -> None:
     posd = counter.daemon
     payment = await counter.started()
     assert await posd.stop() == 0
@@ -177,14 +177,14 @@ async def test_a_terminal_that_is_no_longer_in_the_fleet_does_not_keep_posd_from
     assert payment.searches == []
     assert (await payment.post("abort")).json["code"] == "terminal_offline"
     for item in APPROVED:
-        assert await payment.event(*item) == 200  # it was asked when it was ours
+        assert await payment.event(*item) == 200  # it was started while the terminal was in the fleet
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
-# A stop while posd asks
+# A stop during a search.
 
 
-async def test_a_stop_does_not_wait_for_a_terminal_that_is_asked(counter: Shop) -> None:
+async def test_a_stop_does_not_wait_for_a_search(counter: Shop) -> None:
     posd = counter.daemon
     payment = await counter.in_doubt()
     counter.terminal.search = script = held(answering(200, b"[]"))

@@ -1,4 +1,6 @@
-"""Retention with the real daemon: old records are removed, never started again, and their end is reported."""
+"""Retention with the real daemon: old records are removed, their ids are never started again, and their result is
+reported.
+"""
 
 import sqlite3
 from contextlib import closing
@@ -23,7 +25,7 @@ async def prune(shop: Shop, **fields: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> None:
+async def test_an_ended_payment_is_removed_and_never_started_again(home: Path) -> None:
     async with open_shop(home) as shop:
         daemon = shop.daemon
         paid, ended = await shop.started(metadata={"mail": SECRET}), await shop.started()
@@ -57,15 +59,15 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
         reply = await daemon.call("PUT", f"/transactions/{uuid4()}", void)
         assert (reply.status, reply.json["code"]) == (422, "unknown_original")
         assert "give its `transaction_reference`" in reply.json["detail"]
-        assert len(shop.terminal.requests) == sent, "nothing is sent for what was removed"
+        assert len(shop.terminal.requests) == sent, "nothing is sent for a removed payment"
 
         left = (await daemon.call("GET", "/feed?limit=500")).json["changes"]
         assert left == [change for change in before if change["id"] == open_one.identity]
         await approve(open_one)
         newest = (await daemon.call("GET", f"/feed?after={before[-1]['seq']}")).json["changes"]
-        assert {change["id"] for change in newest} == {open_one.identity}, "numbers are never given twice"
+        assert {change["id"] for change in newest} == {open_one.identity}, "no number is used twice"
 
-        # Late events: the same end has no effect, another one is kept for an operator.
+        # Late events: the same end has no effect, another end is kept for an operator.
         assert await paid.event("APPROVAL") == 200
         assert await ended.event("CARD_PRESENTED") == 200
         quarantined = await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)
@@ -95,7 +97,7 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_the_call_refuses(shop: Shop, content: Any, path: str) -> None:
+async def test_invalid_calls_of_prune_are_refused(shop: Shop, content: Any, path: str) -> None:
     daemon = shop.daemon
     reply = await daemon.call("POST", "/prune", content, socket=daemon.admin_socket)
     assert (reply.status, reply.json["code"]) == (422, "invalid_request")
@@ -103,7 +105,7 @@ async def test_what_the_call_refuses(shop: Shop, content: Any, path: str) -> Non
     assert (await daemon.call("POST", "/prune", {})).json["code"] == "forbidden"
 
 
-async def test_the_command(home: Path) -> None:
+async def test_posd_prune_removes_and_reports(home: Path) -> None:
     async with open_shop(home) as shop:
         paid = await shop.started()
         await approve(paid)

@@ -1,4 +1,4 @@
-"""One basket, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
+"""One sale, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
 
 import asyncio
 from uuid import uuid4
@@ -13,13 +13,13 @@ from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: How often two tills race for one basket.
+#: Number of races of two tills for one sale.
 RACES = 20
 
 
 @pytest.fixture
 def sale() -> str:
-    """A new basket."""
+    """Return a new sale key."""
     return f"till-3/{uuid4()}"
 
 
@@ -32,7 +32,7 @@ async def paid(shop: Shop, sale: str) -> Payment:
 
 
 async def conflicts(shop: Shop, sale: str) -> list[str]:
-    """Try to pay the sale on another terminal. Return the blocking payments; nothing is sent or recorded."""
+    """Try to pay the sale on another terminal. Return the blocking payments. Check that nothing is sent or recorded."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     reply = await payment.put(sale=sale)
@@ -42,7 +42,7 @@ async def conflicts(shop: Shop, sale: str) -> list[str]:
     assert payment.requests == []
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
     assert (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
-    # The id is as good as new.
+    # The id is still unused.
     assert (await payment.put(sale=str(uuid4()))).status == 201
     return list(reply.json["transactions"])
 
@@ -52,20 +52,18 @@ async def approve(payment: Payment) -> None:
         assert await payment.event(*item) == 200
 
 
-async def test_while_it_is_open_and_after_it_was_approved_the_basket_is_not_charged_again(
-    shop: Shop, sale: str
-) -> None:
+async def test_an_open_or_approved_sale_is_not_charged_again(shop: Shop, sale: str) -> None:
     payment = await paid(shop, sale)
     assert await conflicts(shop, sale) == [payment.identity]
     await approve(payment)
     assert await conflicts(shop, sale) == [payment.identity]
     listed = (await shop.daemon.call("GET", f"/transactions?sale={sale}")).json["transactions"]
     assert [item["client_transaction_id"] for item in listed] == [payment.identity]
-    assert (await payment.put(sale=sale)).status == 200  # the same call again is answered, not refused
+    assert (await payment.put(sale=sale)).status == 200  # the same call gets the payment, not a refusal
 
 
 @pytest.mark.parametrize("status", ["DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"])
-async def test_after_it_was_not_charged_the_basket_is_free(shop: Shop, sale: str, status: str) -> None:
+async def test_a_sale_that_was_not_charged_can_be_charged(shop: Shop, sale: str, status: str) -> None:
     payment = await paid(shop, sale)
     for item in APPROVED[: 3 if status == "DECLINED" else 2]:
         assert await payment.event(*item) == 200
@@ -73,7 +71,7 @@ async def test_after_it_was_not_charged_the_basket_is_free(shop: Shop, sale: str
     assert await conflicts(shop, sale) == []
 
 
-async def test_what_is_in_doubt_or_released_holds_the_basket(shop: Shop, sale: str) -> None:
+async def test_a_payment_in_doubt_or_released_blocks_its_sale(shop: Shop, sale: str) -> None:
     payment = await shop.in_doubt(sale=sale)
     assert await conflicts(shop, sale) == [payment.identity]
     assert (await payment.post("release", {"operator": "Ana", "note": "broken"})).status == 200
@@ -83,15 +81,15 @@ async def test_what_is_in_doubt_or_released_holds_the_basket(shop: Shop, sale: s
     assert await conflicts(shop, sale) == []
 
 
-async def test_what_leaves_open_whether_the_customer_paid_holds_the_basket(shop: Shop, sale: str) -> None:
+async def test_an_uncertain_outcome_blocks_its_sale(shop: Shop, sale: str) -> None:
     payment = await paid(shop, sale)
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
-    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200  # and the acquirer?
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200  # the acquirer may have approved it
     assert await conflicts(shop, sale) == [payment.identity]
 
 
-async def test_additional_charges_the_basket_again_and_another_basket_is_another(shop: Shop, sale: str) -> None:
+async def test_additional_charges_the_same_sale_again_and_another_sale_is_independent(shop: Shop, sale: str) -> None:
     first = await paid(shop, sale)
     split = shop.payment()
     shop.terminal.start = acknowledging(split.serial)
@@ -103,7 +101,7 @@ async def test_additional_charges_the_basket_again_and_another_basket_is_another
 
 
 @pytest.mark.parametrize("_race", some(range(RACES), 0, 1, 2))
-async def test_two_tills_on_two_terminals_have_one_winner(shop: Shop, sale: str, _race: int) -> None:
+async def test_of_two_tills_on_two_terminals_one_succeeds(shop: Shop, sale: str, _race: int) -> None:
     tills = [shop.payment(), shop.payment()]
 
     async def acknowledge(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Each authentication, each edition, on the network and through the cloud: a terminal works by configuration."""
+"""Each authentication and each edition, on the network and through the cloud, works by configuration alone."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def start(posd: Daemon, serial: str, **request: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_charge_void_abort_search_and_print_in_every_combination(tmp_path: Path) -> None:
+async def test_charge_void_abort_search_and_print_work_in_every_combination(tmp_path: Path) -> None:
     with TemporaryDirectory(prefix="posd-") as short:
         home = Path(short)
         (home / "code").write_text(CODE)
@@ -57,7 +57,7 @@ async def test_charge_void_abort_search_and_print_in_every_combination(tmp_path:
 
 
 async def works(posd: Daemon, serial: str, simulator: Simulator) -> None:
-    """Run everything on one terminal, and check its records."""
+    """Run everything on one terminal, and check the records."""
     charge = await start(posd, serial, metadata={"reference": 'Café "Ñ" 50% a/b — 😀', "n": 1.50})
     assert charge["phase"] in ("active", "final"), charge
     paid = await posd.outcome(charge["client_transaction_id"])
@@ -105,7 +105,7 @@ OTHERWISE: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.slow
-async def test_what_the_till_the_log_and_doctor_say_where_it_is_not_right() -> None:
+async def test_till_log_and_doctor_report_a_wrong_configuration() -> None:
     with TemporaryDirectory(prefix="posd-") as short:
         home = Path(short)
         (home / "code").write_text(CODE)

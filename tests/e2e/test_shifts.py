@@ -1,4 +1,6 @@
-"""Shifts with the real daemon: each payment counts in exactly one, also if it is late, repeated or in between."""
+"""Shifts with the real daemon: each payment counts in exactly one, even if it is late, repeated or between two
+shifts.
+"""
 
 import asyncio
 import json
@@ -17,12 +19,12 @@ from tests.support.streams import Reply
 
 UTC = ("--timezone", "UTC")
 PAID = Decimal("11.20")
-#: As long ago as one report can begin.
+#: Earliest date at which a report can begin.
 LONG_AGO = (datetime.now(UTC_ZONE).date() - timedelta(days=360)).isoformat()
 
 
 async def report(posd: Daemon, *arguments: str) -> Any:
-    """Return the JSON of a report."""
+    """Return a report as JSON."""
     code, said, beside = await posd_command(posd, "report", *UTC, *arguments, "--json")
     assert code == 0, said + beside
     return json.loads(said, parse_float=Decimal)
@@ -59,12 +61,12 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     first = await close(posd)
     assert (first["shift"]["number"], first["shift"]["operator"], first["total"]["total"]) == (1, "Ana", PAID)
     assert set(first["shift"]["open"]) == {waiting.identity, doubtful.identity}
-    # A repeated close: nothing has changed.
+    # A repeated close changes nothing.
     code, said, beside = await posd_command(posd, "report", *UTC, "--close", "--operator", "Ben")
     assert (code, "Nothing has changed since Ana closed shift 1" in beside) == (0, True), said + beside
     assert len(await shifts(posd)) == 1
 
-    # An open payment counts in the shift of its outcome, and is marked as open before.
+    # An open payment counts in the shift of its outcome. Before, it is marked as open.
     await approve(waiting)
     await resolved(doubtful, "approved")
     late = await own.started()
@@ -74,7 +76,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert set(since["shift"]["open_before"]) == {waiting.identity, doubtful.identity}
     assert (await close(posd, "Ben"))["total"]["total"] == 3 * PAID
 
-    # An operator was wrong: the terminal reports declined. That is a correction in the next shift, with its difference.
+    # An operator was wrong: the terminal reports declined. The next shift has the correction.
     assert await doubtful.event("DECLINED") == 200
     code, said, _ = await posd_command(posd, "report", *UTC, "--since", "last")
     assert (code, "shift 2 has counted 11.20, it counts 0.00 now" in " ".join(said.split())) == (0, True), said
@@ -91,7 +93,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     }
     assert third["total"]["total"] == -PAID
 
-    # All shifts together are the charged amount; each is printed again unchanged.
+    # All shifts together give the charged amount. Each can be printed again unchanged.
     whole = await report(posd, "--from", LONG_AGO)
     assert sum(item["total"] for item in await shifts(posd)) == whole["total"]["total"] == 3 * PAID
     counted = [line["client_transaction_id"] for item in await shifts(posd) for line in item["payments"]]
@@ -101,7 +103,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
         assert printed["total"]["total"] == total
     assert set((await report(posd, "--shift", "1"))["shift"]["open"]) == {waiting.identity, doubtful.identity}
 
-    # The terminal's own total, with causes of a difference.
+    # The terminal's own total, with the causes of a difference.
     code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "22.40")
     assert (code, "the terminal has 11.20 less" in said, doubtful.identity in said) == (1, True, True), said
     code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "33.60")
@@ -117,17 +119,17 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
         assert (printed["total"]["total"], printed["shift"]["removed"] > 0) == (total, gone)
 
 
-async def test_two_closes_at_once_make_one_shift_and_the_other_hears_of_it(own: Shop) -> None:
+async def test_two_simultaneous_closes_make_one_shift_which_both_get(own: Shop) -> None:
     posd = own.daemon
     paid = await own.started()
     await approve(paid)
     replies = await asyncio.gather(*(post(posd, after=0, note=text) for text in "abc"))
     assert sorted(reply.status for reply in replies) == [200, 200, 201]
-    assert len({reply.json["note"] for reply in replies}) == 1, "all are told of the one that was closed"
+    assert len({reply.json["note"] for reply in replies}) == 1, "all get the closed shift"
     (shift,) = await shifts(posd)
     assert (shift["total"], shift["totals"]["by_currency"][0]["total"]) == (PAID, PAID)
     assert (shift["after"], shift["payments"][0]["counted"]) == (0, PAID)
-    # A lost response: the same call returns the closed shift. Another `after` closes nothing.
+    # After a lost response the same call returns the closed shift. Another `after` closes nothing.
     await approve(await own.started())
     assert (await post(posd, after=0)).status == 200
     assert (await post(posd, begin=True)).status == 200
@@ -139,7 +141,7 @@ async def test_two_closes_at_once_make_one_shift_and_the_other_hears_of_it(own: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("point", "closed"), [("operator.before_commit", 0), ("operator.committed", 1)])
-async def test_a_daemon_that_is_killed_while_it_closes_has_closed_it_or_not(own: Shop, point: str, closed: int) -> None:
+async def test_a_kill_during_a_close_leaves_the_shift_closed_or_open(own: Shop, point: str, closed: int) -> None:
     posd = own.daemon
     paid = await own.started()
     await approve(paid)
@@ -158,7 +160,7 @@ async def test_a_daemon_that_is_killed_while_it_closes_has_closed_it_or_not(own:
 
 
 @pytest.mark.slow
-async def test_a_restore_keeps_the_shifts_of_the_database_that_it_replaces(own: Shop, home: Path) -> None:
+async def test_a_restore_keeps_the_shifts_of_the_replaced_database(own: Shop, home: Path) -> None:
     posd = own.daemon
     await back_up(posd, home / "backup.db")
     first, waiting = await own.started(), await own.started()
@@ -175,7 +177,7 @@ async def test_a_restore_keeps_the_shifts_of_the_database_that_it_replaces(own: 
     assert code == 0, said
     await posd.start()
     assert [(item["operator"], item["total"]) for item in await shifts(posd)] == totals
-    # Payments that were taken over are in the feed again, and are counted already.
+    # Payments that the restore took over are in the feed again, but were counted before.
     assert (await report(posd, "--since", "last"))["payments"] == []
     await approve(await own.started())
     assert (await close(posd, "Dan"))["total"]["total"] == PAID

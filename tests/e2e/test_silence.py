@@ -1,4 +1,4 @@
-"""When posd asks a terminal by itself: a doubt, a silence, a gap, a return; and when it does not (design 6)."""
+"""When posd itself asks a terminal: after a doubt, a silence, a gap or a return; and when it does not (design 6)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Limits of the daemon with short waits, in seconds; all differ, so that a test can distinguish them.
+#: Limits of the daemon with short waits, in seconds. All differ, so that a test can distinguish them.
 GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]
@@ -38,7 +38,7 @@ stall_after_request_seconds = {STALL_AFTER_REQUEST}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """A daemon with little patience, and terminals that each test takes from the end of the list."""
+    """Yield a daemon with short limits, and terminals that each test takes from the end of the list."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 14, SHORT) as counters:
             daemon = counters[0].daemon
@@ -48,7 +48,7 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 @pytest.fixture
 def counter(counters: list[Shop]) -> Shop:
-    """A terminal of a test's own, at the daemon with little patience."""
+    """Yield a terminal for one test, of the daemon with short limits."""
     return counters.pop()
 
 
@@ -65,17 +65,17 @@ async def on_the_way(payment: Payment, status: str) -> None:
 
 
 async def attention_after(payment: Payment, reason: str) -> list[str]:
-    """Return the attentions that were open after the newest change of that reason."""
+    """Return the attentions that were open after the newest change with that reason."""
     changes = (await payment.shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
     mine = [item for item in changes if (item["id"], item["reason"]) == (payment.identity, reason)]
     return list(mine[-1]["attention"])
 
 
-# Silence
+# Silence.
 
 
 @pytest.mark.slow
-async def test_in_doubt_it_is_asked_for_after_the_grace_and_again_after_growing_pauses(counter: Shop) -> None:
+async def test_a_payment_in_doubt_is_searched_for_after_the_grace_and_then_with_growing_pauses(counter: Shop) -> None:
     arrivals: list[float] = []
 
     async def nothing(_request: Request, _writer: asyncio.StreamWriter) -> None:
@@ -96,13 +96,13 @@ async def test_in_doubt_it_is_asked_for_after_the_grace_and_again_after_growing_
     assert (document["last_search"]["result"], document["outcome"]) == ("no_answer", None)
 
 
-async def test_a_doubt_is_left_to_the_till_until_the_grace_is_over(shop: Shop) -> None:
+async def test_within_the_grace_a_doubt_is_not_searched_for(shop: Shop) -> None:
     payment = await shop.in_doubt()
     document = await payment.get()
     assert (document["next_step"], document["last_search"]) == ("wait", None)
 
 
-async def test_an_acknowledgement_that_no_event_follows(counter: Shop) -> None:
+async def test_an_acknowledgement_without_an_event_raises_no_callback(counter: Shop) -> None:
     payment = await counter.started()
     counter.terminal.search = answering(200, b"[]")
     document = await payment.until(lambda it: "no_callback" in attention(it))
@@ -121,17 +121,17 @@ async def test_an_acknowledgement_that_no_event_follows(counter: Shop) -> None:
     ("status", "seconds"),
     [("TERMINAL_ACKNOWLEDGED", STALL), ("CARD_PRESENTED", STALL), ("APPROVAL_REQUESTED", STALL_AFTER_REQUEST)],
 )
-async def test_a_silence(counter: Shop, status: str, seconds: float) -> None:
+async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, status: str, seconds: float) -> None:
     payment = await counter.started()
     await on_the_way(payment, status)
     began = now()
-    assert await payment.event(status, APPROVED[0][0]) == 200  # late or repeated: a sign of life
+    assert await payment.event(status, APPROVED[0][0]) == 200  # late or repeated events count as a sign of life
     counter.terminal.search = script = held(knowing(event(payment.identity, status, None, payment.serial)))
     document = await payment.until(lambda it: "stalled" in attention(it))
     assert (document["phase"], document["status"], document["next_step"]) == ("active", status, "wait")
     (silent,) = [item for item in await payment.history() if item["kind"] == "stalled"]
     assert silent["seconds"] == seconds
-    # Told before the terminal is asked, so that a terminal that hangs delays no person.
+    # Reported before the search, so that a hanging terminal delays no person.
     await script.arrived.wait()
     assert now() - began >= seconds
     script.release.set()
@@ -144,10 +144,10 @@ async def test_a_silence(counter: Shop, status: str, seconds: float) -> None:
     assert (await payment.get())["attention"] == []
 
 
-# Searches at once, with any waits
+# Searches that happen at once, for any limits.
 
 
-async def test_a_gap_is_asked_about_at_once_and_the_late_event_closes_it(shop: Shop) -> None:
+async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_it(shop: Shop) -> None:
     payment = await shop.started()
     await on_the_way(payment, "TERMINAL_ACKNOWLEDGED")
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL_REQUESTED", None, payment.serial))
@@ -170,7 +170,7 @@ async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop:
     assert (await shop.daemon.outcome(payment.identity))["result"] == "rejected"
 
 
-async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop) -> None:
+async def test_a_terminal_that_is_reachable_again_is_asked_at_once(shop: Shop) -> None:
     payment = await shop.in_doubt()
     number = int(payment.serial.removeprefix("SN-"))
     await shop.terminal.unplug(number)
@@ -184,4 +184,4 @@ async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop)
     assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
 
 
-# One call at a time
+# One call at a time.

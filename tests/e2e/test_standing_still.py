@@ -1,6 +1,6 @@
 """Every receiver of posd's output may be suspended: the log's reader, the service manager, tills, terminals, strangers.
 
-Each is suspended while payments go on, `/health` responds, events are accepted, and SIGTERM ends the daemon in time.
+Each is suspended while payments continue, `/health` responds, events are accepted, and SIGTERM ends the daemon in time.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from tests.support.standing import FullOutput, fill_manager
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Longest time without a blocked peer, in seconds; on an idle machine it is 0.1.
+#: Most seconds without a suspended peer; on an idle machine 0.1.
 PATIENCE_SECONDS = 15.0
-#: More payments than have room in a pipe of the usual size, as each has ten lines.
+#: More payments than fit into a pipe of the usual size. Each has ten log lines.
 PAYMENTS = 60
 
 
 async def pay(posd: Daemon, terminal: ScriptedTerminal, times: int = 1) -> list[str]:
-    """Run payments from the start to the approval; return their ids."""
+    """Run payments from the start to the approval. Return their ids."""
     identities = [str(uuid4()) for _ in range(times)]
     for identity in identities:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -49,13 +49,13 @@ async def pay(posd: Daemon, terminal: ScriptedTerminal, times: int = 1) -> list[
 
 
 async def well(posd: Daemon) -> None:
-    """It responds, and ends when requested."""
+    """Check that the daemon responds, and ends when requested."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await posd.call("GET", "/health")).json["status"] == "ok"
 
 
 async def until_it_serves(posd: Daemon) -> None:
-    """Wait until the tills' socket answers."""
+    """Wait until the tills' socket responds."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -81,13 +81,13 @@ async def started(posd: Daemon) -> AsyncIterator[None]:
 
 
 async def stops(posd: Daemon) -> None:
-    """SIGTERM ends it in time."""
+    """Check that SIGTERM ends the daemon in time."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert await posd.stop() == 0
 
 
 @pytest.mark.parametrize("kind", ["pipe", pytest.param("socket", marks=pytest.mark.slow)])
-async def test_payments_go_on_while_nobody_reads_the_log_and_all_of_it_is_there_when_somebody_does(
+async def test_payments_continue_while_the_log_is_not_read_and_no_line_is_lost(
     home: Path, terminal: ScriptedTerminal, kind: str
 ) -> None:
     with FullOutput(kind) as output:
@@ -103,15 +103,15 @@ async def test_payments_go_on_while_nobody_reads_the_log_and_all_of_it_is_there_
     assert sorted(line["timestamp"] for line in lines) == [line["timestamp"] for line in lines]
 
 
-async def test_sigterm_ends_it_while_nobody_reads_the_log(home: Path, terminal: ScriptedTerminal) -> None:
+async def test_sigterm_ends_posd_while_the_log_is_not_read(home: Path, terminal: ScriptedTerminal) -> None:
     with FullOutput("socket") as output:
         posd = Daemon(home, toml(home, terminal.toml), log_to=output.write)
         async with started(posd):
             await stops(posd)
 
 
-async def test_the_service_manager_hears_all_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
-    """Its socket is full from before the start until after payments; then it must be notified that posd is ready."""
+async def test_the_service_manager_gets_everything_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
+    """Its socket is full from before the start until after payments. Then it must be notified that posd is ready."""
     with manager(home) as heard:
         fill_manager(heard.environment["NOTIFY_SOCKET"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment | {"WATCHDOG_USEC": "300000"})
@@ -123,10 +123,10 @@ async def test_the_service_manager_hears_all_when_it_reads_again(home: Path, ter
 
 
 async def _heard_again(posd: Daemon, heard: Manager) -> None:
-    """The manager reads again, gets each value once, and is then suspended again."""
+    """Let the manager read again and get each value once. Then suspend it again."""
     ready = await heard.heard_of("READY")
     assert (ready["READY"], "listening on" in ready["STATUS"]) == ("1", True)
-    assert "READY" not in await heard.heard_of("WATCHDOG"), "it is said once"
+    assert "READY" not in await heard.heard_of("WATCHDOG"), "it is sent once"
     assert len([line for line in posd.lines if line["event"] == "manager.not_reading"]) == 1
     fill_manager(heard.environment["NOTIFY_SOCKET"])
 
@@ -139,25 +139,25 @@ class Counter:
 
     @asynccontextmanager
     async def log(self) -> AsyncIterator[None]:
-        """The log's reader."""
+        """Suspend the log's reader."""
         with self.posd.unread():
             yield
 
     @asynccontextmanager
     async def till(self) -> AsyncIterator[None]:
-        """A till that asks and asks, and reads no answer."""
+        """Run a till that calls repeatedly and reads no response."""
         async with self._asking(*await _unix(self.posd.till_socket), b"GET /v1/openapi.json"):
             yield
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[None]:
-        """An operator's program that reads no answer."""
+        """Run an operator's program that reads no response."""
         async with self._asking(*await _unix(self.posd.admin_socket), b"GET /v1/status"):
             yield
 
     @asynccontextmanager
     async def stream(self) -> AsyncIterator[None]:
-        """A till that follows the feed, and does not read it."""
+        """Run a till that follows the feed without reading it."""
         with socket.socket(socket.AF_UNIX) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             client.setblocking(False)
@@ -168,13 +168,13 @@ class Counter:
 
     @asynccontextmanager
     async def prometheus(self) -> AsyncIterator[None]:
-        """A scraper suspended in its request: a complete one gets one response, which the kernel buffers."""
+        """Suspend a scraper after its complete request. It gets one response, which the kernel buffers."""
         async with self._half(*await asyncio.open_connection("127.0.0.1", self.metrics)):
             yield
 
     @asynccontextmanager
     async def stranger(self) -> AsyncIterator[None]:
-        """A device on the LAN suspended in its request; its response is small."""
+        """Suspend a device on the LAN within its request. Its response is small."""
         async with self._half(*await connect(self.posd.port, self.posd.ca)):
             yield
 
@@ -186,7 +186,7 @@ class Counter:
 
     @asynccontextmanager
     async def payment_terminal(self) -> AsyncIterator[None]:
-        """A terminal that takes the connection and reads nothing."""
+        """Run a terminal that accepts the connection and reads nothing."""
         request = CHARGE | {"terminal": self.stuck}
         asking = asyncio.create_task(self.posd.call("PUT", f"/transactions/{uuid4()}", request))
         yield
@@ -209,7 +209,7 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await asyncio.open_unix_connection(str(path))
 
 
-#: Writable descriptor of posd -> the suspended peer; None: posd itself, or a disk (tests/power, tests/simulation and
+#: Writable descriptor of posd -> the suspended peer. None: posd itself, or a disk (tests/power, tests/simulation and
 #: docs/guides/operations.md cover these).
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
@@ -255,17 +255,17 @@ def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
                 path = names[int(inode)]
                 if int(flags[int(inode)], 16) & 0x10000:
                     yield "a listening socket"
-                else:  # a pair without a name wakes the loop
+                else:  # an unnamed socket pair wakes the loop
                     yield f"a client of {Path(path[0]).name}" if path else "its own"
             else:
-                yield "its own"  # netlink, by which the kernel reports addresses
+                yield "its own"  # netlink, with which the kernel reports addresses
 
 
 def _table(name: str) -> list[str]:
     return Path(f"/proc/net/{name}").read_text().splitlines()[1:]
 
 
-async def test_each_that_posd_writes_to_may_stand_still_while_payments_go_on(
+async def test_each_receiver_of_posds_output_may_be_suspended_while_payments_continue(
     home: Path, terminal: ScriptedTerminal
 ) -> None:
     metrics, seen = reserve(), set[str]()
@@ -285,7 +285,7 @@ async def test_each_that_posd_writes_to_may_stand_still_while_payments_go_on(
                     await pay(posd, terminal, 2)
                     seen |= set(written_to(posd, metrics))
                     await well(posd)
-            assert seen <= PEERS.keys(), "somebody posd writes to is not in the table: make it stand still here"
+            assert seen <= PEERS.keys(), "a receiver of posd's output is not in the table: suspend it here"
             assert {name for name, peers in PEERS.items() if peers} <= seen
             async with (
                 counter.till(),

@@ -1,4 +1,4 @@
-"""Start of a payment: the proof of each reply of the terminal, and never more than one request."""
+"""Start of a payment: what each reply of the terminal proves, and never more than one request."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
 
 
 async def half_a_reply(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Break off in the middle of the acknowledgement."""
+    """Disconnect in the middle of the acknowledgement."""
     writer.write(http(200, acknowledgement(request, "SN"))[:-20])
 
 
 async def no_http(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Answer with something that is not HTTP."""
+    """Send bytes that are not HTTP."""
     writer.write(b"\x15\x03\x01 hello\r\n\r\n")
 
 
@@ -53,7 +53,7 @@ IN_DOUBT: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("case", IN_DOUBT)
-async def test_it_stays_in_doubt_where_the_terminal_may_run_it(shop: Shop, case: str) -> None:
+async def test_a_payment_that_may_run_stays_in_doubt(shop: Shop, case: str) -> None:
     payment = shop.payment()
     shop.terminal.start = IN_DOUBT[case]
     await assert_in_doubt(payment)
@@ -76,7 +76,7 @@ async def assert_in_doubt(payment: Payment, requests: int = 1) -> None:
     assert len(payment.requests) == requests
 
 
-async def test_a_connection_cut_before_the_request_was_read(shop: Shop) -> None:
+async def test_a_connection_cut_before_the_request_was_read_leaves_doubt(shop: Shop) -> None:
     payment = shop.payment()
 
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +86,7 @@ async def test_a_connection_cut_before_the_request_was_read(shop: Shop) -> None:
     await assert_in_doubt(payment, requests=0)
 
 
-async def test_a_reply_that_never_comes(shop: Shop) -> None:
+async def test_a_missing_reply_leaves_doubt(shop: Shop) -> None:
     payment = shop.payment(quick=True)
     shop.terminal.start = script = held(no_reply)
     await assert_in_doubt(payment)
@@ -94,7 +94,7 @@ async def test_a_reply_that_never_comes(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Shop) -> None:
+async def test_a_very_slow_reply_is_cut_off_at_the_total_deadline(shop: Shop) -> None:
     payment = shop.payment(quick=True)
     enough = asyncio.Event()
 
@@ -103,7 +103,7 @@ async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Sh
         while not enough.is_set():
             writer.write(b" ")
             await writer.drain()
-            await asyncio.sleep(0.02)  # the drip itself, far below the time-out of one read
+            await asyncio.sleep(0.02)  # a slow byte, far below the time-out of one read
 
     shop.terminal.start = drip
     await assert_in_doubt(payment)
@@ -111,7 +111,7 @@ async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Sh
 
 
 @pytest.mark.parametrize("status", [302, 409])
-async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, status: int) -> None:
+async def test_a_refusal_is_final_and_keeps_the_terminals_reply(shop: Shop, status: int) -> None:
     payment = shop.payment()
     content = json.dumps({"code": f"NO-{status}"})
 
@@ -133,13 +133,13 @@ async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, s
     assert outcome["failure_reason"]["type"] == "posd"
     assert document["attention"] == []
     assert (await payment.put()).status == 200
-    assert len(shop.terminal.requests) == seen + 1  # a redirect is not followed, a repeated call is not sent
+    assert len(shop.terminal.requests) == seen + 1  # a redirect is not followed, and a repeated call is not sent
     shop.terminal.start = acknowledging(payment.serial)
     assert (await Payment(shop, str(uuid4()), payment.serial).put()).json["phase"] == "active"
 
 
 @pytest.mark.parametrize("status", [200, 409, 503])
-async def test_what_the_terminal_answered_is_kept_as_it_came(shop: Shop, status: int) -> None:
+async def test_the_reply_of_the_terminal_is_kept_verbatim(shop: Shop, status: int) -> None:
     payment, content = shop.payment(), b"<html>not for posd</html> \xff"
     shop.terminal.start = answering(status, content)
     assert (await payment.put()).status == 201
@@ -148,19 +148,19 @@ async def test_what_the_terminal_answered_is_kept_as_it_came(shop: Shop, status:
         assert item.entry == Attempted(Replied(status, content), errors_in_2xx=False)
 
 
-async def test_an_acknowledgement(shop: Shop) -> None:
+async def test_an_acknowledgement_makes_a_payment_active(shop: Shop) -> None:
     payment = await shop.started()
     document = await payment.get()
     assert (document["phase"], document["status"], document["outcome"]) == ("active", "TERMINAL_ACKNOWLEDGED", None)
     assert (document["next_step"], document["abortable"], document["attention"]) == ("wait", True, [])
     assert (await payment.put()).status == 200
     (request,) = payment.requests
-    assert request.headers["accept-encoding"] == "identity"  # a packed acknowledgement would be unreadable
+    assert request.headers["accept-encoding"] == "identity"  # posd cannot read a compressed acknowledgement
     assert request.headers["connection"] == "close"
     assert request.headers["content-type"] == "application/json"
 
 
-async def test_an_acknowledgement_is_lost_and_the_events_decide(shop: Shop) -> None:
+async def test_after_a_lost_acknowledgement_the_events_decide(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = no_reply
     assert (await payment.put()).json["phase"] == "in_doubt"
@@ -189,7 +189,7 @@ FASTER: dict[str, tuple[list[tuple[str, str | None]], Script | None, str, str]] 
 
 
 @pytest.mark.parametrize("case", FASTER, ids=str)
-async def test_an_event_that_is_faster_than_the_reply_beats_it(shop: Shop, case: str) -> None:
+async def test_an_event_before_the_reply_counts(shop: Shop, case: str) -> None:
     delivered, then, phase, status = FASTER[case]
     payment = shop.payment()
 
@@ -205,14 +205,14 @@ async def test_an_event_that_is_faster_than_the_reply_beats_it(shop: Shop, case:
     assert "in_doubt" not in [item["code"] for item in reply.json["attention"]]
     if phase == "final":
         assert (reply.json["outcome"]["result"], reply.json["outcome"]["evidence"][0]["kind"]) == ("canceled", "event")
-    # A final frees the terminal once the call has returned; an open one holds it.
+    # A final frees the terminal once the call has returned. An open payment holds it.
     shop.terminal.start = acknowledging(payment.serial)
     following = await Payment(shop, str(uuid4()), payment.serial).put()
     assert following.status == (201 if phase == "final" else 409)
     assert len(payment.requests) == 1
 
 
-async def test_a_final_frees_the_terminal_only_when_the_call_has_returned(shop: Shop) -> None:
+async def test_a_final_frees_the_terminal_only_after_the_call_has_returned(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = script = held(acknowledging(payment.serial))
     running = asyncio.create_task(payment.put())
@@ -227,7 +227,7 @@ async def test_a_final_frees_the_terminal_only_when_the_call_has_returned(shop: 
     assert (await Payment(shop, str(uuid4()), payment.serial).put()).status == 201
 
 
-async def test_a_refusal_that_an_event_disproves(shop: Shop) -> None:
+async def test_a_refusal_is_corrected_by_an_event(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409)
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -244,7 +244,7 @@ async def test_a_refusal_that_an_event_disproves(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 20])
-async def test_the_same_call_many_times_at_once_is_one_request(shop: Shop, count: int) -> None:
+async def test_simultaneous_equal_calls_are_one_request(shop: Shop, count: int) -> None:
     payment = shop.payment()
     shop.terminal.start = script = held(acknowledging(payment.serial))
     running = [asyncio.create_task(payment.put()) for _ in range(count)]
@@ -256,7 +256,7 @@ async def test_the_same_call_many_times_at_once_is_one_request(shop: Shop, count
     assert len(payment.requests) == 1
 
 
-async def test_a_repeated_call_that_cannot_be_shown_is_not_told_that_nothing_was_sent(shop: Shop) -> None:
+async def test_a_repeated_call_that_cannot_be_answered_is_not_told_that_nothing_was_sent(shop: Shop) -> None:
     payment = await shop.started()
     await payment.end()
     with closing(sqlite3.connect(shop.daemon.database)) as other:
@@ -268,7 +268,7 @@ async def test_a_repeated_call_that_cannot_be_shown_is_not_told_that_nothing_was
     assert len(payment.requests) == 1
 
 
-async def test_another_request_under_the_same_id(shop: Shop) -> None:
+async def test_another_request_under_the_same_id_is_refused(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = script = held(acknowledging(payment.serial))
     first = asyncio.create_task(payment.put(amount={"iva": 10.10, "subtotal_iva": 1}, metadata={"b": 1, "a": 2}))
@@ -280,14 +280,14 @@ async def test_another_request_under_the_same_id(shop: Shop) -> None:
     assert (refused.status, refused.json["code"]) == (409, "id_reused")
     assert refused.json["fields"] == ["amount", "metadata"]
 
-    text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'  # and no terminal
+    text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'  # and without a terminal
     for identity in (payment.identity, payment.identity.upper()):
         assert (await shop.daemon.call("PUT", f"/transactions/{identity}", text)).status == 200
     assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", b"{")).json["code"] == "id_reused"
     assert len(payment.requests) == 1
 
 
-async def test_two_payments_at_once_on_one_terminal(shop: Shop) -> None:
+async def test_of_two_simultaneous_payments_on_one_terminal_one_is_refused(shop: Shop) -> None:
     one = shop.payment()
     two = Payment(shop, str(uuid4()), one.serial)
     shop.terminal.start = acknowledging(one.serial)
@@ -300,7 +300,7 @@ async def test_two_payments_at_once_on_one_terminal(shop: Shop) -> None:
     assert (await shop.daemon.call("GET", f"/transactions/{refused.identity}")).status == 404
     assert refused.requests == []
     assert await started.event("TERMINAL_CANCELED") == 200
-    assert (await refused.put()).status == 201  # the refused one may use its id, right after the outcome
+    assert (await refused.put()).status == 201  # the refused payment may use its id, right after the outcome
 
 
 async def test_a_till_that_hangs_up_changes_nothing(shop: Shop) -> None:
@@ -326,7 +326,7 @@ async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
 
 
-#: Calls about a payment, by name: method, the rest of the path, body, and the status once it is recorded.
+#: Name of a call about a payment -> method, rest of the path, body, and the status once it is recorded.
 ABOUT = {
     "get": ("GET", "", None, 200),
     "outcome": ("GET", "/outcome?timeout=0", None, 202),
@@ -339,7 +339,7 @@ ABOUT = {
 
 
 async def asking(shop: Shop, payment: Payment, method: str, rest: str = "", content: Any = None) -> Connection:
-    """Send a call about a payment, and do not wait for the answer."""
+    """Send a call about a payment without waiting for the response."""
     fields = "" if content is None else "content-type: application/json\r\n"
     body = None if content is None else json.dumps(content).encode()
     return await ask(
@@ -348,7 +348,7 @@ async def asking(shop: Shop, payment: Payment, method: str, rest: str = "", cont
 
 
 @pytest.mark.parametrize("name", ABOUT)
-async def test_of_an_id_whose_start_is_not_recorded_yet_nothing_is_said(shop: Shop, name: str) -> None:
+async def test_a_call_about_an_unrecorded_start_waits_for_its_record(shop: Shop, name: str) -> None:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     method, rest, content, status = ABOUT[name]
@@ -367,10 +367,10 @@ async def test_of_an_id_whose_start_is_not_recorded_yet_nothing_is_said(shop: Sh
     await payment.end()
 
 
-async def test_of_an_id_whose_start_is_refused_the_answer_says_that_it_never_started(shop: Shop) -> None:
+async def test_a_call_about_a_refused_start_says_that_it_never_started(shop: Shop) -> None:
     payment = shop.payment()
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")  # until the commit of the intent is given up
+        other.execute("BEGIN IMMEDIATE")  # until posd gives up the commit of the intent
         start = await asking(shop, payment, "PUT", content={"terminal": payment.serial, "amount": AMOUNT})
         call = await asking(shop, payment, "GET", "/outcome")
         status, refused = await start.reply()
@@ -382,7 +382,7 @@ async def test_of_an_id_whose_start_is_refused_the_answer_says_that_it_never_sta
     call.hang_up()
 
 
-async def test_a_refusal_says_nothing_of_an_id_that_another_call_may_still_start(shop: Shop) -> None:
+async def test_a_refusal_proves_nothing_about_an_id_that_another_call_may_start(shop: Shop) -> None:
     paid, payment = shop.payment(), shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     assert (await paid.put(sale="one basket")).status == 201
@@ -414,7 +414,7 @@ paged = true
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def profiled() -> AsyncIterator[Shop]:
-    """A shop with that profile."""
+    """Yield a shop with that profile."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_shop(Path(directory), PROFILE) as profiled:
             yield profiled
@@ -424,7 +424,7 @@ def error(type_: str, code: str, **more: object) -> dict[str, Any]:
     return {"type": type_, "code": code, "message": "as the terminal says it"} | more
 
 
-async def test_a_busy_terminal_is_named_and_asked_once(profiled: Shop) -> None:
+async def test_a_busy_terminal_is_named_and_called_once(profiled: Shop) -> None:
     payment = profiled.payment()
     profiled.terminal.start = answering(409, error("TERMINAL", "TER-003"))
     document = (await payment.put()).json
@@ -440,7 +440,7 @@ async def test_a_busy_terminal_is_named_and_asked_once(profiled: Shop) -> None:
     assert len(payment.requests) == 1
 
 
-async def test_an_abort_is_taken_by_an_empty_object_and_not_by_an_error(profiled: Shop) -> None:
+async def test_an_empty_object_accepts_an_abort_and_an_error_does_not(profiled: Shop) -> None:
     for status, content, answer, told in (
         (200, {}, "taken", 202),
         (200, error("TERMINAL", "TER-004"), "unknown", 202),

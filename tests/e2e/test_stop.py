@@ -21,12 +21,12 @@ from tests.support.events import body
 from tests.support.shop import held
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: The promise is 3 seconds on a machine that does nothing else; each thing that would hold a stop up lasts 15 and more.
+#: The promise is 3 seconds on an idle machine. Each fault that would delay a stop lasts 15 seconds or more.
 STOP_SECONDS = 12.0
 
 
 async def stop_in_time(posd: Daemon, number: signal.Signals = signal.SIGTERM) -> None:
-    """Stop the daemon; it ends with 0 and in time."""
+    """Stop the daemon. Check that it ends with 0 and in time."""
     began = asyncio.get_running_loop().time()
     code = await posd.stop(number)
     assert asyncio.get_running_loop().time() - began < STOP_SECONDS
@@ -35,7 +35,7 @@ async def stop_in_time(posd: Daemon, number: signal.Signals = signal.SIGTERM) ->
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_an_idle_daemon_stops_at_once_and_leaves_the_place_free(posd: Daemon, number: signal.Signals) -> None:
+async def test_an_idle_daemon_stops_at_once_and_leaves_its_sockets_free(posd: Daemon, number: signal.Signals) -> None:
     port = posd.port
     await stop_in_time(posd, number)
     with socket.socket() as free:
@@ -51,7 +51,7 @@ async def test_an_idle_daemon_stops_at_once_and_leaves_the_place_free(posd: Daem
     assert (await posd.call("GET", "/version")).status == 200
 
 
-async def test_it_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_a_stop_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal: ScriptedTerminal) -> None:
     waited_for, in_flight = str(uuid4()), str(uuid4())
     other = terminal
     assert (await posd.call("PUT", f"/transactions/{waited_for}", CHARGE)).status == 201
@@ -74,7 +74,7 @@ async def test_it_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal
     await anext(feed)
     first = await anext(feed)
     assert first["id"] == waited_for
-    await till_sockets(posd, 7)  # five tills, the one that starts, the stream: all are connected
+    await till_sockets(posd, 7)  # five tills, the one that starts, and the stream are connected
 
     await stop_in_time(posd)
 
@@ -104,24 +104,24 @@ async def till_sockets(posd: Daemon, count: int) -> None:
 
 
 def connections(path: Path) -> int:
-    """Count the sockets with that path."""
+    """Return the number of sockets with that path."""
     return sum(1 for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(f" {path}"))
 
 
-async def test_the_socket_files_of_a_killed_daemon_do_not_keep_it_from_starting(posd: Daemon) -> None:
+async def test_the_socket_files_of_a_killed_daemon_do_not_prevent_a_start(posd: Daemon) -> None:
     await posd.kill()
     assert posd.till_socket.is_socket()
     await posd.start()
     assert (await posd.call("GET", "/version")).status == 200
     assert posd.till_socket.stat().st_mode & 0o777 == 0o660
-    assert posd.till_socket.parent.stat().st_mode & 0o777 == 0o755, "tills pass through to their socket"
+    assert posd.till_socket.parent.stat().st_mode & 0o777 == 0o755, "tills can reach their socket"
     assert posd.database.stat().st_mode & 0o777 == 0o600
 
 
-async def test_the_connections_of_a_killed_daemon_do_not_keep_the_port(posd: Daemon) -> None:
+async def test_the_connections_of_a_killed_daemon_do_not_block_the_port(posd: Daemon) -> None:
     reader, writer = await https.connect(posd.port, posd.ca)
     await posd.kill()
-    with suppress(ConnectionResetError):  # unread data at its kill turns the end into a reset
+    with suppress(ConnectionResetError):  # unread data at its kill causes a reset
         assert await reader.read() == b""
     await posd.start()
     assert (await posd.call("GET", "/version")).status == 200
@@ -138,7 +138,7 @@ def same_directory(home: Path) -> str:
     return toml(home, "").replace(f"{home}/state", f"{home}/state2")
 
 
-#: What the second daemon shares with the first -> what its message names.
+#: What the second daemon shares with the first -> names in its message.
 SECOND: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "database": (same_database, ["posd.db.lock", "another posd", "database.path"]),
     "socket directory": (same_directory, ["run", "another posd", "local_api.directory"]),
@@ -147,7 +147,7 @@ SECOND: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("shared", SECOND)
-async def test_the_second_daemon_refuses_and_the_first_goes_on(home: Path, shared: str) -> None:
+async def test_a_second_daemon_does_not_start_and_the_first_continues(home: Path, shared: str) -> None:
     config, words = SECOND[shared]
     async with running(home, "") as posd:
         (home / "second").mkdir()
@@ -158,7 +158,7 @@ async def test_the_second_daemon_refuses_and_the_first_goes_on(home: Path, share
 
 
 async def assert_refuses(daemon: Daemon, words: list[str]) -> None:
-    """It does not start, and its one-line message has these words, without a traceback."""
+    """Check that it does not start, and that its one-line message has these words, without a traceback."""
     code, said = await daemon.cannot_start()
     assert code != 0
     for word in words:
@@ -213,10 +213,10 @@ def socket_is_a_file(home: Path) -> str:
     return toml(home, "")
 
 
-#: Stands for an address at which something else listens.
+#: Placeholder for an address in use.
 TAKEN = "127.0.0.1:TAKEN"
 
-#: Fault -> the name in the message.
+#: Fault -> the names in the message.
 WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "no certificate": (no_certificate, ["posd tls init"]),
     "unknown group": (unknown_group, ["no-such-group", "groupadd"]),
@@ -232,7 +232,7 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
+async def test_a_failed_start_names_its_cause(home: Path, wrong: str) -> None:
     issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     config, words = WRONG[wrong]
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -241,8 +241,8 @@ async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_stop_while_the_terminal_is_silent_ends_the_call_with_doubt(home: Path, identity: str) -> None:
-    """The longest call there may be: the terminal holds the reply for ever."""
+async def test_a_stop_during_a_silent_call_ends_it_with_doubt(home: Path, identity: str) -> None:
+    """The longest possible call: the terminal never replies."""
     async with scripted_terminal(home) as terminal:
         terminal.start = script = held(terminal.acknowledge)
         async with running(home, terminal.toml) as posd:

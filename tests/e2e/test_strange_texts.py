@@ -1,7 +1,7 @@
-"""What strangers wrote is shown as text: by each command, in the log, the metrics, the report (architecture).
+"""Texts of strangers are shown as text: by each command, in the log, the metrics, the report (architecture).
 
-A real daemon; terminals, a till, an operator and a device outside the fleet whose texts would forge something.
-A command that is new has no row here, and the test of the table fails until it has one.
+A real daemon, with terminals, a till, an operator and a device outside the fleet whose texts try to forge output. The
+test of the table fails until a new command has a row.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from tests.terminals.announcing import DISCOVERY, service
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TERMINALS = 12
-#: What fits where little does: a sale, a reference, an operator's name.
+#: Text for short fields: a sale, a reference, an operator's name.
 SHORT = f"\x1b[2J\u202e=1\n{FORGED}\r\t\x9b;={FORGED}"
 
 
@@ -69,12 +69,12 @@ class Place:
         return await deliver(request.callback, body, self.daemon.ca)
 
 
-#: What posd must be able to read of an event.
+#: Members of an event that posd must be able to read.
 READ = {"event_id", "occurred_at", "status", "client_transaction_id", "serial_number", "previous_status", "merchant_id"}
 
 
 def strange(value: Any, name: str = "") -> Any:
-    """Return an event with each text replaced that posd only shows."""
+    """Return an event in which each text that posd only shows is replaced."""
     if isinstance(value, dict):
         return {key: strange(item, key) for key, item in value.items()}
     return ALL if isinstance(value, str) and name not in READ else value
@@ -93,7 +93,7 @@ async def settle_all(place: Place) -> None:
     terminal.search = answering(500, f"<html>{ALL}</html>".encode())
     await posd.call("POST", f"/transactions/{place.ids['doubtful']}/reconcile")
     await place.charge("moving")
-    assert await place.event("moving", SHORT) == 200, "an unknown state is taken"
+    assert await place.event("moving", SHORT) == 200, "an unknown state is accepted"
     await place.charge("decided")
     word = {"operator": SHORT, "note": ALL[:1000]}
     for call, more in (("release", {}), ("resolve", {"result": "declined"})):
@@ -126,16 +126,16 @@ def going_on(serial: str) -> Script:
 
 
 async def announced(place: Place) -> None:
-    """Wait until the daemon lists the device that is in no fleet."""
+    """Wait until the daemon lists the device outside the fleet."""
     async with asyncio.timeout(30):
         while True:
             listed = (await place.daemon.call("GET", "/terminals?all=true")).json["terminals"]
             if any(not item.get("in_fleet", True) for item in listed):
                 return
-            await asyncio.sleep(0.05)  # the daemon does not report it, so it is asked again
+            await asyncio.sleep(0.05)  # the daemon does not report it, so the test polls
 
 
-#: What devices outside the fleet announce, as serial, brand and model.
+#: Announcements of devices outside the fleet, as serial, brand and model.
 STRANGERS = (
     ("OUT-1", "x\n" + FORGED, "\x1b[2J" + FORGED),
     ("OUT-2", f"={FORGED}", f"\u202e{FORGED}"),
@@ -179,7 +179,7 @@ async def place() -> AsyncIterator[Place]:
 
 #: Arguments of one call, in which {name} is the id of that name.
 Call = str
-#: Command -> its calls here. `None` and why: it shows no untrusted text, or is tested elsewhere.
+#: Command -> its calls here. A text: why it has none.
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "run": "its log is read below",
     "demo": "its terminal, till and daemon are its own",
@@ -238,12 +238,12 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "openapi": "it asks no daemon",
     "completion": "it asks no daemon; what it offers: tests/cli/test_strange_texts.py",
 }
-#: Those that have to show something of what strangers wrote.
+#: Commands that must show a stranger's text.
 SHOWING = (
     *("show {approved}", "await {declined}", "report --timezone UTC --metadata table"),
     *("print-jobs {printed}", "terminals --all", "logs {log}"),
 )
-#: A decision about an attention that is not there.
+#: A decision about an attention that does not exist.
 ACKNOWLEDGED = {"code": SHORT, "operator": "Ana", "note": "looked"}
 
 
@@ -310,7 +310,7 @@ def judge(given: tuple[str, ...], done: Done) -> None:
         assert_csv(done.stdout)
     elif "--html" in given:
         assert_html(done.stdout)
-    elif given[:2] == ("quarantine", "1"):  # its body has lines, with a margin that none of posd's has
+    elif given[:2] == ("quarantine", "1"):  # its body has several lines, with a margin that none of posd's lines has
         said, body = done.stdout.split(" bytes:\n")
         assert_lines(said)
         assert body
@@ -319,20 +319,20 @@ def judge(given: tuple[str, ...], done: Done) -> None:
         assert_lines(done.stdout, tabs=True)
 
 
-async def test_what_strangers_wrote_is_there_all_the_same(place: Place) -> None:
+async def test_the_texts_of_strangers_are_still_shown(place: Place) -> None:
     for command in SHOWING:
         given = arguments(place, "", command)
         assert FORGED in (await run_here(place, *given)).stdout, f"{command} shows nothing of strangers"
 
 
-#: Calls whose screen output is tested in each run; the others with --whole.
+#: Calls whose screen output each run tests. --whole tests the others.
 QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("list", "--all")}
 
 
 @pytest.mark.parametrize(
     ("command", "call"), [call if call in QUICK else pytest.param(*call, marks=pytest.mark.slow) for call in calls()]
 )
-async def test_no_command_lets_a_stranger_steer_the_screen(place: Place, command: str, call: str) -> None:
+async def test_no_command_lets_a_stranger_control_the_screen(place: Place, command: str, call: str) -> None:
     given = arguments(place, command, call)
     daemon = place.daemon
     for options in ((), ("--json",)) if (command, call) not in QUICK else ((),):
@@ -341,13 +341,14 @@ async def test_no_command_lets_a_stranger_steer_the_screen(place: Place, command
         assert_screen(seen.written)
 
 
-async def test_the_log_is_a_line_a_fact_whatever_is_in_it(place: Place) -> None:
+async def test_every_fact_is_one_log_line_for_any_text(place: Place) -> None:
     for line in place.daemon.lines:
-        assert line["event"] in events(), line  # `Daemon` has read each as JSON, and seen that it is printable
+        # `Daemon` has parsed each line as JSON, and checked that it is printable
+        assert line["event"] in events(), line
     assert FORGED in json.dumps(place.daemon.lines)
 
 
-async def test_the_metrics_have_no_word_of_a_stranger(place: Place) -> None:
+async def test_the_metrics_have_no_text_of_a_stranger(place: Place) -> None:
     answer = await scrape(place.daemon.till_socket)
     for text in (answer.text, (place.daemon.directory / "posd.prom").read_text()):
         assert_lines(text)
@@ -355,7 +356,7 @@ async def test_the_metrics_have_no_word_of_a_stranger(place: Place) -> None:
         read(text)
 
 
-async def test_a_problem_says_in_one_line_what_is_wrong(place: Place) -> None:
+async def test_a_problem_is_one_line(place: Place) -> None:
     posd = place.daemon
     known = place.ids["approved"]
     refused = [
@@ -377,7 +378,7 @@ async def test_a_problem_says_in_one_line_what_is_wrong(place: Place) -> None:
         assert_lines(document["title"])
 
 
-async def test_an_attention_says_in_one_line_what_to_look_at(place: Place) -> None:
+async def test_an_attention_is_one_line(place: Place) -> None:
     posd = place.daemon
     found = [
         attention
@@ -391,7 +392,7 @@ async def test_an_attention_says_in_one_line_what_to_look_at(place: Place) -> No
 
 
 @pytest.mark.slow
-async def test_a_name_in_a_file_or_a_configuration_is_text(place: Place) -> None:
+async def test_a_name_from_a_file_or_a_configuration_is_shown_as_text(place: Place) -> None:
     home = place.daemon.directory
     for name in (f"x\n{FORGED}", "x\x1b[2J", "\u202ex", "x\udcff"):
         file = home / name

@@ -1,4 +1,4 @@
-"""Streams of the real daemon: over restarts and restores without a gap, and slow readers beside payments."""
+"""Streams of the real daemon: over restarts and restores without a gap, and slow readers during payments."""
 
 import asyncio
 import signal
@@ -19,23 +19,23 @@ from tests.support.senders import ask_on, crowd
 from tests.support.shop import Shop
 from tests.support.streams import Message, messages, stream, told
 
-#: Longest that a test waits for something to come, in seconds.
+#: Most seconds of any wait.
 PATIENCE_SECONDS = 60.0
-#: Until a daemon that is away is asked again, in seconds.
+#: Seconds until a stopped daemon is called again.
 AGAIN_SECONDS = 0.05
-#: Streams at one time, and slow readers beside a payment.
+#: Number of simultaneous streams, and of slow readers during a payment.
 THOUSAND = 1000
 
 
 class Reader:
-    """Follows a stream through restarts as a client should: again and again, with the id of the last event."""
+    """Follower of a stream through restarts, as a client should do it: it resumes with the id of the last event."""
 
     def __init__(self, socket: Path, path: str, last: int | str | None = None) -> None:
         self._socket = socket
         self._path = path
         self._news = asyncio.Event()
         self.last = last
-        #: Messages with an id, and the names of those without one.
+        #: Messages with an id, and names of those without.
         self.found: list[Message] = []
         self.told: list[str] = []
 
@@ -57,7 +57,7 @@ class Reader:
         self._news.set()
 
     async def until(self, what: Any) -> None:
-        """Wait until the condition holds."""
+        """Wait until the condition is true."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not what(self):
                 self._news.clear()
@@ -76,7 +76,7 @@ async def following(*readers: Reader) -> AsyncIterator[None]:
 
 
 async def feed(posd: Daemon, after: str | int = 0) -> list[Any]:
-    """Return all pages of the feed behind a place."""
+    """Return all pages of the feed after a place."""
     found: list[Any] = []
     while (page := (await posd.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
         found += page["changes"]
@@ -97,7 +97,7 @@ def documents(reader: Reader) -> list[Any]:
 
 
 @pytest.mark.parametrize("times", some((1, 3), 1))
-async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(own: Shop, times: int) -> None:
+async def test_the_feed_continues_over_many_restarts_without_a_gap_or_a_repeat(own: Shop, times: int) -> None:
     posd, signals = own.daemon, [signal.SIGTERM, signal.SIGKILL] * times
     plain, checked = Reader(posd.till_socket, "/feed"), Reader(posd.till_socket, "/feed?after=start")
     async with following(plain, checked):
@@ -106,7 +106,7 @@ async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(ow
             other = await own.started()
             assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
             last = (await newest(posd))["next_after"]
-            for reader in (plain, checked):  # so that it is there when posd stops
+            for reader in (plain, checked):  # so that a stream is open when posd stops
                 await reader.until(lambda it, last=last: it.found and it.found[-1].json["seq"] >= last)
             running = asyncio.create_task(payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED"))
             await posd.stop(number)
@@ -127,7 +127,7 @@ async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(ow
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_place_among_the_events_that_is_of_another_payment_is_told(shop: Shop) -> None:
+async def test_an_event_id_of_another_payment_is_reported(shop: Shop) -> None:
     posd = shop.daemon
     one, other = await shop.started(), await shop.started()
     await one.end()
@@ -141,7 +141,7 @@ async def test_a_place_among_the_events_that_is_of_another_payment_is_told(shop:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: bool) -> None:
+async def test_a_reader_continues_after_a_restore(own: Shop, home: Path, lost: bool) -> None:
     posd = own.daemon
     before = await own.started()
     await before.end()
@@ -159,7 +159,7 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     code, _, said = await posd_command(posd, "restore", str(home / "backup.db"))
     assert code == 0, said
     await posd.start()
-    if lost:  # until an operator has checked, nothing is started under a new id
+    if lost:  # until an operator has checked, no new id can be started
         code, _, said = await posd_command(posd, "restore", "--seen", "--operator", "Ana")
         assert code == 0, said
     later = await own.started()
@@ -171,8 +171,8 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     for reader in (plain, checked):
         assert reader.told == ["notice"]
         told = documents(reader)
-        assert min(change["seq"] for change in told) > place["next_after"], "numbers never go back"
-        if not lost:  # records that were taken over are reported again; nothing is missed
+        assert min(change["seq"] for change in told) > place["next_after"], "numbers never decrease"
+        if not lost:  # records that were taken over are reported again, so none is missed
             assert {(item["id"], item["reason"], item["at"]) for item in kept} <= {
                 (item["id"], item["reason"], item["at"]) for item in told
             }
@@ -181,7 +181,7 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     await later.end()
 
 
-async def test_the_feed_says_what_retention_took(own: Shop) -> None:
+async def test_the_feed_reports_what_retention_removed(own: Shop) -> None:
     posd = own.daemon
     gone = await own.started()
     for status, previous in APPROVED:
@@ -204,7 +204,7 @@ async def test_the_feed_says_what_retention_took(own: Shop) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("count", some((100, THOUSAND), 100))
-async def test_a_thousand_streams_at_once(shop: Shop, count: int) -> None:
+async def test_a_thousand_simultaneous_streams_all_get_a_change(shop: Shop, count: int) -> None:
     posd = shop.daemon
     payment = await shop.started()
     paths = (f"/transactions/{payment.identity}/events", f"/feed?after={(await newest(posd))['next_after']}")

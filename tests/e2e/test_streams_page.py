@@ -20,12 +20,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "streams.md").read_text(
 
 
 def outline(output: str) -> list[str]:
-    """Return the lines of a stream, with values only where each run has the same."""
+    """Return the lines of a stream, with only those values that every run has."""
     return [line if line.startswith(("event:", "retry:")) else line.partition(":")[0] for line in output.splitlines()]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-async def test_the_example_says_what_the_page_says(home: Path) -> None:
+async def test_the_example_prints_the_output_of_the_page(home: Path) -> None:
     (command,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
     (output,) = re.findall(r"```\n(retry.*?)```", PAGE, re.DOTALL)
     async with open_shop(home) as shop:
@@ -48,7 +48,7 @@ async def _run(shop: Shop, command: str) -> str:
     return stdout.decode()
 
 
-def test_the_numbers_of_the_page() -> None:
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     for words in (
         f"every {streams.HEARTBEAT_SECONDS:g} s",
         f"`retry: {streams.RETRY_MILLISECONDS}`",
@@ -61,7 +61,7 @@ def test_the_numbers_of_the_page() -> None:
         assert words in PAGE, words
 
 
-def test_the_names_of_the_page() -> None:
+def test_the_names_of_the_page_are_those_of_the_code() -> None:
     named = set(re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE))
     assert named >= streams.OWN_NAMES
     assert {"changes_removed", "place_unknown"} <= set(re.findall(r"`([a-z_]+)`", PAGE))

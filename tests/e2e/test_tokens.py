@@ -1,4 +1,6 @@
-"""No callback token leaves posd but in the request to its terminal: a day is played, and every way out is searched."""
+"""No callback token leaves posd except in the request to its terminal. The test plays a day and searches every
+output.
+"""
 
 import asyncio
 import base64
@@ -50,7 +52,7 @@ class Day:
         return await self.call("GET", f"{path}/outcome?timeout=60")
 
     async def started(self) -> tuple[str, str]:
-        """Start a payment of the scripted terminal; return its id and its callback URL."""
+        """Start a payment of the scripted terminal. Return its id and its callback URL."""
         identity = str(uuid4())
         known = await self.call("PUT", f"/transactions/{identity}", CHARGE | {"terminal": self.terminal.serial})
         assert known.get("client_transaction_id") == identity, known
@@ -62,7 +64,7 @@ class Day:
 
 
 async def with_simulator(day: Day) -> None:
-    """A charge, its refund, a decline and a print job, all by the wire of a simulated terminal."""
+    """Run a charge, its refund, a decline and a print job on a simulated terminal."""
     paid, declined = str(uuid4()), str(uuid4())
     charge = CHARGE | {"terminal": SIMULATED}
     assert (await day.ended(f"/transactions/{paid}", charge))["result"] == "approved"
@@ -75,7 +77,7 @@ async def with_simulator(day: Day) -> None:
 
 
 async def refused(day: Day) -> None:
-    """Requests that the terminal refuses, does not take or answers oddly, quoting them."""
+    """Send requests that the terminal refuses, does not accept or answers invalidly, and quotes."""
 
     async def quoting(status: int, request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(status, request.body))
@@ -91,11 +93,11 @@ async def refused(day: Day) -> None:
     day.terminal.start = day.terminal.print_start = None
 
 
-#: Places of the URL in the terminal's messages.
+#: Placeholder of the URL in the terminal's messages.
 HERE = "@@"
 SAID = {"type": HERE, "code": HERE, "message": HERE}
 RECEIPT = {"transaction_reference": HERE, "ticket_number": HERE, "franchise": HERE, HERE: {HERE: HERE}}
-#: Kinds of payments: status and further members; some are unusable for posd.
+#: Kinds of payments: status and further members. Some are unusable for posd.
 EVENTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("CARD_PRESENTED", {"reading_type": HERE}),
     (HERE, {}),
@@ -110,7 +112,7 @@ USED_OR_KEPT = (200, 400, 403)
 
 
 async def echoed(day: Day, echo: Callable[[str], str]) -> None:
-    """Events that echo the callback URL, wherever the terminal can write; a search finds it as well."""
+    """Send events that echo the callback URL in every text. A search returns it too."""
     identity, url = await day.started()
     operation = {"type": "CHARGE", "events_webhook_url": HERE, HERE: [HERE]}
 
@@ -133,7 +135,7 @@ async def echoed(day: Day, echo: Callable[[str], str]) -> None:
 
 
 async def echoed_in_print(day: Day, echo: Callable[[str], str]) -> None:
-    """Print webhooks that do the same."""
+    """Send print webhooks that do the same."""
     job = str(uuid4())
     await day.call("PUT", f"/print-jobs/{job}", {"terminal": day.terminal.serial, "document": {"text": "x"}})
     url = day.terminal.prints[-1].print_callback
@@ -145,10 +147,10 @@ async def echoed_in_print(day: Day, echo: Callable[[str], str]) -> None:
 
 
 async def misnamed(day: Day) -> None:
-    """An acknowledgement that has the callback URL as the serial of the terminal."""
+    """Send an acknowledgement with the callback URL as the terminal's serial."""
 
     async def acknowledging(request: Request, writer: asyncio.StreamWriter) -> None:
-        if request.body:  # posd probes terminals without one
+        if request.body:  # posd probes terminals without a body
             writer.write(http(200, acknowledgement(request, request.callback)))
 
     day.terminal.start = acknowledging
@@ -156,10 +158,10 @@ async def misnamed(day: Day) -> None:
 
 
 async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
-    """Return the responses of each GET in the description at a socket: with each id, each choice of a query, as a
+    """Return the responses of each GET in the description at a socket, for each id, each choice of a query, and as a
     stream.
 
-    A new call is covered when it is described; one with a new kind of id fails until `known` has it.
+    A new call is covered when it is described. A new kind of id fails until `known` has it.
     """
     with disk(posd) as db:
         known = {
@@ -191,7 +193,7 @@ async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
 
 
 def queries(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield each choice of the parameters that have some, one at a time: all items, without waiting."""
+    """Yield each value of the parameters with a choice, one at a time. Lists are complete, and nothing waits."""
     ends = {"limit": "maximum", "timeout": "minimum"}
     whole = {name: item["schema"][ends[name]] for item in parameters if (name := item["name"]) in ends}
     yield whole
@@ -201,7 +203,7 @@ def queries(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
 
 
 async def streamed(client: httpx2.AsyncClient, path: str, query: Mapping[str, Any], count: int) -> bytes:
-    """Return a stream up to that many numbered messages, with what follows the last of them."""
+    """Return a stream up to that many numbered messages, and everything after the last of them."""
     lines = []
     async with client.stream("GET", path, params=query, headers={"accept": "text/event-stream"}) as response:
         async for line in response.aiter_lines():
@@ -231,7 +233,7 @@ def commands(posd: Daemon, home: Path) -> Iterator[tuple[str, str]]:
 
 
 def all_tokens(posd: Daemon) -> set[str]:
-    """Return the tokens of all records in the database, including those in its quarantine only."""
+    """Return the tokens of all records in the database and its quarantine."""
     with disk(posd) as db:
         subjects = [row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")]
         subjects += [row[0] for row in db.execute("SELECT print_job_id FROM print_jobs")]
@@ -276,7 +278,7 @@ async def test_no_token_leaves_posd_by_any_document_log_report_or_archive(
         with disk(posd) as db:
             stored = {str(row[0]): row[1] for row in db.execute("SELECT seq, body FROM events")}
             kept = {str(row[0]): row[1] for row in db.execute("SELECT id, body FROM quarantine")}
-    assert len(found(tokens, stored)) > 5 * len(forms), "what is stored stays as it came"
+    assert len(found(tokens, stored)) > 5 * len(forms), "stored data stays verbatim"
     assert len(set(found(tokens, kept))) > 3 * len(forms)
     assert found(tokens, answers) == []
     final = [item for name, item in answers.items() if name.startswith("till") and "/outcome" in name]

@@ -16,7 +16,7 @@ from tests.support.tables import there
 from tests.support.terminal import Request, ScriptedTerminal, http
 
 
-async def test_doubt_a_refusal_and_what_is_taken_over_after_a_crash_are_in_the_log(
+async def test_doubts_refusals_and_payments_taken_over_after_a_crash_are_logged(
     posd: Daemon, terminal: ScriptedTerminal
 ) -> None:
     refused, doubtful = str(uuid4()), str(uuid4())
@@ -39,7 +39,7 @@ async def test_doubt_a_refusal_and_what_is_taken_over_after_a_crash_are_in_the_l
     assert not [line for line in posd.lines if line.get("transaction") == refused]
 
 
-async def test_an_event_is_told_with_its_own_status(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
+async def test_an_event_is_logged_with_its_own_status(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
     await posd.call("PUT", f"/transactions/{identity}", CHARGE)
     callback = terminal.requests[0].callback
     assert await deliver(callback, body(identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED"), posd.ca) == 200
@@ -49,7 +49,7 @@ async def test_an_event_is_told_with_its_own_status(posd: Daemon, terminal: Scri
     assert list(line)[:3] == ["timestamp", "level", "event"], "what a person looks for first comes first"
 
 
-async def test_an_abort_takes_no_body(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
+async def test_an_abort_needs_no_body(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
     await posd.call("PUT", f"/transactions/{identity}", CHARGE)
     refused = await posd.call("POST", f"/transactions/{identity}/abort", {"reason": "x"})
     assert (refused.status, refused.json["code"], len(terminal.requests)) == (422, "invalid_request", 1)
@@ -57,7 +57,7 @@ async def test_an_abort_takes_no_body(posd: Daemon, terminal: ScriptedTerminal, 
     assert (await posd.call("POST", f"/transactions/{identity}/abort", {})).status == 202
 
 
-def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
+def test_a_forbidden_log_field_is_dropped_and_named() -> None:
     fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
     ((made,), _) = output.renderer({}, wall)(output.LineSink("posd.test"), "info", fields)
     line = json.loads(made(0.0))

@@ -27,7 +27,7 @@ def approval(
 
 
 async def asked(shop: Shop, serial: str | None = None) -> Payment:
-    """Return a payment of 112.00 without an end, on its own terminal or on this one."""
+    """Return an open payment of 112.00, on its own terminal or on this one."""
     payment = shop.payment()
     payment.serial = serial or payment.serial
     shop.terminal.start = acknowledging(payment.serial)
@@ -38,14 +38,14 @@ async def asked(shop: Shop, serial: str | None = None) -> Payment:
 
 
 async def approved(shop: Shop, serial: str | None = None, **changes: Any) -> Payment:
-    """Return a payment that was approved so."""
+    """Return a payment with such an approval."""
     payment = await asked(shop, serial)
     assert await payment.deliver(json.dumps(approval(payment, **changes)).encode()) == 200
     return payment
 
 
 async def said(payment: Payment) -> str:
-    """Return the report about an approval, empty without one; its outcome is the terminal's report."""
+    """Return the report about an approval, empty without one. Check that the outcome is the terminal's."""
     document = await payment.get()
     assert (document["outcome"]["result"], document["next_step"]) == ("approved", "done")
     assert attention(document) <= {"approval_unlikely"}
@@ -58,7 +58,7 @@ YEAR_AGO = iso(datetime.now(UTC) - timedelta(days=365))
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.usefixtures("complete_journal")
 class TestOneShop:
-    """On one daemon; at the end everything is derived again from the record."""
+    """Tests with one daemon. At the end everything is derived again from the record."""
 
     @pytest.mark.parametrize(
         ("changes", "part"),
@@ -70,7 +70,7 @@ class TestOneShop:
         ],
         ids=["a cent", "a hundred times", "another operation", "a year ago"],
     )
-    async def test_an_approval_that_contradicts_its_request_is_applied_and_said(
+    async def test_an_approval_that_contradicts_its_request_is_applied_and_reported(
         self, shop: Shop, changes: dict[str, Any], part: str
     ) -> None:
         payment = await approved(shop, **changes)
@@ -80,21 +80,19 @@ class TestOneShop:
         line = await shop.daemon.log_line("payment.attention", transaction=payment.identity)
         assert (line["code"], line["level"]) == ("approval_unlikely", "warning")
 
-    async def test_what_a_search_finds_is_held_against_the_request_too(self, shop: Shop) -> None:
+    async def test_an_approval_found_by_a_search_is_compared_with_the_request_too(self, shop: Shop) -> None:
         payment = await asked(shop)
         found = approval(payment, 0.01)
         shop.terminal.search = knowing(found)
         assert (await payment.post("reconcile")).status == 200
         assert "0.01" in await said(payment)
-        # The same by an event: nothing is reported twice.
+        # The same by an event is not reported twice.
         assert await payment.deliver(json.dumps(found).encode()) == 200
         assert [item["kind"] for item in await payment.history()].count("approval_unlikely") == 1
 
 
-async def test_another_currency_than_the_terminal_has_had_so_far_is_said_also_after_a_restart(own: Shop) -> None:
-    """The first approval of a terminal counts; one that an operator has checked and closed sets its currency from then
-    on.
-    """
+async def test_another_currency_than_the_terminals_earlier_ones_is_reported_even_after_a_restart(own: Shop) -> None:
+    """The first approval of a terminal sets its currency. So does one that an operator has checked and acknowledged."""
     first = await approved(own)
     other = await approved(own, currency="EUR")
     assert (await said(first), await said(other)) == ("", "")
@@ -111,7 +109,7 @@ async def test_another_currency_than_the_terminal_has_had_so_far_is_said_also_af
     await nothing_to_correct(own.daemon)
 
 
-async def test_another_currency_than_the_configured_one_is_said_from_the_first_on(home: Path) -> None:
+async def test_another_currency_than_the_configured_one_is_reported_from_the_first_approval_on(home: Path) -> None:
     async with open_shop(home, '[merchant]\ncurrency = "USD"\n') as shop:
         assert "it is in COP, and not in USD" in await said(await approved(shop, currency="COP"))
         assert await said(await approved(shop)) == ""

@@ -1,4 +1,4 @@
-"""An approval that no program has read within ten minutes has `outcome_unread`, until one reads it."""
+"""An approval that no program has read within ten minutes has `outcome_unread`, until a program reads it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import repeat
@@ -28,7 +28,7 @@ Read = Callable[[Shop, str], Awaitable[None]]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """A daemon whose clock the tests move, with one terminal."""
+    """Yield a daemon with one terminal, whose clock the tests move."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with (
@@ -40,7 +40,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 async def approved(shop: Shop, **request: Any) -> Payment:
-    """Return a payment that its terminal has approved; no program has asked since it was started."""
+    """Return a payment that its terminal has approved. No program has read it since its start."""
     payment = await shop.started(**request)
     for item in APPROVED:
         assert await payment.event(*item) == 200
@@ -48,7 +48,7 @@ async def approved(shop: Shop, **request: Any) -> Payment:
 
 
 async def unread(shop: Shop) -> set[str]:
-    """Advance the clock by ten minutes. Return the payments with the attention then, including earlier ones."""
+    """Advance the clock by ten minutes. Return the payments with the attention, including earlier ones."""
     sentinel = await approved(shop)
     ahead.move(shop.daemon, UNREAD_SECONDS)
     await shop.daemon.log_line("payment.attention", transaction=sentinel.identity, code=CODE)
@@ -56,7 +56,7 @@ async def unread(shop: Shop) -> set[str]:
 
 
 def marked(daemon: Daemon) -> set[str]:
-    """Return the payments that have the attention on the disk."""
+    """Return the payments with the attention on disk."""
     with disk(daemon) as db:
         found = db.execute("SELECT client_transaction_id FROM transactions WHERE instr(attention, ?)", (CODE,))
         return {row[0] for row in found}
@@ -68,7 +68,7 @@ def last_seq(daemon: Daemon) -> int:
 
 
 def calling(path: str, method: str = "GET", body: Any = None) -> Read:
-    """Return a reader that makes a call of the API; `{id}` is the payment's."""
+    """Return a reader that makes a call of the API. `{id}` is the payment's id."""
 
     async def read(shop: Shop, identity: str) -> None:
         socket = shop.daemon.admin_socket
@@ -78,7 +78,7 @@ def calling(path: str, method: str = "GET", body: Any = None) -> Read:
 
 
 def following(path: str, until: str) -> Read:
-    """Return a reader of a stream, up to the first message about the payment that has that text."""
+    """Return a reader of a stream, up to the first message about the payment with that text."""
 
     async def read(shop: Shop, identity: str) -> None:
         async with stream(shop.daemon.till_socket, path.replace("{id}", identity)) as messages:
@@ -102,7 +102,7 @@ READERS: Mapping[str, Read] = {
     "feed with outcomes": calling("/feed?limit=500&with=outcome"),
     "stream of the feed": following("/feed", '"result":"approved"'),
 }
-#: Responses that show no program the outcome.
+#: Calls whose responses do not show the outcome.
 OTHERS: Mapping[str, Read] = {
     "what needs a person": calling("/transactions?attention=true"),
     "head alone": calling("/transactions/{id}", "HEAD"),
@@ -112,12 +112,12 @@ OTHERS: Mapping[str, Read] = {
 }
 
 
-async def test_an_approval_that_a_search_finds_counts_from_then_on(shop: Shop) -> None:
+async def test_the_ten_minutes_of_an_approval_found_by_a_search_begin_with_the_search(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = hanging_up
     await payment.put()
     ahead.move(shop.daemon, 2 * UNREAD_SECONDS)
-    await shop.daemon.wait_for(payment.identity, lambda shown: shown["last_search"])  # the next one is planned
+    await shop.daemon.wait_for(payment.identity, lambda shown: shown["last_search"])  # the next search is planned
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
     ahead.move(shop.daemon, 60)
     await shop.daemon.log_line("payment.outcome", transaction=payment.identity, result="approved")
@@ -126,14 +126,14 @@ async def test_an_approval_that_a_search_finds_counts_from_then_on(shop: Shop) -
     assert payment.identity in await unread(shop)
 
 
-async def test_each_way_to_read_it_keeps_it_away(shop: Shop) -> None:
+async def test_each_way_to_read_the_outcome_prevents_the_attention(shop: Shop) -> None:
     for name, read in READERS.items():
         payment = await approved(shop)
         await read(shop, payment.identity)
         assert payment.identity not in await unread(shop), name
 
 
-async def test_each_way_to_read_it_clears_it(shop: Shop) -> None:
+async def test_each_way_to_read_the_outcome_clears_the_attention(shop: Shop) -> None:
     for name, read in READERS.items():
         payment = await approved(shop)
         assert payment.identity in await unread(shop), name
@@ -147,7 +147,7 @@ async def test_each_way_to_read_it_clears_it(shop: Shop) -> None:
         assert payment.identity not in marked(shop.daemon), name
 
 
-async def test_what_tells_nobody_how_it_ended_clears_nothing(shop: Shop) -> None:
+async def test_a_response_without_the_outcome_clears_nothing(shop: Shop) -> None:
     payment = await approved(shop)
     for read in OTHERS.values():
         await read(shop, payment.identity)
@@ -159,11 +159,11 @@ async def test_what_tells_nobody_how_it_ended_clears_nothing(shop: Shop) -> None
     assert payment.identity in {item["client_transaction_id"] for item in listed}
 
 
-async def test_a_till_that_was_cut_off_before_the_answer_has_not_read_it(shop: Shop) -> None:
+async def test_a_till_disconnected_before_the_response_has_not_read_it(shop: Shop) -> None:
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
     shown = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}")
-    await shown.reply()  # so the call before it waits
+    await shown.reply()  # so the call before it is waiting
     waiting.hang_up()
     shown.hang_up()
     for item in APPROVED:
@@ -171,7 +171,7 @@ async def test_a_till_that_was_cut_off_before_the_answer_has_not_read_it(shop: S
     assert payment.identity in await unread(shop)
 
 
-async def test_a_till_that_waits_has_read_it(shop: Shop) -> None:
+async def test_a_waiting_till_has_read_it(shop: Shop) -> None:
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
     for item in APPROVED:
@@ -182,7 +182,7 @@ async def test_a_till_that_waits_has_read_it(shop: Shop) -> None:
     assert payment.identity not in await unread(shop)
 
 
-async def test_over_a_kill_what_was_not_read_stays_unread(shop: Shop) -> None:
+async def test_an_unread_outcome_stays_unread_after_a_kill(shop: Shop) -> None:
     payment = await approved(shop)
     await shop.daemon.restart()
     assert payment.identity in await unread(shop)
@@ -193,7 +193,7 @@ async def test_over_a_kill_what_was_not_read_stays_unread(shop: Shop) -> None:
         assert (await anext(messages)).json["reason"] == "outcome_read"
 
 
-async def test_over_a_kill_what_was_read_stays_so_once_anything_was_recorded(shop: Shop) -> None:
+async def test_a_read_outcome_stays_read_after_a_kill_once_another_change_was_recorded(shop: Shop) -> None:
     payment = await approved(shop)
     await calling("/transactions/{id}")(shop, payment.identity)
     other = await approved(shop)

@@ -1,4 +1,4 @@
-"""Voids: their body, and whether one is a cancellation or enters the refund cycle (spec 3.1, rule 3).
+"""Voids: their body, and whether one is a cancellation or a refund (spec 3.1, rule 3).
 
 The terminal's times of the approvals of original and void count, by the merchant's calendar.
 """
@@ -22,7 +22,7 @@ from tests.support.simulated import configured_otherwise
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: When an original was approved, the last moment of that day in Guayaquil, and the first of the next.
+#: Approval times of an original: a last moment of its day in Guayaquil, and the first moment of the next.
 DAYS = (
     ("2025-11-20T10:42:03.120Z", "2025-11-21T04:59:59.999Z", "2025-11-21T05:00:00.000Z"),
     ("2024-12-31T23:59:59.999-05:00", "2024-12-31T10:00:00.000Z", "2025-12-31T10:00:00.000Z"),
@@ -31,7 +31,7 @@ DAYS = (
 
 @asynccontextmanager
 async def merchant(timezone: str) -> AsyncIterator[Shop]:
-    """Run the daemon of a merchant in that time zone, and one terminal."""
+    """Run a daemon with a merchant in that time zone, and one terminal."""
     with TemporaryDirectory(prefix="posd-") as directory:
         settings = f'[merchant]\ntimezone = "{timezone}"\n{QUIET}'
         async with open_counters(Path(directory), 1, settings) as (counter,):
@@ -41,7 +41,7 @@ async def merchant(timezone: str) -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
-    """A merchant in a zone where it is about noon now, so that no midnight comes in the middle of a test."""
+    """Yield a merchant in a zone where it is about noon, so that midnight does not fall into a test."""
     hours = 12 - datetime.now(UTC).hour
     async with merchant(f"Etc/GMT{-hours:+}" if hours else "UTC") as counter:
         yield counter
@@ -59,7 +59,7 @@ async def reversal(void: Operation) -> Any:
     return outcome["reversal"]
 
 
-async def test_until_midnight_it_is_a_cancellation_and_from_midnight_on_a_refund() -> None:
+async def test_a_void_before_midnight_is_a_cancellation_and_after_it_a_refund() -> None:
     async with merchant("America/Guayaquil") as counter:
         voids = []
         for kind, (at, last, first) in zip(("capture", "charge"), DAYS, strict=True):
@@ -76,12 +76,12 @@ async def test_until_midnight_it_is_a_cancellation_and_from_midnight_on_a_refund
         assert [await reversal(void) for void, _ in voids] == [expected for _, expected in voids]
 
 
-# What posd knows of the two moments
+# When posd learns the two times.
 
 
 @pytest.mark.slow
-async def test_an_original_that_was_told_late_was_approved_when_its_terminal_says(counter: Shop) -> None:
-    """Late by its event, by a search alone, by a search and then its event; and a void that a search has found."""
+async def test_an_original_reported_late_was_approved_at_the_terminals_time(counter: Shop) -> None:
+    """Late by its event, by a search alone, or by a search and then its event; and a void found by a search."""
     zone = stated_zone(counter)
     day = [datetime(2025, 11, 20, hour, tzinfo=zone).isoformat() for hour in (1, 23)]
     next_day = datetime(2025, 11, 21, tzinfo=zone).isoformat()
@@ -117,7 +117,7 @@ def stated_zone(counter: Shop) -> ZoneInfo:
     return ZoneInfo(counter.daemon.config.split('timezone = "')[1].split('"')[0])
 
 
-async def test_by_reference_the_original_is_looked_up_and_where_it_is_not_known_nothing_is_said(counter: Shop) -> None:
+async def test_a_void_by_reference_finds_its_original_and_without_one_has_no_reversal(counter: Shop) -> None:
     for written in (str, str.upper):
         original = await approved(counter, "charge")
         reference = written(original.reference)
@@ -127,20 +127,20 @@ async def test_by_reference_the_original_is_looked_up_and_where_it_is_not_known_
     assert (await reversal(foreign), stored(foreign)["same_day_until"]) == (None, None)
 
 
-async def test_the_day_of_a_re_authorization_is_not_that_of_what_it_re_authorized(counter: Shop) -> None:
-    """The pre-authorization was made on another machine: its day is not known here, and it is its money."""
+async def test_a_re_authorization_does_not_have_the_day_of_its_original(counter: Shop) -> None:
+    """The pre-authorization, which reserved the money, was made on another machine. Its day is not known here."""
     re_auth = await approved(counter, "re-auth")
     void = await voided(counter, re_auth, AT, original=None, transaction_reference=re_auth.reference)
     assert await reversal(void) is None
 
 
-#: What terminals without a clock say, and a year after which no day comes.
+#: Times from terminals without a clock, and the end of the last year.
 ABSURD = ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("occurred_at", ABSURD)
-async def test_an_original_of_a_day_that_no_calendar_has_is_voided_all_the_same(occurred_at: str) -> None:
+async def test_an_original_with_an_impossible_day_can_be_voided(occurred_at: str) -> None:
     async with merchant("America/Guayaquil") as counter:
         original = operation(counter, "charge")
         await (await original.begin()).finish(occurred_at=occurred_at)
@@ -152,13 +152,13 @@ async def test_an_original_of_a_day_that_no_calendar_has_is_voided_all_the_same(
 
 
 @pytest.mark.parametrize("occurred_at", ABSURD)
-async def test_a_void_of_a_day_that_no_calendar_has_is_approved_all_the_same(counter: Shop, occurred_at: str) -> None:
+async def test_a_void_with_an_impossible_day_is_approved(counter: Shop, occurred_at: str) -> None:
     void = await voided(counter, await approved(counter, "charge"), occurred_at)
     assert await reversal(void) == ("cancellation" if occurred_at.startswith("0") else "refund")
 
 
 @pytest.mark.slow
-async def test_it_stands_under_any_later_time_zone_and_is_derived_again(counter: Shop) -> None:
+async def test_the_kind_of_a_void_stays_after_a_change_of_the_time_zone(counter: Shop) -> None:
     original = await approved(counter, "charge")
     void = await voided(counter, original, AT)
     assert await reversal(void) == "cancellation"
@@ -170,4 +170,4 @@ async def test_it_stands_under_any_later_time_zone_and_is_derived_again(counter:
     await configured_otherwise(counter.daemon, {'timezone = "Pacific/Kiritimati"': zone})
 
 
-# The body
+# The body.

@@ -1,4 +1,4 @@
-"""Waiting for the outcome: long-poll, streams and the feed; many at once, gone in between, over restarts."""
+"""Waits for the outcome: long-poll, streams and the feed; many at once, with disconnections, over restarts."""
 
 import asyncio
 from contextlib import suppress
@@ -29,13 +29,13 @@ def sockets(posd: Daemon) -> int:
 
 
 async def settles(posd: Daemon, count: int) -> None:
-    """Wait until the daemon has no more connections than that."""
+    """Wait until the daemon has at most this many connections."""
     async with asyncio.timeout(30):
         while sockets(posd) > count:  # noqa: ASYNC110 - the kernel has no event for it
             await asyncio.sleep(0.005)
 
 
-async def test_two_tills_wait_and_one_is_killed(shop: Shop) -> None:
+async def test_a_killed_till_does_not_affect_another_that_waits(shop: Shop) -> None:
     payment = await shop.started()
     before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/outcome"
@@ -50,7 +50,7 @@ async def test_two_tills_wait_and_one_is_killed(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("timeout", "least"), [("0", 0.0), ("0.2", 0.2)])
-async def test_a_wait_that_is_cut_short_says_still_open(shop: Shop, timeout: str, least: float) -> None:
+async def test_a_wait_that_times_out_returns_the_open_payment(shop: Shop, timeout: str, least: float) -> None:
     payment = await shop.started()
     began = asyncio.get_running_loop().time()
     reply = await shop.daemon.call("GET", f"/transactions/{payment.identity}/outcome?timeout={timeout}")
@@ -62,7 +62,7 @@ async def test_a_wait_that_is_cut_short_says_still_open(shop: Shop, timeout: str
     assert (reply.status, reply.json["result"]) == (200, "canceled")
 
 
-async def test_streams_that_are_hung_up_leave_nothing(shop: Shop) -> None:
+async def test_closed_streams_leave_nothing_behind(shop: Shop) -> None:
     payment = await shop.started()
     before = sockets(shop.daemon)
     places = (f"/transactions/{payment.identity}/events", "/feed", f"/transactions/{payment.identity}/outcome")

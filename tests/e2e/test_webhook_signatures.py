@@ -24,13 +24,13 @@ SECRET = "whs-example-0001"
 
 
 def hexadecimal(content: bytes, secret: str = SECRET) -> str:
-    """Return the header of a rightly signed webhook of the kind wh-secret-body-hex."""
+    """Return the signature header of the kind wh-secret-body-hex."""
     return f"X-Kushki-Signature: {hmac.digest(secret.encode(), content, hashlib.sha256).hex()}\r\n"
 
 
 @dataclass
 class Two:
-    """Daemon and two terminals, one of which signs its webhooks."""
+    """A daemon and two terminals, one of which signs its webhooks."""
 
     daemon: Daemon
     signing: Shop
@@ -39,7 +39,7 @@ class Two:
 
     @property
     def text(self) -> str:
-        """The configuration as it was at the start, with the port that was found."""
+        """The configuration at the start, with the port."""
         return self.daemon.config.replace("127.0.0.1:0", f"127.0.0.1:{self.daemon.port}")
 
     async def started(self, shop: Shop) -> Payment:
@@ -49,7 +49,7 @@ class Two:
         return payment
 
     async def deliver(self, payment: Payment, content: bytes, headers: str = "") -> int:
-        """Deliver these bytes to its callback address, with these headers; return the HTTP status."""
+        """Deliver these bytes with these headers to its callback address. Return the HTTP status."""
         return (await deliver(self.daemon, payment.requests[0].callback, content, headers=headers)).status
 
     def job(self, shop: Shop) -> Job:
@@ -77,16 +77,17 @@ async def shops(home: Path) -> AsyncIterator[Two]:
         yield shops
 
 
-async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_no_case(shops: Two) -> None:
+async def test_an_event_is_applied_only_with_the_right_signature_and_never_lost(shops: Two) -> None:
     posd = shops.daemon
     payment = await shops.started(shops.signing)
     taken = body(payment.identity, "TERMINAL_ACKNOWLEDGED", None, SIGNING)
     assert await shops.deliver(payment, taken, hexadecimal(taken)) == 200
-    assert await shops.deliver(payment, taken) == 200, "what is recorded already is no news"
+    assert await shops.deliver(payment, taken) == 200, "a recorded event is not recorded again"
     before = await payment.get()
     assert (before["phase"], attention(before)) == ("active", set())
 
-    # None, that of another body, and one with another secret: refused, kept, searched for at once, and not applied.
+    # No signature, that of another body, and one with another secret: refused, kept, searched for at once, and not
+    # applied.
     search = shops.signing.terminal.search = held(found(event(payment.identity, "APPROVAL", None, SIGNING)))
     bodies = [body(payment.identity, "APPROVAL", None, SIGNING) for _ in range(3)]
     wrong = ["", hexadecimal(taken), hexadecimal(bodies[2], "another")]
@@ -106,14 +107,14 @@ async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_n
     ]
     assert f'terminal {SIGNING} has webhook_signature = "wh-secret-body-hex"' in reasons[0]
 
-    # A body that claims to be of a terminal that does not sign is refused too.
+    # A body that claims to be from the terminal without signatures is refused too.
     other = body(payment.identity, "APPROVAL", None, PLAIN)
     assert await shops.deliver(payment, other) == 403
-    # What was refused is found by the search.
+    # The search finds the refused events.
     search.release.set()
     assert (await posd.outcome(payment.identity))["evidence"][0]["kind"] == "search"
 
-    # The other terminal is asked for none. Commissioning is told of which one is.
+    # The other terminal needs none. Commissioning reports which one does.
     for serial, kind in ((SIGNING, "wh-secret-body-hex"), (PLAIN, "")):
         asked = await posd.call("POST", f"/terminals/{serial}/probe", socket=posd.admin_socket)
         assert asked.json["webhook_signature"] == kind
@@ -123,7 +124,7 @@ async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_n
     assert "serial_mismatch" in attention(await payment.get())
 
 
-async def test_of_a_payment_that_is_not_known_the_terminal_in_the_body_decides(shops: Two) -> None:
+async def test_for_an_unknown_payment_the_terminal_in_the_body_decides(shops: Two) -> None:
     posd = shops.daemon
 
     async def orphan(serial: str, *, signed: bool) -> tuple[Answer, str]:
@@ -142,7 +143,7 @@ async def test_of_a_payment_that_is_not_known_the_terminal_in_the_body_decides(s
 
 
 @pytest.mark.slow
-async def test_print_webhooks_have_to_be_signed_too(shops: Two) -> None:
+async def test_print_webhooks_must_be_signed_too(shops: Two) -> None:
     posd, terminal = shops.daemon, shops.signing.terminal
     job = await shops.job(shops.signing).started(terminal=SIGNING)
     content = job.words("FAILED")
@@ -162,7 +163,7 @@ async def test_print_webhooks_have_to_be_signed_too(shops: Two) -> None:
     assert await plain.webhook() == 200
 
 
-async def test_the_first_callback_of_each_terminal_says_which_headers_there_are(shops: Two) -> None:
+async def test_the_headers_of_each_terminals_first_callback_are_logged(shops: Two) -> None:
     posd = shops.daemon
     payment = await shops.started(shops.plain)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A terminal that breaks the rules: each body ends in a row of the reply table, and nothing is lost."""
+"""A terminal that breaks the rules: each body matches a row of the reply table, and nothing is lost."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ REQUESTED = "APPROVAL_REQUESTED"
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(shop: Shop) -> Iterator[None]:
-    """After all these tests, the daemon's log has no internal fault."""
+    """Check after all these tests that the daemon's log has no internal fault."""
     yield
     assert [line for line in faults(shop.daemon) if line["event"] != "payment.attention"] == []
 
@@ -34,14 +34,14 @@ async def hand_in(payment: Payment, content: bytes) -> Answer:
 
 
 async def still_works(payment: Payment) -> None:
-    """End the payment as a well-behaved terminal would."""
+    """End the payment as a correct terminal would."""
     content = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     assert (await hand_in(payment, content)).status == 200
     assert (await payment.get())["outcome"]["result"] == "canceled"
 
 
 @pytest.mark.parametrize("framing", ["content-length", "chunked in small pieces"])
-async def test_ten_megabytes_are_refused_and_the_terminal_hears_it(shop: Shop, framing: str) -> None:
+async def test_a_body_of_ten_megabytes_is_refused_with_a_response(shop: Shop, framing: str) -> None:
     payment = await shop.started()
     content = json.dumps(approval(payment, x="y" * 10_000_000)).encode()
     if framing == "content-length":
@@ -54,7 +54,7 @@ async def test_ten_megabytes_are_refused_and_the_terminal_hears_it(shop: Shop, f
     await still_works(payment)
 
 
-async def test_a_chunked_event_is_taken(shop: Shop) -> None:
+async def test_a_chunked_event_is_accepted(shop: Shop) -> None:
     payment = await shop.started()
     content = json.dumps(approval(payment)).encode()
     assert (await chunked_post(payment, chunked(content, 7))).status == 200

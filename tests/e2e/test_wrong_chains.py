@@ -1,4 +1,6 @@
-"""Chains: which reference goes to the terminal and which comes back; wrong ones are refused before anything is sent."""
+"""Chains: which reference is sent to the terminal and which comes back. Wrong ones are refused before anything is
+sent.
+"""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -56,8 +58,10 @@ async def _all_follows_from_what_was_recorded(shop: Shop) -> AsyncIterator[None]
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_what_an_original_does_not_allow_is_refused_and_leaves_nothing(shop: Shop, state: str) -> None:
-    """Which types fit which, and the words for each: tests/core/test_chains.py, tests/store/test_chain_place.py."""
+async def test_an_operation_that_its_original_does_not_allow_is_refused_and_leaves_nothing(
+    shop: Shop, state: str
+) -> None:
+    """tests/core/test_chains.py and tests/store/test_chain_place.py test which types fit, and the texts."""
     bring, why = STATES[state]
     charge = operation(shop, "charge")
     await bring(charge)
@@ -79,13 +83,13 @@ async def test_what_an_original_does_not_allow_is_refused_and_leaves_nothing(sho
 
 
 @pytest.mark.parametrize("kind", FITS)
-async def test_an_id_that_is_not_known(shop: Shop, kind: str) -> None:
+async def test_an_unknown_original_is_refused(shop: Shop, kind: str) -> None:
     known, item = await approved(shop, "pre-auth"), operation(shop, kind)
     before, sent = everything(shop.daemon), len(shop.terminal.requests)
     for unknown in (str(uuid4()), item.identity):
         problem = await item.refused("unknown_original", original=unknown)
         assert f"no transaction {unknown} is known here; check the id" in problem["detail"]
-    # A reference is not an id, and an id is no reference: posd cannot know the latter, and sends it unchanged.
+    # A reference is not an id, and an id is not a reference. posd cannot recognize an id there, and sends it unchanged.
     await item.refused("unknown_original", original=known.reference)
     assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
     foreign = str(uuid4())
@@ -103,8 +107,8 @@ async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:
     assert capture.sent["transaction_reference"] == pre_auth.reference
 
 
-async def test_a_terminal_that_is_busy_hides_no_wrong_chain(shop: Shop) -> None:
-    """An impossible operation is reported before one that is impossible now."""
+async def test_a_busy_terminal_does_not_hide_a_wrong_chain(shop: Shop) -> None:
+    """An impossible operation is reported before a busy terminal."""
     busy = await operation(shop, "charge").begin()
     await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
     await operation(shop, "charge", busy).refused("terminal_busy")
@@ -129,7 +133,7 @@ WAYS = ("original", "transaction_reference", "TRANSACTION_REFERENCE")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
-    """A daemon with one simulated terminal."""
+    """Yield a daemon with one simulated terminal."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with simulated(Path(directory), {"SN-0001": ""}) as (daemon, simulators):
             yield daemon, simulators["SN-0001"]
@@ -139,21 +143,25 @@ async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("by", some(WAYS, "original"))
 @pytest.mark.parametrize("text", CHAINS)
-async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simulator], text: str, by: str) -> None:
+async def test_a_chain_on_the_simulated_terminal_has_the_right_references(
+    simulation: tuple[Daemon, Simulator], text: str, by: str
+) -> None:
     daemon, simulator = simulation
     await play(daemon, simulator, chain(text), by=by)
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
-async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: Shop, kind: str) -> None:
-    """Echoes of the request in the acknowledgement and the event are shown as sent; the outcome's are the reply's."""
+async def test_the_sent_reference_is_never_mistaken_for_the_new_one(shop: Shop, kind: str) -> None:
+    """Echoes of the request in the acknowledgement and the event are shown as sent. The outcome has those of the
+    reply.
+    """
     for new in (str(uuid4()), str(uuid4()).upper()):
         pre_auth = await approved(shop, "pre-auth")
         item = await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
         before = await item.get()
         assert (before["transaction_reference"], before["outcome"]) == (pre_auth.reference, None)
-        assert stored(item)["given_reference"] is None, "the acknowledgement has echoed the other one"
+        assert stored(item)["given_reference"] is None, "the acknowledgement echoed the other reference"
         item.reference = new
         await item.finish()
         outcome = (await item.get())["outcome"]
@@ -166,8 +174,8 @@ async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: 
         }
 
 
-async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
-    """Its references are shown and sent as it wrote them, and are equal in any case."""
+async def test_references_in_upper_case_are_sent_and_compared_correctly(shop: Shop) -> None:
+    """Its references are shown and sent as it wrote them, and compared without case."""
     pre_auth = operation(shop, "pre-auth")
     pre_auth.reference = str(uuid4()).upper()
     await pre_auth.begin()
@@ -185,7 +193,8 @@ async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
     await (await re_auth.begin(original=upper)).finish()
     assert re_auth.sent["transaction_reference"] == pre_auth.reference
     capture = await operation(shop, "capture", pre_auth).begin(transaction_reference=re_auth.reference)
-    assert capture.sent["transaction_reference"] == re_auth.reference.lower()  # the till's, in canonical lower case
+    # the till's reference, in canonical lower case
+    assert capture.sent["transaction_reference"] == re_auth.reference.lower()
     await capture.finish()
     document = await pre_auth.get()
     assert document["derived"] == [re_auth.identity, capture.identity]
@@ -193,7 +202,7 @@ async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
     assert problem["transactions"] == [capture.identity]
 
 
-async def test_what_was_done_by_reference_is_shown_as_soon_as_its_original_is_known(shop: Shop) -> None:
+async def test_an_operation_by_reference_is_linked_as_soon_as_its_original_is_known(shop: Shop) -> None:
     charge = await shop_doubt(shop, "charge")
     charge.reference = str(uuid4())
     tip = await operation(shop, "post-tip").begin(transaction_reference=charge.reference)
@@ -204,10 +213,10 @@ async def test_what_was_done_by_reference_is_shown_as_soon_as_its_original_is_kn
 
 
 @pytest.mark.parametrize("kind", ["capture", "void"])
-async def test_what_was_re_authorized_of_elsewhere_is_captured_or_voided_by_its_reference(
+async def test_a_re_authorization_of_another_machines_payment_is_captured_or_voided_by_its_reference(
     shop: Shop, kind: str
 ) -> None:
-    """The pre-authorization was made on another machine: only its reference is known here."""
+    """The pre-authorization was made on another machine. Only its reference is known here."""
     re_auth = await approved(shop, "re-auth")
     item = operation(shop, kind, re_auth)
     shop.terminal.start = taking
@@ -217,7 +226,7 @@ async def test_what_was_re_authorized_of_elsewhere_is_captured_or_voided_by_its_
 
 
 async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:
-    """Return an operation whose terminal read the request and hung up."""
+    """Return an operation whose terminal read the request and disconnected."""
     item = operation(shop, kind)
     shop.terminal.start = hanging_up
     assert (await item.put(**request)).json["phase"] == "in_doubt"

@@ -19,13 +19,13 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture(scope="session")
 def small_disks() -> None:
-    """Small disks can be mounted here; else the test is skipped."""
+    """Skip the test if small disks cannot be mounted here."""
     skip_without_small_disks()
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
-    """A state directory with an old key and nothing else."""
+    """Return a state directory with only an old key."""
     (tmp_path / "state").mkdir(mode=0o700)
     state = State(tmp_path)
     state.key.write_text(f"{OLD_KEY.hex()}\n")

@@ -1,4 +1,4 @@
-"""A state directory, a backup elsewhere, and what can happen to the database between them."""
+"""A state directory with a backup elsewhere, and damage to its database."""
 
 import sqlite3
 from contextlib import closing
@@ -19,7 +19,7 @@ BACKUP_KEY = b"b" * 32
 
 @dataclass
 class State:
-    """A state directory: database, lock and key, and a backup elsewhere."""
+    """A state directory: database, lock and key. And a backup elsewhere."""
 
     home: Path
 
@@ -59,7 +59,7 @@ def destroy(path: Path, *tables: str) -> None:
     while roots:
         start = (roots.pop() - 1) * size
         page = content[start : start + size]
-        if page[0] in (2, 5):  # an interior page: its children too
+        if page[0] in (2, 5):  # an interior page: destroy its children too
             cells = int.from_bytes(page[3:5], "big")
             for place in range(12, 12 + 2 * cells, 2):
                 cell = int.from_bytes(page[place : place + 2], "big")

@@ -1,4 +1,4 @@
-"""A database with payments in it, as the daemon would have written them."""
+"""A database with payments, as the daemon would write them."""
 
 import json
 import sqlite3
@@ -36,7 +36,7 @@ OPEN = FINAL[:2]
 
 @dataclass
 class Filled:
-    """A database and who writes it; `clock` is a second further at each thing that happens."""
+    """A database and its writer. `clock` advances by a second at each step."""
 
     db: sqlite3.Connection
     clock: datetime = MORNING
@@ -47,7 +47,7 @@ class Filled:
         return self.clock
 
     def intent(self, number: int, **fields: object) -> str:
-        """Record an intent, with its lease: the payment of that number is `starting`."""
+        """Record an intent with its lease. The payment of that number is then `starting`."""
         identity = name(number)
         self.known.append(identity)
         at = iso(self.now())
@@ -75,7 +75,7 @@ class Filled:
         return identity
 
     def again(self, number: int, count: int, **changes: object) -> None:
-        """Record a payment this many times more, equal except for its id and these columns."""
+        """Record this many copies of a payment, equal except for the id and these columns."""
         columns = ", ".join(rows.COLUMNS)
         changed = {"client_transaction_id": "?"} | {key: repr(value) for key, value in changes.items()}
         chosen = ", ".join(changed.get(column, column) for column in rows.COLUMNS)
@@ -96,7 +96,7 @@ class Filled:
         self.free(after)
 
     def event(self, identity: str, status: str, **changes: object) -> bytes:
-        """Record an event of it, in sequence."""
+        """Record an event of it, in order. Return its bytes."""
         unit, before = WriteTransaction(self.db), self.get(identity)
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
@@ -126,7 +126,7 @@ class Filled:
 
 
 def name(number: int) -> str:
-    """Return the id of the payment of that number."""
+    """Return the id of the payment with that number."""
     return str(UUID(int=number * 2**64 + 2**63, version=4))
 
 
@@ -137,7 +137,7 @@ def terminal(number: int) -> str:
 
 @contextmanager
 def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
-    """Open a database to fill it, without syncs; at the end close it completely, without a WAL."""
+    """Open a database to fill it, without syncs. At the end close it completely, without a WAL."""
     db = open_database(path)
     db.execute("PRAGMA synchronous = OFF").close()
     try:
@@ -147,7 +147,7 @@ def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
 
 
 def snapshot(db: sqlite3.Connection, identity: str) -> tuple[object, ...]:
-    """Return everything that is recorded of a payment, without the numbers of its rows."""
+    """Return all records of a payment, without the numbers of its rows."""
     return (
         rows.get(db, identity),
         [(item.received_at, item.verdict, item.body) for item in journal.events(db, identity)],

@@ -1,4 +1,4 @@
-"""Print jobs in a database, as the daemon would have written them."""
+"""Print jobs in a database, as the daemon would write them."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")
 
-#: A job's course after its record -> its entries. `{}` in a webhook stands for its id.
+#: Name of a job's course -> its entries after the intent. `{}` in a webhook stands for its id.
 STORIES: dict[str, tuple[Entry | str, ...]] = {
     "completed": (Created(TAKEN), "COMPLETED"),
     "failed by poll": (
@@ -61,7 +61,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
 
 
 def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
-    """Record these entries for a job; a word is a webhook with that status."""
+    """Record these entries for a job. A text is a webhook with that status."""
     job = job_of(filled, identity)
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
@@ -70,7 +70,7 @@ def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
 
 
 def print_out(filled: Filled, identity: str, story: str = "completed", number: int = 1, *, pad: int = 0) -> PrintJob:
-    """Record a job and let that happen to it."""
+    """Record a job with that course."""
     print_intent(filled, identity, number, queued=story in QUEUED, pad=pad)
     return happen(filled, identity, *STORIES[story])
 

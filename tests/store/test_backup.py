@@ -1,4 +1,4 @@
-"""An online backup: one moment of a database in use, complete or absent, with its keys."""
+"""An online backup: one state of a database in use, complete or absent, with its keys."""
 
 import errno
 import gzip
@@ -47,7 +47,7 @@ def write(database: Path, target: Path, stop: bool = False) -> Written:
     return backup.write(database, target, KEYS, AT, lambda: stop)
 
 
-def test_it_is_one_file_private_and_sound_and_says_what_it_is(database: Path, tmp_path: Path) -> None:
+def test_a_backup_is_one_private_sound_file_that_says_what_it_is(database: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         written = write(database, tmp_path / "b.db")
@@ -60,15 +60,15 @@ def test_it_is_one_file_private_and_sound_and_says_what_it_is(database: Path, tm
     assert (contents.made_at, contents.transactions, contents.keys) == (AT, 5, KEYS)
     report = verify(tmp_path / "b.db", lambda *_: None)
     assert (report.backup, report.counts) == (True, {})
-    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "reading it needs nothing beside it"
-    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", "no WAL: it can lie on a medium that is read-only"
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "reading it needs no other file"
+    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", "no WAL, so that it can be on a read-only medium"
 
 
 @pytest.mark.slow
-def test_it_is_one_moment_while_payments_go_on(
+def test_a_backup_has_one_state_while_payments_continue(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two pages of the copy a whole payment is committed.
+    """Between any two pages of the copy a complete payment is committed.
 
     The copy has none of them, and none waits for it.
     """
@@ -87,7 +87,7 @@ def test_it_is_one_moment_while_payments_go_on(
     assert filled.db.execute("SELECT count(*) FROM transactions").fetchone() == (5 + later,)
 
 
-def test_the_one_before_is_replaced_once_the_new_one_is_whole(
+def test_the_previous_backup_is_replaced_when_the_new_one_is_complete(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(database, tmp_path / "b.db")
@@ -106,7 +106,7 @@ def test_the_one_before_is_replaced_once_the_new_one_is_whole(
     assert backup.read(tmp_path / "b.db").transactions == 6
 
 
-def test_a_database_that_is_damaged_makes_no_backup(filled: Filled, database: Path, tmp_path: Path) -> None:
+def test_a_damaged_database_makes_no_backup(filled: Filled, database: Path, tmp_path: Path) -> None:
     filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     (root,) = filled.db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_of_transaction'").fetchone()
     content = bytearray(database.read_bytes())
@@ -117,7 +117,7 @@ def test_a_database_that_is_damaged_makes_no_backup(filled: Filled, database: Pa
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 
 
-def test_told_to_stop_while_the_copy_is_checked_it_stops(
+def test_a_stop_during_the_check_of_the_copy_stops_the_backup(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -132,7 +132,7 @@ def test_told_to_stop_while_the_copy_is_checked_it_stops(
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 
 
-#: A process that makes a backup; its output says why there is none.
+#: Program that makes a backup, or prints why it cannot.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -147,7 +147,7 @@ except StorageUnavailable as error:
 @pytest.mark.quick(1)
 @pytest.mark.usefixtures("small_disks")
 @pytest.mark.parametrize("kilobytes", [4, 64])
-def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, kilobytes: int) -> None:
+def test_a_full_disk_leaves_nothing_and_is_reported(database: Path, tmp_path: Path, kilobytes: int) -> None:
     (tmp_path / "small").mkdir()
     with small_disk(tmp_path, tmp_path / "small", f"{kilobytes}k") as disk:
         command = [str(disk.python), "-c", SCRIPT, str(database), str(tmp_path / "small" / "b.db")]
@@ -157,7 +157,9 @@ def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("point", ["backup.copied", "backup.checked", "backup.renamed"])
-def test_killed_it_is_whole_or_not_there_and_the_next_one_works(database: Path, tmp_path: Path, point: str) -> None:
+def test_a_killed_backup_is_complete_or_absent_and_the_next_one_works(
+    database: Path, tmp_path: Path, point: str
+) -> None:
     command = [sys.executable, "-c", SCRIPT, str(database), str(tmp_path / "b.db")]
     killed = subprocess.run(command, env=os.environ | {"POSD_CRASH": point}, check=False)
     assert killed.returncode == -9
@@ -167,7 +169,7 @@ def test_killed_it_is_whole_or_not_there_and_the_next_one_works(database: Path, 
     assert backup.read(tmp_path / "b.db").keys == KEYS
 
 
-#: A process that makes a backup beside three older ones, and prints the least free space meanwhile, or why it failed.
+#: Program that makes a backup beside three older ones. It prints the least free space meanwhile, or why it failed.
 INTO = """
 import os, sys
 from datetime import UTC, datetime
@@ -192,7 +194,7 @@ OLD = [f"posd-2020010{day}T000000Z.db" for day in (1, 2, 3)]
 @pytest.mark.parametrize(
     ("more", "left"), [(8 * MB, OLD), (-2 * MB, OLD[1:]), (-6 * MB, OLD[2:]), (-9 * MB, OLD)], ids=str
 )
-def test_a_backup_leaves_the_room_for_the_payments_of_a_week_and_old_ones_go_first(
+def test_a_backup_leaves_room_for_the_payments_of_a_week_and_removes_old_ones_first(
     filled: Filled, database: Path, tmp_path: Path, more: int, left: list[str]
 ) -> None:
     filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -211,7 +213,7 @@ def test_a_backup_leaves_the_room_for_the_payments_of_a_week_and_old_ones_go_fir
         names = sorted(path.name for path in backups.iterdir())
         made = [name for name in names if name not in OLD]
         assert [name for name in names if name in OLD] == left
-        if more == -9 * MB:  # not even without all but the newest: it keeps them
+        if more == -9 * MB:  # not even without all but the newest, which it keeps
             assert "free the disk" in said
             assert made == []
         else:
@@ -219,7 +221,7 @@ def test_a_backup_leaves_the_room_for_the_payments_of_a_week_and_old_ones_go_fir
             assert len(made) == 1
 
 
-def test_the_room_for_a_week_is_that_of_the_last_one_with_payments(
+def test_the_room_for_a_week_is_that_of_the_last_week_with_payments(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "SPARE_BYTES", 0)
@@ -230,7 +232,7 @@ def test_the_room_for_a_week_is_that_of_the_last_one_with_payments(
     assert backup.room(database, tmp_path / "b.db")[1] == backup.size(filled.db) * 15 // 20
 
 
-def test_a_compressed_one_is_small_and_is_read_like_another(filled: Filled, database: Path, tmp_path: Path) -> None:
+def test_a_compressed_backup_is_small_and_can_be_read(filled: Filled, database: Path, tmp_path: Path) -> None:
     for number in range(10, 200):
         filled.pay(number)
     plain = write(database, tmp_path / "b.db")
@@ -250,7 +252,7 @@ def test_a_compressed_one_is_small_and_is_read_like_another(filled: Filled, data
 @pytest.mark.parametrize(
     "damage", [lambda content: content[: len(content) // 2], lambda content: content[:50] + content[60:]]
 )
-def test_a_compressed_one_that_is_damaged_is_told(
+def test_a_damaged_compressed_backup_is_reported(
     database: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     first = Path(backup.write_into(database, tmp_path / "all", 1, KEYS, NOON, lambda: False).path)
@@ -280,7 +282,7 @@ def bad_targets(home: Path) -> Iterator[tuple[Path, str]]:
     yield home / "zero\0byte", "absolute"
 
 
-def test_a_path_that_cannot_be_is_refused_with_the_cure(database: Path, tmp_path: Path) -> None:
+def test_an_impossible_path_is_refused_with_the_cure(database: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for target, words in bad_targets(tmp_path):
         with pytest.raises(BadTarget, match=words):
@@ -291,12 +293,12 @@ def test_a_path_that_cannot_be_is_refused_with_the_cure(database: Path, tmp_path
 
 
 @needs(root=True)
-def test_a_directory_that_posd_may_not_write_to_is_named_with_the_unit(tmp_path: Path) -> None:
+def test_a_directory_closed_to_posd_is_named_with_its_unit(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):
         write(tmp_path / "posd.db", Path("/proc/b.db"))
 
 
-def test_what_is_read_of_a_backup_is_read_without_changing_it(database: Path, tmp_path: Path) -> None:
+def test_reading_a_backup_does_not_change_it(database: Path, tmp_path: Path) -> None:
     write(database, tmp_path / "b.db")
     before = (tmp_path / "b.db").read_bytes()
     (tmp_path / "b.db").chmod(0o400)
@@ -323,7 +325,7 @@ OWN = (
 
 @pytest.mark.parametrize("own", OWN)
 @pytest.mark.parametrize("through", ["state", "link"])
-def test_no_backup_takes_a_name_of_posds_own(database: Path, tmp_path: Path, own: str, through: str) -> None:
+def test_no_backup_can_have_a_name_that_posd_uses(database: Path, tmp_path: Path, own: str, through: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "state")
     (tmp_path / "state" / "tls").mkdir()
     target = tmp_path / through / own
@@ -346,10 +348,10 @@ def test_no_rotation_removes_the_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EIO])
-def test_a_backup_that_is_in_place_is_said_to_be_and_the_oldest_goes(
-    database: Path, tmp_path: Path, number: int
-) -> None:
-    """Whether the names in its folder can be synced or not: the share would fill with backups that were not made."""
+def test_a_complete_backup_is_reported_and_the_oldest_is_removed(database: Path, tmp_path: Path, number: int) -> None:
+    """With and without a sync of the folder's names. Otherwise the share would fill with backups that count as
+    failed.
+    """
     with folders_not_synced(number):
         written = write(database, tmp_path / "b.db")
         rotated = [
@@ -362,7 +364,7 @@ def test_a_backup_that_is_in_place_is_said_to_be_and_the_oldest_goes(
     assert [path.name for path in (tmp_path / "all").iterdir()] == [Path(rotated[1].path).name]
 
 
-async def test_a_folder_of_backups_that_stands_still_holds_up_nothing_but_its_look(tmp_path: Path) -> None:
+async def test_a_blocked_folder_of_backups_delays_only_its_own_check(tmp_path: Path) -> None:
     go, there = threading.Event(), [(1.0, tmp_path / "a.db")]
     go.set()
 

@@ -1,4 +1,4 @@
-"""A payment's events are in a block of numbers of its own, or scattered; both are found."""
+"""A payment's events are in a block of numbers, or scattered. Both are found."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def add(filled: Filled, number: int, content: bytes) -> int:
 
 
 def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
-    """Return the row's references of a payment, and seq and `together` of its events."""
+    """Return the row's references of a payment, and `seq` and `together` of its events."""
     query = "SELECT first_event FROM transactions WHERE client_transaction_id = ?"
     (first,) = db.execute(query, (name(number),)).fetchone()
     query = "SELECT seq, together FROM events WHERE client_transaction_id = ? ORDER BY seq"
@@ -49,8 +49,8 @@ def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[i
 @given(
     steps=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["event"] * 4 + ["scatter", "remove", "leave out"])))
 )
-def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list[tuple[int, str]]) -> None:
-    """And no number is given out twice."""
+def test_each_payment_finds_its_events_in_order_after_any_steps(steps: list[tuple[int, str]]) -> None:
+    """And no number is used twice."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         migrate(db, Path(":memory:"))
         filled, expected, given_out = Filled(db), dict[int, list[bytes]](), list[int]()
@@ -79,7 +79,7 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
 
 
 @pytest.mark.parametrize("table", ["events", "journal", "changes"])
-def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Filled, table: str) -> None:
+def test_a_number_is_not_used_again_after_the_newest_row_was_removed(filled: Filled, table: str) -> None:
     filled.pay(0)
     before = database_id.newest_number(filled.db, table)
     assert before > 0
@@ -95,12 +95,12 @@ def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Fi
     assert database_id.newest_number(filled.db, table) > first + 10**6
 
 
-def test_events_of_before_are_found_and_more_of_them_too(tmp_path: Path) -> None:
-    """A payment that was open at the upgrade."""
+def test_events_from_before_the_upgrade_are_found_and_later_ones_too(tmp_path: Path) -> None:
+    """The payment was open at the upgrade."""
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         filled.pay(0, OPEN)
-        journal.scatter(filled.db, name(0))  # as the upgrade leaves it
+        journal.scatter(filled.db, name(0))  # the state after the upgrade
         filled.pay(1, OPEN)
         content = filled.event(name(0), "APPROVAL")
         assert journal.event_bodies(filled.db, name(0), read_event(content).event_id) == [content]
@@ -119,7 +119,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("statement", WRONG.values(), ids=WRONG)
-def test_what_its_payment_does_not_find_is_found_by_verify(tmp_path: Path, statement: str) -> None:
+def test_an_event_that_its_payment_does_not_find_is_found_by_verify(tmp_path: Path, statement: str) -> None:
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         filled.intent(1)
@@ -132,7 +132,7 @@ def test_what_its_payment_does_not_find_is_found_by_verify(tmp_path: Path, state
         integrity.check(path)
 
 
-def test_a_payment_goes_with_its_events_and_no_table_is_read_for_them(filled: Filled) -> None:
+def test_a_payment_is_removed_with_its_events_without_a_scan_of_a_table(filled: Filled) -> None:
     filled.pay(0)
     filled.pay(1)
     left = place(filled.db, 1)

@@ -1,7 +1,8 @@
-"""Where an operation stands in its chain: the reference that is sent, and what it is refused for, in words.
+"""Place of an operation in its chain: the reference that is sent, and the reason of a refusal.
 
-A chain is written as `p=pre-auth for 100, c=capture of p for 40 declined`: what each is `of` by its id, whose reference
-it was sent `under` or `gives`, `on` which terminal and `in` which sale. What is asked for is written in the same way.
+A chain is written as `p=pre-auth for 100, c=capture of p for 40 declined`. Each operation can name its original by id
+(`of`), the reference that was sent (`under`) or returned (`gives`), its terminal (`on`), and its sale (`in`). The
+requested operation is written in the same way.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from tests.support.tables import every, there
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ZONE = ZoneInfo("America/Guayaquil")
-#: An id that nothing here has.
+#: An id that is unknown here.
 STRANGER = identity(900)
 RESULTS = {"approved", "declined", "canceled", "not_started"}
 OPEN = {"open": Phase.ACTIVE, "doubt": Phase.IN_DOUBT}
@@ -42,12 +43,12 @@ def records() -> Iterator[Book]:
 
 
 def reference(number: int) -> str:
-    """Return the reference that an approval in the book gives."""
+    """Return the reference in an approval of this number."""
     return identity(number + 10**9)
 
 
 class Chain:
-    """What stands in a book, by name: of each its number there."""
+    """A chain in a database: name -> number of each operation."""
 
     def __init__(self, records: Book, text: str) -> None:
         self.records = records
@@ -89,7 +90,7 @@ class Chain:
         return identity(self.numbers[name]) if name in self.numbers else STRANGER
 
     def told(self, text: str) -> str:
-        """Put names in place of ids and references, so that a text can be written beforehand."""
+        """Replace ids and references by names, so that a test can compare the text."""
         for name in self.numbers:
             text = text.replace(self.id(name), name).replace(self.reference(name), f"reference of {name}")
         return text.replace(STRANGER, "stranger")
@@ -113,12 +114,14 @@ class Chain:
         )
 
     def place(self, text: str, **changes: Any) -> tuple[Transaction, frozenset[str]]:
-        """Place what is asked for. Raise Problem."""
+        """Place the requested operation. Raise Problem."""
         return chains.place(self.records.unit, self.asked(text), ZONE, AmountRules(**changes))
 
 
 def read(text: str) -> tuple[str, dict[str, str], set[str]]:
-    """Return kind, what follows `of`, `under`, `gives`, `for`, `on` and `in`, and the other words."""
+    """Parse an operation: its type, the values after `of`, `under`, `gives`, `for`, `on` and `in`, and the other
+    words.
+    """
     kind, *words = text.split()
     places = [place for place, word in enumerate(words) if word in ("of", "under", "gives", "for", "on", "in")]
     given = {words[place]: words[place + 1] for place in places}
@@ -128,7 +131,7 @@ def read(text: str) -> tuple[str, dict[str, str], set[str]]:
 PAID = "a=charge for 10"
 RESERVED = "p=pre-auth for 100, r=re-auth of p for 120"
 
-#: What is there, what is asked for -> whose reference is sent, what it derives from, what is linked with it.
+#: Existing chain, requested operation -> whose reference is sent, its original, its linked operations.
 PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ("", "charge for 10"): (None, None, ""),
     (PAID, "void of a"): ("a", "a", "a"),
@@ -136,14 +139,15 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (PAID, "refund of a for 10"): ("a", "a", "a"),
     (PAID, "void under stranger"): ("stranger", None, ""),
     ("a=unknown", "void under a"): ("a", "a", "a"),
-    # A capture goes under the newest reference that was approved; a void under the pre-authorization's own.
+    # A capture has the newest approved reference. A void has that of the pre-authorization itself.
     (RESERVED, "capture of p for 120"): ("r", "p", "p r"),
     (f"{RESERVED}, q=re-auth of p for 130 declined", "capture of p for 120"): ("r", "p", "p r q"),
     ("p=pre-auth for 100", "capture of p for 100"): ("p", "p", "p"),
     (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
-    # A re-authorization whose pre-authorization is not known stands for it.
+    # A re-authorization whose pre-authorization is unknown stands for it.
     ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
-    # What was sent under a reference before it was known here is linked by it; of several, that of the same terminal.
+    # An operation sent under a reference before it was known here is linked by it. Of several originals, that of the
+    # same terminal.
     ("a=charge, v=void under a declined", "refund of a for 10 repeat"): ("a", "a", "a v"),
     ("a=charge on 1, b=charge on 2 gives a, v=refund under a for 1 on 1", "refund of a for 2 repeat"): (
         "a",
@@ -155,15 +159,15 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ("a=charge, b=charge gives a, v=refund under a for 1", "refund of a for 10"): ("a", "a", "a"),
     ("c=capture under stranger for 9, f=refund under stranger for 2", "void of c"): ("c", "c", "c f"),
     ("x=refund under stranger for 1 declined", "void under stranger"): ("stranger", None, "x"),
-    # What ended without an effect is in the way of nothing.
+    # An operation that ended without an effect blocks nothing.
     ("a=charge, v=void of a declined, w=void of a not_started", "void of a"): ("a", "a", "a v w"),
-    # What is linked with what is linked.
+    # Operations of linked operations.
     ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1 declined", "capture of p for 1"): (
         "r",
         "p",
         "p r c",
     ),
-    # To the last cent of what is left.
+    # Up to the last cent.
     ("a=charge for 9, f=refund of a for 4", "refund of a for 5 repeat"): ("a", "a", "a f"),
     ("p=pre-auth for 9, c=capture of p for 4", "capture of p for 5 repeat"): ("p", "p", "p c"),
     ("a=charge for 9, t=post-tip of a for 1", "void of a for 9"): ("a", "a", "a t"),
@@ -171,7 +175,7 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
 
 
 @every("there_is, wanted", PLACED)
-def test_an_operation_is_sent_under_the_reference_that_counts(there_is: str, wanted: str) -> None:
+def test_an_operation_is_sent_under_the_right_reference(there_is: str, wanted: str) -> None:
     sends, derives, linked = PLACED[there_is, wanted]
     with book() as records:
         chain = Chain(records, there_is)
@@ -194,11 +198,11 @@ SAME = "the same original already has"
 
 
 def beyond(kind: str, asked: int, allowed: int, words: str) -> str:
-    """Return what an operation is refused for that takes more than its original allows."""
+    """Return the refusal of an operation that exceeds its original."""
     return f"{kind} asks for {asked}, and {allowed} is allowed: {words}. Correct the amount;"
 
 
-#: What is there, what is asked for -> the code, and the sentence between "cannot start: " and " No KIND was sent".
+#: Existing chain, requested operation -> the code, and the text between "cannot start: " and " No KIND was sent".
 REFUSED: dict[tuple[str, str], tuple[str, str]] = {
     ("", "void of stranger"): (
         "unknown_original",
@@ -233,7 +237,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "unknown_original",
         f"{SEVERAL} (a, b, …), so it is not clear which one is meant; {NAME_IT}.",
     ),
-    # Another operation of the chain.
+    # Another operation of the chain blocks it.
     ("a=charge, v=void of a open", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
     ("a=charge, v=void of a doubt", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
     ("a=charge, v=void of a", "refund of a for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
@@ -270,7 +274,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
     ),
-    # What is open above its original stands in its way too.
+    # An open operation of its original's original blocks it too.
     ("p=pre-auth for 9, c=capture of p for 5, v=void of p open", "refund of c for 1"): (
         "chain_conflict",
         f"{OTHER} void v (open). {WAIT}",
@@ -284,7 +288,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         f"{ENDED} capture c (approved). {ONE_MORE.format(kind='re-auth')}",
     ),
     ("v=void under stranger", "refund under stranger for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
-    # What it is for.
+    # The amount exceeds its original.
     ("a=charge for 9", "refund of a for 10"): ("amount_exceeds", beyond("refund", 10, 9, "9 was charged")),
     ("a=charge for 9, f=refund of a for 4", "refund of a for 6 repeat"): (
         "amount_exceeds",
@@ -313,7 +317,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
 
 
 @every("there_is, wanted", REFUSED)
-def test_a_refused_operation_is_told_what_stands_in_its_way_and_what_to_do(there_is: str, wanted: str) -> None:
+def test_a_refusal_names_the_obstacle_and_the_cure(there_is: str, wanted: str) -> None:
     code, words = REFUSED[there_is, wanted]
     with book() as records:
         chain = Chain(records, there_is)
@@ -324,7 +328,7 @@ def test_a_refused_operation_is_told_what_stands_in_its_way_and_what_to_do(there
         assert (raised.value.code, chain.told(raised.value.detail)) == (code, f"cannot start: {words}{end}")
 
 
-def test_what_retention_has_removed_is_named_with_its_end(records: Book) -> None:
+def test_an_operation_that_retention_removed_is_named_with_its_end(records: Book) -> None:
     PRUNED_PAYMENTS.keep(
         records.db,
         Pruned(STRANGER, "SN-1", "charge", "approved", "2026-01-02"),
@@ -339,13 +343,13 @@ def test_what_retention_has_removed_is_named_with_its_end(records: Book) -> None
 @every(
     "occurred, until",
     [
-        ("2026-11-20T23:59:00-05:00", "2026-11-21T05:00:00.000Z"),  # it may come to posd on another day
+        ("2026-11-20T23:59:00-05:00", "2026-11-21T05:00:00.000Z"),  # it may reach posd on another day
         ("2026-11-19T23:59:00-05:00", "2026-11-20T05:00:00.000Z"),
-        ("no moment", "2026-11-21T05:00:00.000Z"),  # by when posd heard of it
+        ("no moment", "2026-11-21T05:00:00.000Z"),  # by the time at posd
         ("9999-12-31T23:59:00+00:00", "2026-11-21T05:00:00.000Z"),
     ],
 )
-def test_a_void_is_a_cancellation_until_the_midnight_of_the_shop_after_the_approval(occurred: str, until: str) -> None:
+def test_a_void_is_a_cancellation_until_the_shops_midnight_after_the_approval(occurred: str, until: str) -> None:
     with book() as records:
         paid = records.put(1, NOON, occurred_at=occurred)
         records.put(2, NOON, kind="pre-auth", amount={"subtotal_iva0": 9})
@@ -361,7 +365,7 @@ def test_a_void_is_a_cancellation_until_the_midnight_of_the_shop_after_the_appro
             assert chains.place(records.unit, other, ZONE, AmountRules())[0].same_day_until is None
 
 
-def test_a_refusal_names_no_more_than_some_of_many(records: Book) -> None:
+def test_a_refusal_names_only_some_of_many(records: Book) -> None:
     many = ", ".join(f"f{number}=refund of a for 0.01" for number in range(counting.MAX_SHOWN + 1))
     chain = Chain(records, f"a=charge, {many}")
     with pytest.raises(Problem) as raised:
@@ -369,7 +373,7 @@ def test_a_refusal_names_no_more_than_some_of_many(records: Book) -> None:
     assert raised.value.extra["transactions"] == [chain.id(f"f{number}") for number in range(counting.MAX_SHOWN)]
 
 
-def test_an_original_is_found_by_what_was_named_and_else_by_its_reference(records: Book) -> None:
+def test_an_original_is_found_by_its_id_or_else_by_its_reference(records: Book) -> None:
     chain = Chain(records, f"{RESERVED}, v=void under p, w=void under r, x=void under stranger, y=void of p")
     db = records.db
     found = {name: there(rows.get(db, chain.id(name))) for name in chain.numbers}
@@ -389,7 +393,7 @@ def test_an_original_is_found_by_what_was_named_and_else_by_its_reference(record
     assert chains.named(db, STRANGER, chain.reference("r")) is None
 
 
-def test_a_reference_that_another_payment_gave_too_is_told(records: Book) -> None:
+def test_a_reference_of_two_payments_is_reported(records: Book) -> None:
     chain = Chain(records, "a=charge, b=charge gives a, c=charge, d=charge bare, e=charge declined")
     others = {
         name: chains.another_with_reference(records.db, there(rows.get(records.db, chain.id(name)))) for name in "abcde"
@@ -397,7 +401,7 @@ def test_a_reference_that_another_payment_gave_too_is_told(records: Book) -> Non
     assert {name: chain.told(item) for name, item in others.items() if item} == {"a": "b", "b": "a"}
 
 
-def test_a_reversal_is_counted_by_what_its_original_came_to_before_it(records: Book) -> None:
+def test_a_reversal_counts_by_the_amount_of_its_original_before_it(records: Book) -> None:
     chain = Chain(records, "a=charge for 9, t=post-tip of a for 1, v=void of a for 9, u=post-tip of a for 2")
     original, void, late = (there(rows.get(records.db, chain.id(name))) for name in "avu")
     assert chains.original_facts(records.db, void, original) == Original(OperationType.CHARGE, Decimal(9), Decimal(1))
@@ -409,7 +413,7 @@ def test_a_reversal_is_counted_by_what_its_original_came_to_before_it(records: B
 
 PAID_ALREADY = "already has a payment that is open or approved ({others}); check it first."
 
-#: What is there of a sale, what is asked for -> whose payments stand in the way.
+#: Existing payments of a sale, requested operation -> the payments that block it.
 OF_SALE = {
     ("a=charge in s", "charge for 1 in s"): "a",
     ("a=charge in s open", "charge for 1 in s"): "a",
@@ -421,12 +425,12 @@ OF_SALE = {
     ("a=charge in s", "charge for 1 in s repeat"): "",
     ("a=charge in s", "charge for 1 in other"): "",
     ("a=charge", "charge for 1"): "",
-    ("a=charge in s", "void of a in s"): "",  # of its own chain
+    ("a=charge in s", "void of a in s"): "",  # blocked only by its own chain
 }
 
 
 @every("there_is, wanted", OF_SALE)
-def test_a_sale_is_paid_once_unless_the_till_means_a_further_payment(there_is: str, wanted: str) -> None:
+def test_a_sale_is_paid_once_unless_the_till_asks_for_an_additional_payment(there_is: str, wanted: str) -> None:
     with book() as records:
         chain = Chain(records, there_is)
         asked = chain.asked(wanted)
@@ -442,12 +446,12 @@ def test_a_sale_is_paid_once_unless_the_till_means_a_further_payment(there_is: s
             chains.refuse_sale(records.unit, asked, own)
 
 
-def test_a_terminal_takes_the_next_payment_once_the_one_before_has_ended_and_no_call_of_it_is_under_way() -> None:
+def test_a_terminal_is_free_once_its_payment_has_ended_and_no_call_for_it_is_under_way() -> None:
     for state, free in (("open", False), ("doubt", False), ("approved", True)):
         with book() as records:
             chain, calls = Chain(records, f"a=charge {state} on 1"), CallsInFlight()
             other, asked = chain.asked("charge for 1 on 2"), chain.asked("charge for 1 on 1")
-            chains.refuse_busy(records.unit, asked, calls)  # it has given its terminal back
+            chains.refuse_busy(records.unit, asked, calls)  # it no longer holds its terminal
             rows.take_lease(records.unit, "SN-1", chain.id("a"))
             chains.refuse_busy(records.unit, other, calls)
             if free:

@@ -1,4 +1,6 @@
-"""What posd reads while it serves and starts costs the same however much is stored: every statement by an index."""
+"""The cost of posd's reads while it serves and starts does not grow with the stored data: every statement uses an
+index.
+"""
 
 import re
 import sqlite3
@@ -35,16 +37,16 @@ from tests.store.printed import STORIES, happen, print_intent
 from tests.support.events import body
 from tests.support.tables import every, there
 
-#: Tables that do not grow with the stored payments: a row for each terminal, for each unread approval, for each body
-#: that a person should look at, for each attention of a payment.
+#: Tables that do not grow with the stored payments. They have a row for each terminal, unread approval, quarantined
+#: body, or attention of one payment.
 SMALL = {"leases", "l", "unread_approvals", "quarantine", "a", "CONSTANT", "sqlite_sequence"}
-#: What a view has found of one payment.
+#: Rows of one payment that a view has found.
 FOUND = {"payment_events"}
-#: Reads the newest rows until one is too old, or up to a limit.
+#: Reads the newest rows, up to an old one or a limit.
 FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
-#: Reads the oldest rows until one is recent. Old rows are removed, so there are few.
+#: Reads the oldest rows, up to a recent one. Old rows are removed, so there are few.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
-#: Sorts the rows of one payment, or those that are open or need a person.
+#: Sorts the rows of one payment, or rows that are open or need a person.
 SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
@@ -53,7 +55,7 @@ Read = Callable[[sqlite3.Connection], Any]
 
 
 def every_list() -> Iterator[tuple[str, Read]]:
-    """Yield the pages of both lists: each filter alone and with each other."""
+    """Yield the pages of both lists, for each filter alone and for each pair."""
     cursor = (AT, name(3))
     common: dict[str, Any] = {
         "open": True,
@@ -89,14 +91,14 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
 
 
 def another_event(unit: WriteTransaction, number: int) -> int:
-    """Record an event of a payment once more."""
+    """Record another copy of an event of a payment."""
     _, newest, _ = rows.get_with_bodies(unit.db, name(number), "e")
     return journal.append_event(
         unit, name(number), read_event(body(name(number), "APPROVAL")), Verdict.LATE, AT, b"{}", newest
     )
 
 
-#: Everything is old.
+#: An age limit beyond all rows.
 OLD = retention.AgeLimit("9", retention.MAX_ROWID)
 
 READS: dict[str, Read] = dict(every_list()) | {
@@ -158,7 +160,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "journal of a print job": lambda db: list(print_jobs.journal(db, "p")),
     "webhooks of a print job": lambda db: print_jobs.callbacks(db, "p"),
 }
-#: What is done inside a commit, and reads on the way.
+#: Writes inside a commit, with the reads that they make.
 WRITES: dict[str, Callable[[WriteTransaction], Any]] = {
     "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
     "an event": lambda unit: another_event(unit, 2),
@@ -186,7 +188,7 @@ EVERYTHING: dict[str, Read] = READS | {
 
 
 class Watched(sqlite3.Connection):
-    """Keeps each statement with its parameters."""
+    """Recorder of each statement with its parameters."""
 
     said: list[tuple[str, Any]]
 
@@ -201,7 +203,7 @@ class Watched(sqlite3.Connection):
 
 
 def fill(path: Path, ended: int) -> Path:
-    """Make a database. The open payments and attentions are as many, however many payments have ended."""
+    """Create a database. Its open payments and attentions do not depend on the number of ended payments."""
     with filling(path) as filled:
         filled.db.execute("BEGIN")
         for number in range(1, ended):
@@ -239,7 +241,7 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
         for statement, parameters in said:
             for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall():
                 scanned = re.fullmatch(r"SCAN (?:main\.)?(\w+)(.*)", step)
-                counted = scanned and "VIRTUAL TABLE" not in scanned[2]  # those are the members of one JSON text
+                counted = scanned and "VIRTUAL TABLE" not in scanned[2]  # these are the members of one JSON text
                 from_an_end = FROM_THE_END.search(statement) or FROM_THE_BEGINNING.search(statement)
                 if counted and scanned[1] not in SMALL | FOUND and not from_an_end:
                     assert "USING INDEX" in scanned[2], (statement, step)
@@ -248,7 +250,7 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
 
 
 def steps(path: Path, read: Read) -> int:
-    """Return how many steps SQLite's machine takes."""
+    """Return the number of steps of SQLite's virtual machine."""
     taken = 0
 
     def step() -> int:
@@ -265,7 +267,7 @@ def steps(path: Path, read: Read) -> int:
     return taken
 
 
-def test_figures_that_are_known_are_read_anew_after_a_change_alone(few: Path) -> None:
+def test_known_figures_are_read_again_only_after_a_change(few: Path) -> None:
     with closing(sqlite3.connect(few, isolation_level=None)) as db:
         fresh = metrics.read_gauges(db)
         assert fresh.open["active"] == 4

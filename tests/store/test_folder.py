@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-async def test_what_comes_goes_or_is_moved_is_told(folder: Path, name: str) -> None:
+async def test_a_new_removed_or_moved_file_is_reported(folder: Path, name: str) -> None:
     changed = asyncio.Event()
     with watch_folder(folder, changed.set):
         CHANGES[name](folder)
@@ -37,12 +37,12 @@ async def test_what_comes_goes_or_is_moved_is_told(folder: Path, name: str) -> N
             await changed.wait()
 
 
-async def test_what_is_written_is_not_told(folder: Path) -> None:
+async def test_a_write_to_a_file_is_not_reported(folder: Path) -> None:
     heard: list[str] = []
     changed = asyncio.Event()
     with watch_folder(folder, lambda: (heard.append("changed"), changed.set())[1]):
         (folder / "file").write_bytes(b"more")
-        await asyncio.sleep(0)  # the loop looks at all descriptors in each turn
+        await asyncio.sleep(0)  # the loop polls all descriptors in each turn
         await asyncio.sleep(0)
         assert heard == []
         (folder / "second").unlink()
@@ -51,7 +51,7 @@ async def test_what_is_written_is_not_told(folder: Path) -> None:
     assert heard == ["changed"]
 
 
-async def test_after_the_end_nothing_is_told(folder: Path) -> None:
+async def test_after_the_end_nothing_is_reported(folder: Path) -> None:
     heard: list[str] = []
     with watch_folder(folder, lambda: heard.append("changed")):
         pass
@@ -61,6 +61,6 @@ async def test_after_the_end_nothing_is_told(folder: Path) -> None:
     assert heard == []
 
 
-async def test_a_folder_that_cannot_be_watched_is_not_told_of(tmp_path: Path) -> None:
-    with watch_folder(tmp_path / "nowhere", lambda: pytest.fail("it was told")):
+async def test_a_folder_that_cannot_be_watched_reports_nothing(tmp_path: Path) -> None:
+    with watch_folder(tmp_path / "nowhere", lambda: pytest.fail("a change was reported")):
         await asyncio.sleep(0)

@@ -44,7 +44,7 @@ LATER = NOW + timedelta(seconds=7)
 
 @pytest.fixture
 async def begun(store: Store) -> Transaction:
-    """A transaction whose request is being sent."""
+    """Return a transaction whose request is being sent."""
     await store.write(partial(begin, transaction=starting(), word="intent"))
     return starting()
 
@@ -117,7 +117,7 @@ async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Trans
         assert len(told) == 1 + len(kept)
 
 
-async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Transaction) -> None:
+async def test_an_entry_without_a_change_is_not_stored(store: Store, begun: Transaction) -> None:
     active = await deliver(store, begun, content(ACK))
     for entry in (ProvedNotStarted((PIECE,)), Reapplied()):
         assert await write_down(store, active, entry) == active
@@ -132,7 +132,7 @@ async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Tra
         (Attempted(ReplyLost("reset")), "in_doubt"),
     ],
 )
-async def test_what_was_done_is_told_where_it_changes_nothing_too(
+async def test_an_action_is_stored_even_if_it_changes_nothing(
     store: Store, begun: Transaction, entry: Entry, word: str
 ) -> None:
     active = await deliver(store, begun, content(ACK))
@@ -142,7 +142,7 @@ async def test_what_was_done_is_told_where_it_changes_nothing_too(
     assert [item.entry for item in await entries(store)] == [entry]
 
 
-async def test_a_search_that_brings_the_same_again_is_only_noted_as_the_newest(
+async def test_a_search_with_the_same_result_only_updates_the_time_of_the_newest(
     store: Store, begun: Transaction
 ) -> None:
     doubtful = await write_down(store, begun, Interrupted())
@@ -157,7 +157,7 @@ async def test_a_search_that_brings_the_same_again_is_only_noted_as_the_newest(
     assert (other.revision, len(await entries(store)), len(await history(store))) == (again.revision + 1, 3, 4)
 
 
-async def test_a_search_that_finds_something_new_is_written_down(store: Store, begun: Transaction) -> None:
+async def test_a_search_with_a_new_result_is_stored(store: Store, begun: Transaction) -> None:
     first = await write_down(store, begun, Searched(SearchHit((content(ACK).decode(),))))
     second = await write_down(store, first, Searched(SearchHit((content(CARD, ACK).decode(),))))
     assert (second.status, second.revision, len(await entries(store))) == (CARD, 2, 2)
@@ -175,10 +175,10 @@ async def test_entries_know_how_many_events_came_before_them(store: Store, begun
     assert [item.events_before for item in await entries(store)] == [0, 1, 2]
     assert [item.seq for item in await entries(store)] == [1, 2, 3]
     foreign = await store.read(lambda db: list(journal.entries(db, other.client_transaction_id)))
-    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "events of others do not count"
+    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "events of other payments do not count"
 
 
-async def test_an_entry_of_a_state_that_has_passed_leaves_no_trace(store: Store, begun: Transaction) -> None:
+async def test_an_entry_for_an_earlier_state_leaves_no_trace(store: Store, begun: Transaction) -> None:
     await write_down(store, begun, Interrupted())
     with pytest.raises(StaleState):
         await write_down(store, begun, Attempted(NotSent("refused")))
@@ -186,5 +186,5 @@ async def test_an_entry_of_a_state_that_has_passed_leaves_no_trace(store: Store,
     assert (len(await history(store)), (await stored(store)).phase) == (2, Phase.IN_DOUBT)
 
 
-async def test_a_new_database_can_be_derived_from_its_first_transaction_on(store: Store) -> None:
+async def test_in_a_new_database_every_transaction_can_be_derived_again(store: Store) -> None:
     assert await store.read(journal.last_incomplete_rowid) == 0

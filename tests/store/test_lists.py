@@ -1,6 +1,4 @@
-"""Lists of payments and their totals, by any filters, compared with a walk over all payments - on a real
-SQLite file.
-"""
+"""Lists of payments and their totals, for any filters, compared with a scan of all payments, on a real SQLite file."""
 
 import json
 import sqlite3
@@ -40,7 +38,7 @@ METADATA = [{}, {"till": 1}, {"till": "1", "day": "mon"}, {"till": 1.0, "day": "
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A payment, as places in the lists above."""
+    """A payment, as positions in the lists above."""
 
     second: int
     terminal: int
@@ -142,7 +140,7 @@ def returned(steps: Generator[None, None, T]) -> T:
 
 
 @given(PAYMENTS, FILTERS)
-def test_a_list_has_all_that_fits_in_its_order(payments: list[Stored], filters: dict[str, Any]) -> None:
+def test_a_list_has_all_matching_payments_in_order(payments: list[Stored], filters: dict[str, Any]) -> None:
     with in_memory() as db:
         stored = [store(db, number, item) for number, item in enumerate(payments)]
         fitting = [(row.created_at, row.client_transaction_id) for row in stored if fits(row, filters)]
@@ -150,7 +148,7 @@ def test_a_list_has_all_that_fits_in_its_order(payments: list[Stored], filters: 
 
 
 @given(PAYMENTS, FILTERS)
-def test_totals_are_the_sums_of_all_that_fits(payments: list[Stored], filters: dict[str, Any]) -> None:
+def test_totals_are_the_sums_of_all_matching_payments(payments: list[Stored], filters: dict[str, Any]) -> None:
     with in_memory() as db:
         counts: Counter[Any] = Counter()
         sums: Counter[Any] = Counter()
@@ -172,5 +170,5 @@ def test_totals_are_the_sums_of_all_that_fits(payments: list[Stored], filters: d
 
 
 def scaled(amount: Decimal) -> int:
-    """Return an amount as a whole number, exact however large it is."""
+    """Return an amount as an integer, exact for any size."""
     return int(amount.as_integer_ratio()[0] * 10**24 // amount.as_integer_ratio()[1])

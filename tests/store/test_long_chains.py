@@ -1,4 +1,4 @@
-"""Chains and sales without end: placing an operation costs the same, is right, or is refused with the reason."""
+"""Chains and sales of any length: placing an operation costs the same, and is right or refused with the reason."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -24,14 +24,14 @@ from tests.support.tables import every, there
 
 REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
 GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}
-#: Far more than is read, and ten times that.
+#: Far more operations than posd reads, and ten times as many.
 MANY, TEN_TIMES = 400, 4000
-#: The loop is held for no longer, in seconds of the processor.
+#: Most processor seconds for which the loop may be blocked.
 LONGEST = 0.05
 
 
 def refused_voids(filled: Filled, count: int) -> None:
-    """A till repeats a void that fails, under new ids, with a reference that is not known here."""
+    """Record repeated voids that fail, under new ids, with a reference that is unknown here."""
     filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, transaction_reference=REFERENCE)
     filled.again(2, count)
 
@@ -42,13 +42,13 @@ def refused_voids_of_one(filled: Filled, count: int) -> None:
 
 
 def refunds(filled: Filled, count: int) -> None:
-    """Refunds that were sent under the reference before it was known here, and gave it back."""
+    """Record refunds that were sent under the reference before it was known here, and returned it."""
     filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE)
     filled.again(2, count)
 
 
 def charges_elsewhere(filled: Filled, count: int) -> None:
-    """Another terminal gives all its payments the reference of this one."""
+    """Record payments of another terminal that all return the reference of this one."""
     filled.intent(2)
     filled.attempt(name(2))
     filled.event(name(2), "CARD_PRESENTED")
@@ -57,7 +57,7 @@ def charges_elsewhere(filled: Filled, count: int) -> None:
     filled.again(2, count)
 
 
-#: What may be there without limit -> whether another operation of the payment is refused for it.
+#: Records that may be unlimited -> whether another operation of the payment is refused because of them.
 SHAPES: dict[Callable[[Filled, int], None], bool] = {
     refused_voids: True,
     refused_voids_of_one: True,
@@ -92,7 +92,7 @@ def asked(**fields: Any) -> Transaction:
 
 
 def place(db: Any, transaction: Transaction | None = None) -> str | None:
-    """Place a void; return the code of the problem, None if it may be started."""
+    """Place a void. Return the code of the problem, None if it may be started."""
     try:
         chains.place(WriteTransaction(db), transaction or asked(), UTC, AmountRules())
     except Problem as problem:
@@ -101,7 +101,7 @@ def place(db: Any, transaction: Transaction | None = None) -> str | None:
 
 
 @every("shape", SHAPES)
-def test_placing_an_operation_costs_the_same_however_long_its_chain_is(
+def test_placing_an_operation_costs_the_same_for_any_length_of_its_chain(
     tmp_path: Path, shape: Callable[[Filled, int], None]
 ) -> None:
     many, more = (fill(tmp_path / f"{shape.__name__}-{count}.db", shape, count) for count in (MANY, TEN_TIMES))
@@ -116,7 +116,7 @@ def test_placing_an_operation_costs_the_same_however_long_its_chain_is(
         assert min(took) < LONGEST
 
 
-def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_meant(tmp_path: Path) -> None:
+def test_a_sale_with_endless_payments_requires_additional_for_one_more(tmp_path: Path) -> None:
     def declined(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "APPROVAL_REQUESTED", "DECLINED"], sale="t")
         filled.again(2, count)
@@ -143,7 +143,7 @@ def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_
 
 
 @pytest.mark.parametrize("count", [50, 500])
-def test_what_an_original_came_to_is_right_however_much_derives_from_it(tmp_path: Path, count: int) -> None:
+def test_the_amount_of_an_original_is_right_for_any_number_of_derived_operations(tmp_path: Path, count: int) -> None:
     """Refunds are not read for it, and tips after an operation do not change its original."""
 
     def tips(filled: Filled, refunds: int) -> None:
@@ -161,7 +161,7 @@ def test_what_an_original_came_to_is_right_however_much_derives_from_it(tmp_path
         assert facts.tips == tip.total
 
 
-def test_an_operation_keeps_its_original_where_another_payment_is_given_the_same_reference(tmp_path: Path) -> None:
+def test_an_operation_keeps_its_original_if_another_payment_gets_the_same_reference(tmp_path: Path) -> None:
     def refund_by_reference(filled: Filled, count: int) -> None:
         filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE, derives_from=name(1))
         filled.pay(3, OPEN)
@@ -180,8 +180,8 @@ NEWEST: dict[str, Callable[[Any], Any]] = {
 
 
 @every("word", NEWEST)
-def test_what_is_asked_of_a_terminal_looks_at_its_newest_payments_alone(tmp_path: Path, word: str) -> None:
-    """A terminal on which everything is cancelled has no match."""
+def test_a_query_about_a_terminal_reads_only_its_newest_payments(tmp_path: Path, word: str) -> None:
+    """A terminal on which everything was canceled has no match."""
 
     def canceled(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "TERMINAL_CANCELED"])

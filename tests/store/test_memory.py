@@ -1,4 +1,4 @@
-"""Memory is freed in a pause after many changes - on a real SQLite file, by SQLite's own count."""
+"""Memory is freed in a pause after many changes, by SQLite's own count, on a real SQLite file."""
 
 import _sqlite3
 import asyncio
@@ -15,9 +15,9 @@ from posd.storage import store as stores
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import MANY, MemoryTrimmer, Store
 
-#: A long reason fills pages.
+#: The long reason fills pages.
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())
-#: A short pause, and the longest wait for what follows it, in seconds.
+#: A short pause, and the longest wait for its effect, in seconds.
 SHORT = 0.05
 PATIENCE = 10.0
 
@@ -28,7 +28,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def used() -> int:
-    """Return the bytes that SQLite has, of all connections."""
+    """Return the bytes that SQLite uses, over all connections."""
     try:
         count = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
     except AttributeError:
@@ -61,7 +61,7 @@ def running(store: Store) -> Iterator[None]:
         task.cancel()
 
 
-async def test_memory_is_given_back_in_a_pause_after_many_changes(store: Store) -> None:
+async def test_memory_is_returned_in_a_pause_after_many_changes(store: Store) -> None:
     with running(store):
         await change(store, MANY)
         assert await store.look_up(number) == await store.read(number) == MANY

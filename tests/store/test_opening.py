@@ -33,7 +33,7 @@ def test_the_file_is_private_under_any_umask(tmp_path: Path) -> None:
     ("pragma", "value"),
     [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", connection.BUSY_TIMEOUT_MS)],
 )
-def test_pragmas(tmp_path: Path, pragma: str, value: object) -> None:
+def test_the_pragmas_are_set(tmp_path: Path, pragma: str, value: object) -> None:
     db = open_database(tmp_path / "posd.db")
     assert db.execute(f"PRAGMA {pragma}").fetchone()[0] == value
     db.close()
@@ -47,7 +47,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_newer_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_a_newer_database_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     open_database(path).close()
     db = sqlite3.connect(path)
@@ -59,7 +59,7 @@ def test_a_newer_database_is_refused_and_not_touched(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_migration_that_fails_leaves_the_step_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_the_previous_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "posd.db"
     open_database(path).close()
     good = list(connection.migrations())
@@ -97,7 +97,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
 
 
-#: Opens the database as a daemon does, and prints why it cannot.
+#: Program that opens the database as a daemon does, or prints why it cannot.
 OPENS = """
 import asyncio, sys
 from pathlib import Path
@@ -116,12 +116,12 @@ except StoreError as error:
 
 
 def opened(path: Path) -> str:
-    """Open a database in a process of its own; return why that is impossible, "" if it is possible."""
+    """Open a database in another process. Return why that is impossible, "" if it is possible."""
     return subprocess.run([sys.executable, "-c", OPENS, str(path)], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
-async def test_a_database_is_opened_once_whatever_its_path(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+async def test_a_database_is_opened_once_by_any_path(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
     path, other = tmp_path / "posd.db", tmp_path / "other" / "posd.db"
     store = await Store.open(path, tmp_path / "posd.db.lock")
     other.parent.mkdir()
@@ -148,7 +148,7 @@ async def test_a_database_is_not_replaced_while_it_is_in_use_by_another_path(
     await store.close()
 
 
-def test_a_database_with_two_names_is_refused_until_it_has_one(tmp_path: Path) -> None:
+def test_a_database_with_two_names_is_refused_until_one_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     assert opened(path) == ""
     other = tmp_path / "copy.db"
@@ -158,7 +158,7 @@ def test_a_database_with_two_names_is_refused_until_it_has_one(tmp_path: Path) -
     assert opened(path) == ""
 
 
-async def test_the_lock_on_the_file_is_not_in_the_way_of_sqlites_own(tmp_path: Path) -> None:
+async def test_the_lock_on_the_file_does_not_conflict_with_sqlites_locks(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     store = await Store.open(path, tmp_path / "posd.db.lock")
     alone = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('PRAGMA journal_mode = DELETE')"
@@ -170,7 +170,7 @@ async def test_the_lock_on_the_file_is_not_in_the_way_of_sqlites_own(tmp_path: P
     assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
 
 
-async def test_a_file_system_that_cannot_sync_folders_is_no_hindrance(tmp_path: Path) -> None:
+async def test_a_file_system_that_cannot_sync_folders_is_accepted(tmp_path: Path) -> None:
     with folders_not_synced():
         (tmp_path / "tls").mkdir()
         issue.init(tmp_path / "tls", names=["localhost"], addresses=[])

@@ -1,4 +1,4 @@
-"""Whether a moved file of the database is found after a commit."""
+"""Detection of a moved database file after a commit."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def noted(path: Path) -> OpenFiles:
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)
-def test_a_file_that_is_moved_after_a_look_is_found(path: Path, suffix: str) -> None:
+def test_a_file_moved_after_a_check_is_detected(path: Path, suffix: str) -> None:
     placed = noted(path)
     assert placed.missing() is None
     moved = path.with_name(path.name + suffix)
@@ -36,13 +36,13 @@ def test_a_file_that_is_moved_after_a_look_is_found(path: Path, suffix: str) -> 
     assert placed.missing() is None
 
 
-def test_other_changes_in_the_folder_mean_nothing(path: Path) -> None:
+def test_other_changes_in_the_folder_are_ignored(path: Path) -> None:
     placed = noted(path)
     path.with_name("other").touch()
     assert placed.missing() is None
 
 
-def test_a_folder_that_is_moved_away_is_found(path: Path) -> None:
+def test_a_moved_folder_is_detected(path: Path) -> None:
     placed = noted(path)
     path.parent.rename(path.parent.with_name("moved"))
     assert placed.missing() is not None

@@ -1,4 +1,4 @@
-"""Rows of print jobs and their journal: an entry and its effect in one commit, with its line of the feed."""
+"""Rows of print jobs and their journal: an entry and its effect are in one commit, with a line of the feed."""
 
 import sqlite3
 from collections.abc import Callable
@@ -46,7 +46,7 @@ ACCEPTED = Created(Replied(202, b'{"printJobId": "T-9"} \xff'))
 
 
 async def begin(store: Store, job: PrintJob | None = None) -> PrintJob:
-    """Insert a job and return it."""
+    """Insert a job. Return it."""
     inserted = job or starting(document=b'{"n": 1.10}', external_reference="t7", reprint_of="job-0", queued=True)
     await store.write(partial(print_jobs.begin, job=inserted, word="intent"))
     return inserted
@@ -61,7 +61,7 @@ async def read(store: Store, function: Callable[[sqlite3.Connection], Any]) -> A
     return await store.read(function)
 
 
-async def test_a_job_comes_back_as_it_was(store: Store) -> None:
+async def test_a_stored_job_is_read_back_unchanged(store: Store) -> None:
     job = await begin(store)
     assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
     assert await read(store, lambda db: print_jobs.get(db, "job-2")) is None
@@ -82,7 +82,7 @@ async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
     assert rows[0][2] is None
 
 
-async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store) -> None:
+async def test_a_change_is_in_the_feed_with_its_entry_or_neither_is_stored(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
 
     def fails(unit: WriteTransaction) -> None:
@@ -99,9 +99,9 @@ async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store
     assert await read(store, lambda db: print_jobs.callbacks(db, "job-1")) == []
 
 
-async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Store) -> None:
+async def test_an_entry_without_information_is_not_stored_and_an_action_is(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
-    job = await recorded(store, job, polled("PENDING"))  # the first word of the terminal itself
+    job = await recorded(store, job, polled("PENDING"))  # the terminal's first report
     count = len(await read(store, lambda db: list(print_jobs.journal(db, "job-1"))))
     assert await recorded(store, job, polled("PENDING")) == job
     assert await recorded(store, job, Polled(NoAnswer("HTTP 404", 404))) == job
@@ -112,7 +112,7 @@ async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Stor
     assert (newest.reason, newest.phase) == ("webhook:PENDING", "active")
 
 
-async def test_what_is_open_and_what_is_printed_again(store: Store) -> None:
+async def test_open_jobs_and_reprints_are_listed(store: Store) -> None:
     for number in range(4):
         await begin(store, starting(print_job_id=f"job-{number}", reprint_of="job-0" if number else None))
     one = await read(store, lambda db: print_jobs.get(db, "job-1"))
@@ -124,8 +124,8 @@ async def test_what_is_open_and_what_is_printed_again(store: Store) -> None:
     assert [job.print_job_id for _, job in rows] == ["job-2", "job-3"]
 
 
-async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: Store) -> None:
-    """A thousand jobs of 240 KiB each that are open at a start, or listed, are not held in memory."""
+async def test_many_jobs_are_read_without_their_documents(store: Store) -> None:
+    """A thousand jobs of 240 KiB each, which are open at a start or listed, are not held in memory."""
     job = await begin(store)
     (found,) = await read(store, print_jobs.open_ones)
     (listed,), _ = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=9)))
@@ -155,7 +155,7 @@ async def test_a_job_is_derived_again_from_its_journal(store: Store, entries: li
     assert replay(starting(), [(parse_iso(at), entry) for at, entry in items]).status == job.status
 
 
-async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> None:
+async def test_a_wrong_stored_job_is_corrected_and_reported(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
     await recorded(store, job, called("COMPLETED"))
     await begin(store, starting(print_job_id="job-2"))

@@ -1,4 +1,4 @@
-"""Print jobs over a restore and in a damaged file: an id that was sent is known afterwards, in the newest state."""
+"""Print jobs after a restore and in a damaged file: a sent id is known, in the newest state."""
 
 from contextlib import closing
 from pathlib import Path
@@ -22,14 +22,14 @@ from tests.support.tables import there
 EARLY = tuple(f"early-{number}" for number in range(len(STORIES)))
 LATE = tuple(f"late.{number}" for number in range(len(STORIES)))
 OPEN = EARLY[list(STORIES).index("open")]
-#: ids of print jobs may be UUIDs, and even that of a payment.
+#: Ids of print jobs can be UUIDs, even that of a payment.
 ALIKE, SHARED = name(700), name(1)
 ORPHAN = "orphan"
 JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Every story before the backup and after it, and what ends after it."""
+    """Record every course before the backup and after it, and an end after it."""
     filled.pay(1)
     for number, story in enumerate(STORIES):
         print_out(filled, EARLY[number], story)
@@ -44,7 +44,7 @@ def run_a_day(filled: Filled, state: State) -> None:
 
 
 def snapshots(path: Path) -> dict[str, tuple[object, ...]]:
-    """Return everything that is recorded of each job, without the numbers of its rows."""
+    """Return all records of each job, without the numbers of its rows."""
     with closing(connect_reader(path)) as db:
         return {
             identity: (
@@ -71,7 +71,7 @@ def assert_sound(path: Path) -> None:
     assert report.print_jobs == len(jobs(path))
 
 
-# the record
+# Derivation from the record.
 
 
 @pytest.mark.parametrize("story", [*STORIES, ORPHAN])
@@ -84,10 +84,10 @@ def test_every_job_follows_from_its_record(state: State, story: str) -> None:
     assert_sound(state.database)
 
 
-# a sound file
+# Undamaged files.
 
 
-def test_every_job_of_a_sound_file_is_there_after_it(state: State) -> None:
+def test_every_job_of_an_undamaged_file_exists_after_a_restore(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before = snapshots(state.database)
@@ -98,20 +98,20 @@ def test_every_job_of_a_sound_file_is_there_after_it(state: State) -> None:
     assert snapshots(state.database) == before
     assert_sound(state.database)
     assert state.restore().mark.old is OldFile.READ
-    assert snapshots(state.database) == before, "again and again changes nothing more"
+    assert snapshots(state.database) == before, "a repeated restore changes nothing more"
 
 
-# a damaged file
+# Damaged files.
 
 
-def test_of_a_file_without_its_header_every_job_is_found(state: State) -> None:
+def test_every_job_of_a_file_without_its_header_is_found(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before = snapshots(state.database)
     state.database.write_bytes(bytes(PAGE) + state.database.read_bytes()[PAGE:])
     target = state.home / "salvaged.db"
     found = salvage(state.database, target, lambda _done, _total: None)
-    assert found.ids == {name(1), name(2)}, "the UUID of a print job is no payment"
+    assert found.ids == {name(1), name(2)}, "the UUID of a print job is not a payment"
     assert found.print_ids == set(JOBS)
     mark = state.restore().mark
     assert (mark.old, mark.taken_over, mark.print_jobs, mark.print_jobs_by_id) == (OldFile.DAMAGED, 1, 14, 0)
@@ -119,11 +119,11 @@ def test_of_a_file_without_its_header_every_job_is_found(state: State) -> None:
     assert_sound(state.database)
 
 
-@pytest.mark.parametrize("step", first_quick((10, 1), 1))  # each tenth page, and each
-def test_no_job_is_forgotten_and_none_is_made_up_with_any_page_destroyed(state: State, step: int) -> None:
+@pytest.mark.parametrize("step", first_quick((10, 1), 1))  # each tenth page, and each page
+def test_with_any_page_destroyed_no_job_is_lost_and_none_is_invented(state: State, step: int) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
-        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # content of a free page is no damage
+        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # the content of free pages does not matter
     before, content, random = jobs(state.database), state.database.read_bytes(), Random(1)
     for start in range(0, len(content), PAGE * step):
         for path in state.database.parent.iterdir():
@@ -141,7 +141,7 @@ def test_no_job_is_forgotten_and_none_is_made_up_with_any_page_destroyed(state: 
         assert payments == {name(1), name(2)}, start // PAGE
 
 
-def test_a_job_of_which_only_the_row_is_lost_is_what_its_journal_says(state: State) -> None:
+def test_a_job_that_lost_only_its_row_is_derived_from_its_journal(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -159,7 +159,7 @@ def test_a_job_of_which_only_the_row_is_lost_is_what_its_journal_says(state: Sta
         assert rows.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
 
 
-def test_what_the_history_knows_is_said_of_a_job_and_not_what_it_knows_of_the_payment_with_its_id(state: State) -> None:
+def test_the_history_of_a_job_is_used_and_not_that_of_a_payment_with_its_id(state: State) -> None:
     with filling(state.database) as filled:
         print_out(filled, "early")
         state.back_up()
@@ -173,7 +173,7 @@ def test_what_the_history_knows_is_said_of_a_job_and_not_what_it_knows_of_the_pa
     assert found.terminal == "SN-7"
 
 
-# verify
+# Verify.
 
 
 WRONG = {
@@ -201,7 +201,7 @@ WRONG = {
 
 @pytest.mark.quick(7)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_verify_finds_what_is_wrong_and_says_what_to_do(state: State, wrong: str) -> None:
+def test_verify_finds_each_fault_and_says_what_to_do(state: State, wrong: str) -> None:
     statement, kind, names = WRONG[wrong]
     with filling(state.database) as filled:
         print_out(filled, "x", "open")

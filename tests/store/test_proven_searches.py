@@ -1,4 +1,4 @@
-"""Which searches are known to work: they have found a transaction of that terminal, other than the one in question."""
+"""Searches that are known to work: they have found another transaction of that terminal than the one in question."""
 
 from functools import partial
 from typing import Any
@@ -33,16 +33,16 @@ async def remembered(store: Store) -> list[Any]:
     return await store.read(lambda db: db.execute(query).fetchall())
 
 
-async def test_a_search_works_that_has_found_another_transaction_of_the_terminal(store: Store) -> None:
+async def test_a_search_that_found_another_transaction_of_the_terminal_works(store: Store) -> None:
     assert not await has_found_another(store, "SN-1", "a")
     await remember(store, "SN-1", "a")
     assert await has_found_another(store, "SN-1", "b")
-    assert not await has_found_another(store, "SN-1", "a"), "that it finds the one in question says nothing of others"
-    assert not await has_found_another(store, "SN-2", "b"), "another terminal may answer otherwise"
-    assert not await has_found_another(store, "SN-1", "b", f"{SEARCH} /data"), "it was asked otherwise"
+    assert not await has_found_another(store, "SN-1", "a"), "finding the one in question proves nothing about others"
+    assert not await has_found_another(store, "SN-2", "b"), "another terminal may behave differently"
+    assert not await has_found_another(store, "SN-1", "b", f"{SEARCH} /data"), "another search may behave differently"
 
 
-async def test_two_are_enough_for_any_question(store: Store) -> None:
+async def test_two_found_transactions_are_enough_for_any_question(store: Store) -> None:
     for identity in ("a", "a", "b", "c", "d"):
         await remember(store, "SN-1", identity)
     assert await remembered(store) == [("SN-1", SEARCH, "a", "then"), ("SN-1", SEARCH, "b", "then")]
@@ -50,7 +50,7 @@ async def test_two_are_enough_for_any_question(store: Store) -> None:
         assert await has_found_another(store, "SN-1", identity)
 
 
-async def test_each_terminal_and_each_search_has_its_own_two(store: Store) -> None:
+async def test_each_terminal_and_each_search_needs_its_own_two(store: Store) -> None:
     for terminal in ("SN-1", "SN-2"):
         for search in (SEARCH, "GET /search"):
             for identity in ("a", "b", "c"):
@@ -79,10 +79,10 @@ def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
         ([], "1"),
     ],
 )
-async def test_a_search_is_tried_on_the_newest_that_the_acquirer_ended(
+async def test_a_search_is_tried_on_the_newest_payment_that_the_acquirer_ended(
     store: Store, last: list[bytes], control: str
 ) -> None:
-    """The acquirer's index knows what reached it; a payment that was canceled before may be nowhere."""
+    """The acquirer's index has the payments that reached it. A payment canceled before may be nowhere."""
     items = [
         ended(1, content("APPROVAL", REQUESTED)),
         ended(0, content("APPROVAL", REQUESTED)),
@@ -94,7 +94,7 @@ async def test_a_search_is_tried_on_the_newest_that_the_acquirer_ended(
     assert await store.read(partial(rows.search_control, terminal="SN-1")) == control
 
 
-async def test_what_the_terminal_did_not_end_itself_is_no_control(store: Store) -> None:
+async def test_a_payment_that_the_terminal_did_not_end_is_not_used_for_the_trial(store: Store) -> None:
     concluded = [
         resolved(ended(1), Result.APPROVED, "Ana", "slip", None, NOW),
         reply(StartRefused(409, "busy"))(ended(2)),

@@ -1,4 +1,4 @@
-"""A long read in steps reads one state of the database, and nothing waits for it - on a real SQLite file."""
+"""A long read in steps sees one state of the database, and nothing waits for it, on a real SQLite file."""
 
 import asyncio
 import sqlite3
@@ -21,7 +21,7 @@ def count(db: sqlite3.Connection) -> int:
     return found
 
 
-async def test_it_reads_one_state_while_others_read_and_write(store: Store) -> None:
+async def test_a_read_in_steps_sees_one_state_while_others_read_and_write(store: Store) -> None:
     loop, begun, done = asyncio.get_running_loop(), asyncio.Event(), False
 
     def steps(db: sqlite3.Connection) -> Generator[None, None, tuple[int, int]]:
@@ -40,7 +40,7 @@ async def test_it_reads_one_state_while_others_read_and_write(store: Store) -> N
     assert await store.read_in_steps(steps, lambda: True) == (1, 1)
 
 
-async def test_it_ends_when_it_is_not_wanted_any_more(store: Store) -> None:
+async def test_a_cancelled_read_in_steps_ends(store: Store) -> None:
     taken = 0
 
     def steps(_db: sqlite3.Connection) -> Generator[None, None, int]:
@@ -53,7 +53,7 @@ async def test_it_ends_when_it_is_not_wanted_any_more(store: Store) -> None:
     assert taken == 3
 
 
-async def test_what_a_step_raises_is_heard_and_the_connection_closed(store: Store) -> None:
+async def test_an_exception_of_a_step_is_raised_and_the_connection_closed(store: Store) -> None:
     kept: list[sqlite3.Connection] = []
 
     def steps(db: sqlite3.Connection) -> Generator[None, None, int]:
@@ -76,7 +76,7 @@ async def test_what_a_step_raises_is_heard_and_the_connection_closed(store: Stor
             db.execute("SELECT 1")
 
 
-async def test_after_the_end_nothing_is_read(tmp_path: Path) -> None:
+async def test_after_the_end_no_read_begins(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     await store.close()
 

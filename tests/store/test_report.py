@@ -48,7 +48,7 @@ def shop() -> Iterator[Book]:
 
 @st.composite
 def payments(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw payments around the day, of every type and end, some of them done to others."""
+    """Draw payments around the day, of every type and end, some of them derived from others."""
     count = draw(st.integers(0, 12))
     found: list[dict[str, Any]] = []
     for number in range(count):
@@ -116,7 +116,7 @@ def test_every_total_is_the_sum_of_its_rows_in_one_currency(found: list[dict[str
 
 @settings(max_examples=examples(20, 100))
 @given(payments())
-def test_what_is_certain_and_what_is_not_add_up_to_the_total(found: list[dict[str, Any]]) -> None:
+def test_certain_and_uncertain_sums_add_up_to_the_total(found: list[dict[str, Any]]) -> None:
     whole = made(found)
     added: dict[str | None, Decimal] = defaultdict(Decimal)
     for item in whole.sureness:
@@ -124,7 +124,7 @@ def test_what_is_certain_and_what_is_not_add_up_to_the_total(found: list[dict[st
             added[item.currency] += item.amount
     assert added == total_of(whole)
     for row in whole.payments:
-        # A certain result came from the terminal, and nothing is open about it.
+        # A certain result came from the terminal, and the payment is not open.
         if row.standing is Certainty.CERTAIN:
             assert (row.section, row.in_question, row.unsure) == (Section.COUNTED, False, False)
         assert (row.standing in COUNTED_CERTAINTIES) == (row.section is Section.COUNTED)
@@ -133,7 +133,7 @@ def test_what_is_certain_and_what_is_not_add_up_to_the_total(found: list[dict[st
 
 @settings(max_examples=examples(20, 60))
 @given(payments())
-def test_every_payment_is_of_exactly_one_day_and_of_one_terminal(found: list[dict[str, Any]]) -> None:
+def test_every_payment_belongs_to_exactly_one_day_and_one_terminal(found: list[dict[str, Any]]) -> None:
     near = [DAY + timedelta(days=number) for number in range(-6, 7)]
     ended = {identity(item["number"]) for item in found if item["result"] is not None}
     days = [made(found, days_of(day, day, ZONE)) for day in near]
@@ -144,7 +144,7 @@ def test_every_payment_is_of_exactly_one_day_and_of_one_terminal(found: list[dic
     assert together == sorted(row.client_transaction_id for row in whole.payments)
 
 
-def test_each_kind_of_doubt_has_a_sum_of_its_own(shop: Book) -> None:
+def test_each_kind_of_doubt_has_its_own_sum(shop: Book) -> None:
     shop.put(1, NOON, authorized=D("100.00"))
     fill_trouble(shop, NOON - timedelta(hours=12))
     sums = reported(shop, SPAN, NOON).sureness
@@ -153,7 +153,7 @@ def test_each_kind_of_doubt_has_a_sum_of_its_own(shop: Book) -> None:
         (Certainty.BY_PERSON, 1, D("11.20"), True),
         (Certainty.NOT_COUNTED, 1, D("11.20"), False),
     ]
-    # Of these no terminal has named a currency.
+    # No terminal has named their currency.
     assert [(item.standing, item.number, item.amount) for item in sums if item.currency is None] == [
         (Certainty.BY_PERSON, 1, D("11.20")),
         (Certainty.OPEN, 1, D("11.20")),
@@ -172,7 +172,7 @@ def test_each_kind_of_doubt_has_a_sum_of_its_own(shop: Book) -> None:
         ({"amount": {}}, Certainty.NOT_COUNTED),
     ],
 )
-def test_how_sure_the_money_is(shop: Book, payment: dict[str, Any], standing: Certainty | None) -> None:
+def test_each_payment_has_its_certainty(shop: Book, payment: dict[str, Any], standing: Certainty | None) -> None:
     shop.put(1, NOON, **payment)
     assert one(shop).standing is standing
 
@@ -197,7 +197,7 @@ def one(shop: Book, number: int = 1) -> ReportPayment:
         ({"authorized": D("11.24"), "result": "declined"}, False),
     ],
 )
-def test_another_amount_than_was_asked_for_is_noticed(shop: Book, payment: dict[str, Any], differs: bool) -> None:
+def test_another_amount_than_the_requested_one_is_reported(shop: Book, payment: dict[str, Any], differs: bool) -> None:
     shop.put(9, NOON, amount=ASKED, authorized=D("12.00"))
     shop.put(1, NOON, **({"amount": ASKED} | payment))
     assert one(shop).differs == differs
@@ -214,7 +214,7 @@ def test_another_amount_than_was_asked_for_is_noticed(shop: Book, payment: dict[
         (timedelta(days=-20000), "posd"),
     ],
 )
-def test_the_terminal_says_when_as_far_as_its_clock_can_be_right(shop: Book, word: timedelta, by: str) -> None:
+def test_the_terminals_time_counts_if_its_clock_can_be_right(shop: Book, word: timedelta, by: str) -> None:
     shop.put(1, NOON, occurred_at=(NOON + word).isoformat())
     row = one(shop)
     assert datetime.fromisoformat(row.at) == (NOON + word if by == "terminal" else NOON)
@@ -222,14 +222,14 @@ def test_the_terminal_says_when_as_far_as_its_clock_can_be_right(shop: Book, wor
 
 
 @pytest.mark.parametrize("case", MOMENTS, ids=lambda case: repr(case["occurred_at"]))
-def test_the_terminal_says_when_in_any_iso_8601_time(shop: Book, case: dict[str, str | None]) -> None:
+def test_the_terminals_time_can_be_any_iso_8601_time(shop: Book, case: dict[str, str | None]) -> None:
     asked = datetime(2026, 11, 20, 4, 59, 50, tzinfo=UTC)
     shop.put(1, asked, occurred_at=case["occurred_at"], seconds=D(30))
     (row,) = reported(shop, days_of(DAY - timedelta(days=1), DAY, ZONE), NOON).payments
     assert row.at == (case["counts_at"] or iso(asked))
 
 
-def test_what_came_days_late_counts_when_it_happened(shop: Book) -> None:
+def test_a_payment_reported_days_late_counts_on_its_own_day(shop: Book) -> None:
     shop.put(1, NOON, occurred_at=(NOON + timedelta(seconds=9)).isoformat(), seconds=D(5 * 86400))
     assert (datetime.fromisoformat(one(shop).at) - NOON, one(shop).at_by) == (timedelta(seconds=9), "terminal")
 
@@ -244,14 +244,14 @@ def test_what_came_days_late_counts_when_it_happened(shop: Book) -> None:
         ([("re-auth", "approved"), ("capture", "approved")], "captured"),
     ],
 )
-def test_what_has_become_of_a_reservation(shop: Book, done: list[tuple[str, str | None]], became: str) -> None:
+def test_each_reservation_has_its_state(shop: Book, done: list[tuple[str, str | None]], became: str) -> None:
     shop.put(1, NOON, kind="pre-auth")
     for place, (kind, result) in enumerate(done):
         shop.put(10 + place, NOON, kind=kind, result=result, original=1)
     assert one(shop).became == became
 
 
-def test_the_original_of_a_void_may_be_of_another_day(shop: Book) -> None:
+def test_the_original_of_a_void_may_belong_to_another_day(shop: Book) -> None:
     shop.put(9, NOON - timedelta(days=20), authorized=D("12.00"))
     shop.put(1, NOON, kind="void", amount={}, original=9, reversal="refund")
     shop.put(2, NOON, kind="void", amount={}, original=8)
@@ -261,14 +261,14 @@ def test_the_original_of_a_void_may_be_of_another_day(shop: Book) -> None:
     assert found.in_question == [identity(2)]
 
 
-def test_what_is_open_since_another_day_is_told_and_counted_nowhere(shop: Book) -> None:
+def test_a_payment_open_since_another_day_is_listed_and_not_counted(shop: Book) -> None:
     shop.put(1, NOON - timedelta(days=9), result=None)
     shop.put(2, NOON, authorized=D("11.20"))
     found = reported(shop, SPAN, NOON)
     assert (found.in_question, found.total and found.total.total) == ([identity(1)], D("11.20"))
 
 
-def test_attention_of_other_days_and_an_unsure_clock_are_told(shop: Book) -> None:
+def test_attentions_of_other_days_and_an_untrusted_clock_are_reported(shop: Book) -> None:
     shop.put(1, NOON - timedelta(days=9), attention=("gap",))
     shop.put(2, NOON, attention=("gap",))
     clock = [Stretch(f"2026-11-{day}T13:00:00.000Z", f"2026-11-{day}T14:00:00.000Z", "step") for day in (19, 20)]
@@ -276,7 +276,7 @@ def test_attention_of_other_days_and_an_unsure_clock_are_told(shop: Book) -> Non
     assert (found.attention_elsewhere, found.clock_unsure) == (1, clock[1:])
 
 
-def test_of_more_than_it_lists_the_sums_are_whole(shop: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_complete_even_if_the_list_is_not(shop: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_LISTED", 3)
     for number in range(7):
         shop.put(number, NOON, authorized=D("1.10"))
@@ -291,7 +291,7 @@ def test_many_payments_are_read_in_short_steps(shop: Book) -> None:
     assert len(list(steps)) == 60 // report.STEP
 
 
-async def test_a_payment_that_ends_while_it_is_read_is_of_the_next_report(tmp_path: Path) -> None:
+async def test_a_payment_that_ends_during_a_report_belongs_to_the_next_one(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     began, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -309,7 +309,7 @@ async def test_a_payment_that_ends_while_it_is_read_is_of_the_next_report(tmp_pa
     await store.write(put(*range(report.STEP)))
     reading = asyncio.ensure_future(store.read_in_steps(steps, lambda: True))
     await began.wait()
-    await store.write(put(97, 98))  # it does not wait for the reader, either
+    await store.write(put(97, 98))  # the write does not wait for the reader either
     goes_on.set()
     first, second = (
         await reading,

@@ -41,17 +41,17 @@ from tests.support.needs import needs
 from tests.support.slow import first_quick
 from tests.support.tables import there
 
-#: What is done after the plug was pulled.
+#: Next step after the kill.
 AGAIN = ("start", "restore")
 
 
 def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[int, reprocess.Derived]]:
-    """Return the payments behind a rowid as they follow from their record."""
+    """Return the payments after a rowid as derived from their record."""
     return [(rowid, reprocess.derive(db, row)) for rowid, row in rows.by_rowid(db, after, 50)]
 
 
 def assert_sound(path: Path) -> None:
-    """Check that the file is sound, and that everything in it follows from its record."""
+    """Check that the file is undamaged, and that everything in it follows from its record."""
     assert verify(path, lambda *_: None).counts == {}
     with closing(connect_reader(path)) as db:
         after = journal.last_incomplete_rowid(db)
@@ -67,28 +67,30 @@ def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
 
 
 def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
-    """Return the rows by their numbers, without how they are found: an addition to a payment may change that."""
+    """Return the rows by number, without the columns with which they are found. An addition to a payment may change
+    those.
+    """
     names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "together"]
     return {row[0]: row[1:] for row in db.execute(f"SELECT {', '.join(names)} FROM {table}")}
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Payments before the backup, the backup, and payments and changes after it."""
+    """Record payments before the backup, make the backup, and record payments and changes after it."""
     for number in range(6):
         filled.pay(number, FINAL if number % 3 else OPEN)
     state.back_up()
     for number in range(6, 12):
         filled.pay(number, FINAL if number % 3 else OPEN)
     for status in FINAL[2:]:
-        filled.event(name(3), status)  # open in the backup, approved since
+        filled.event(name(3), status)  # open in the backup, approved after it
     filled.quarantine(name(0))
     rows.remember_search(WriteTransaction(filled.db), terminal(1), "POST /search", name(1), "at")
 
 
-# a sound file
+# Undamaged files.
 
 
-def test_everything_of_a_sound_file_is_there_after_it(state: State) -> None:
+def test_everything_of_an_undamaged_file_exists_after_a_restore(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before = snapshots(state.database, filled.known)
@@ -108,7 +110,7 @@ def test_everything_of_a_sound_file_is_there_after_it(state: State) -> None:
     assert Path(mark.replaced).read_bytes() == content, "the old file is kept as it was"
 
 
-def test_new_rows_are_numbered_above_all_that_either_file_gave_out(state: State) -> None:
+def test_new_rows_have_numbers_above_those_of_both_files(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
         last = {table: max(numbers(filled.db, table)) for table in ("events", "journal", "changes")}
@@ -129,7 +131,7 @@ def test_new_rows_are_numbered_above_all_that_either_file_gave_out(state: State)
     db.close()
 
 
-def test_again_and_again_changes_nothing_more(state: State) -> None:
+def test_a_repeated_restore_changes_nothing_more(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     state.restore()
@@ -157,8 +159,8 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
     assert_sound(state.database)
 
 
-def test_the_feed_ends_with_how_a_payment_stands_whose_row_of_the_backup_stays(state: State) -> None:
-    """Both files continued from one state, the backup further. The changes of the replaced file come after that."""
+def test_the_feed_ends_with_the_state_of_a_payment_whose_backup_row_stays(state: State) -> None:
+    """Both files continued from one state, the backup further. The changes of the replaced file are read after that."""
     with filling(state.database) as filled:
         filled.pay(0, OPEN[:1])
     early = state.database.read_bytes()
@@ -177,7 +179,7 @@ def test_the_feed_ends_with_how_a_payment_stands_whose_row_of_the_backup_stays(s
     assert newest == (row.phase, row.status)
 
 
-def test_what_was_said_of_an_earlier_restore_and_not_looked_at_is_not_lost(state: State) -> None:
+def test_an_unconfirmed_earlier_restore_is_not_lost(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     first = state.restore().mark
@@ -193,7 +195,7 @@ def test_what_was_said_of_an_earlier_restore_and_not_looked_at_is_not_lost(state
 
 
 def crash(state: State) -> tuple[Filled, State]:
-    """Return the files of a daemon that is killed after a day: everything since its start is in the WAL."""
+    """Return the files of a daemon killed after a day. Everything since its start is in the WAL."""
     filled = Filled(open_database(state.database))
     run_a_day(filled, state)
     crashed = State(state.home / "crashed")
@@ -215,7 +217,7 @@ def test_the_wal_of_a_lost_file_is_taken_over(state: State, gone: bool) -> None:
     assert [name for name in crashed.names() if name.endswith("Z-wal")]
 
 
-def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: State) -> None:
+def test_a_payment_during_its_start_is_known_and_not_started_again(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -228,8 +230,8 @@ def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: 
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) -> None:
-    """The backup is of another database: both have an open payment on one terminal, and a released one on another."""
+def test_a_terminal_keeps_its_present_holder(state: State, damaged: bool) -> None:
+    """The backup is of another database. Both have an open payment on one terminal, and a released one on another."""
     with filling(state.home / "other.db") as other:
         mine = other.pay(1, OPEN)
         backup.write(state.home / "other.db", state.copy, [BACKUP_KEY], "at", lambda: False)
@@ -250,7 +252,7 @@ def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) 
         assert {item.client_transaction_id for item in rows.open_ones(db)} == {mine, theirs, released}
 
 
-def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> None:
+def test_a_terminal_released_after_the_backup_is_not_held_again(state: State) -> None:
     with filling(state.database) as filled:
         stuck = filled.pay(1, OPEN)
         state.back_up()
@@ -265,15 +267,17 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
         assert found.released
 
 
-# a damaged file
+# Damaged files.
 
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
-def test_no_id_is_forgotten_with_any_page_destroyed(state: State, step: int) -> None:
-    """Damage each page in turn, or each tenth. Whole rows are taken over whole; of the others the id is known."""
+def test_with_any_page_destroyed_no_id_is_lost(state: State, step: int) -> None:
+    """Damage each page in turn, or each tenth. A complete row is taken over completely; of the others the id is
+    known.
+    """
     with filling(state.database) as filled:
         run_a_day(filled, state)
-        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # content of a free page is no damage
+        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # the content of free pages does not matter
     before, content, random = snapshots(state.database, filled.known), state.database.read_bytes(), Random(1)
     unharmed, starts = 0, range(0, len(content), PAGE_BYTES * step)
     for start in starts:
@@ -292,7 +296,7 @@ def test_no_id_is_forgotten_with_any_page_destroyed(state: State, step: int) -> 
     assert unharmed > len(starts) // 4, "most pages are indexes, or known from the backup"
 
 
-def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: State) -> None:
+def test_a_payment_that_lost_only_its_row_is_derived_from_its_events(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -312,7 +316,7 @@ def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: S
         assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
 
 
-def test_a_payment_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
+def test_a_payment_that_has_only_its_id_left_is_in_doubt(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -326,10 +330,10 @@ def test_a_payment_of_which_only_the_id_is_left_is_in_doubt(state: State) -> Non
     assert found is not None
     assert (found.phase, found.terminal) == (Phase.IN_DOUBT, "")
     assert {item.code for item in found.attention} == {AttentionCode.IN_DOUBT, AttentionCode.ORPHAN}
-    assert found.heard, "that it is not found proves nothing"
+    assert found.heard, "an empty search proves nothing"
 
 
-def test_what_the_history_knows_is_said_of_a_payment_whose_record_is_lost(state: State) -> None:
+def test_the_history_of_a_payment_is_used_if_its_record_is_lost(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -344,14 +348,14 @@ def test_what_the_history_knows_is_said_of_a_payment_whose_record_is_lost(state:
     assert (found.terminal, found.created_at) == (terminal(2), "2026-11-20T10:00:07.000Z")
 
 
-def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: State) -> None:
+def test_an_outcome_whose_event_is_lost_stays(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
         paid = filled.pay(2)
     destroy(state.database, "events")
     state.restore()
-    assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
+    assert verify(state.database, lambda *_: None).counts == {}, "the restore has reported it"
     with closing(connect_reader(state.database)) as db:
         assert [
             item.stored.client_transaction_id for _, item in derived_again(db, journal.last_incomplete_rowid(db))
@@ -361,11 +365,11 @@ def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: St
     assert there(found.outcome).result is Result.APPROVED
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps that in mind"
+        assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps that"
 
 
-def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:
-    """SQLite keeps no sums of its pages: garbage in a text is found when it is read."""
+def test_a_row_whose_damage_only_its_reader_finds_is_not_taken_over_unchanged(state: State) -> None:
+    """SQLite stores no checksums of its pages. Garbage in a text is found when it is read."""
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -398,7 +402,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
     ],
     ids=["gone", "empty", "garbage", "truncated", "no header"],
 )
-def test_the_backup_is_there_after_any_damage_to_the_file(
+def test_the_backup_is_restored_after_any_damage_to_the_file(
     state: State, damage: Callable[[Path], object], old: OldFile
 ) -> None:
     with filling(state.database) as filled:
@@ -414,10 +418,10 @@ def test_the_backup_is_there_after_any_damage_to_the_file(
     with closing(connect_reader(state.copy)) as was, closing(connect_reader(state.database)) as now:
         (seq,) = was.execute("SELECT max(seq) FROM changes").fetchone()
         (given,) = now.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
-    assert given > seq + 10**8, "who follows the feed has seen higher numbers than the backup has"
+    assert given > seq + 10**8, "readers of the feed have seen higher numbers than the backup has"
 
 
-def test_without_a_backup_what_can_be_read_is_saved(state: State) -> None:
+def test_without_a_backup_all_readable_data_is_saved(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before = snapshots(state.database, filled.known)
@@ -428,7 +432,7 @@ def test_without_a_backup_what_can_be_read_is_saved(state: State) -> None:
     assert_sound(state.database)
 
 
-def test_a_file_of_a_newer_posd_keeps_its_ids(state: State) -> None:
+def test_the_ids_of_a_newer_posds_file_are_kept(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
         filled.db.execute("ALTER TABLE transactions ADD COLUMN shade TEXT NOT NULL DEFAULT 'green'")
@@ -440,12 +444,12 @@ def test_a_file_of_a_newer_posd_keeps_its_ids(state: State) -> None:
         assert all(rows.get(db, identity) for identity in filled.known)
 
 
-# older schemas
+# Older schemas.
 
 
 @pytest.fixture
 def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, int], None]]:
-    """Make a database of the first schema, with one final payment."""
+    """Yield a function that creates a database of the first schema, with one final payment."""
 
     def make(path: Path, number: int) -> None:
         with monkeypatch.context() as patch:
@@ -475,10 +479,10 @@ def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, in
 
 @pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("old_is_older", [False, True])
-def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
+def test_a_backup_or_a_file_of_an_older_schema_is_migrated(
     state: State, first_schema: Callable[[Path, int], None], old_is_older: bool, damaged: bool
 ) -> None:
-    """A payment of before the journal cannot be derived again, wherever it comes from."""
+    """A payment from before the journal cannot be derived again, in either file."""
     first_schema(state.database, 2)
     if not old_is_older:
         open_database(state.database).close()
@@ -498,7 +502,7 @@ def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
     db.close()
 
 
-# the callback key
+# The callback key.
 
 
 def key_lines(state: State) -> list[bytes]:
@@ -531,7 +535,7 @@ def test_a_lost_key_comes_back_from_the_backup(backed_up: State) -> None:
     assert key_lines(backed_up) == [BACKUP_KEY]
 
 
-def test_a_damaged_key_is_kept_beside(backed_up: State) -> None:
+def test_a_damaged_key_is_kept_under_another_name(backed_up: State) -> None:
     backed_up.key.write_text("not a key")
     keys = backed_up.restore().keys
     assert keys.aside is not None
@@ -539,11 +543,11 @@ def test_a_damaged_key_is_kept_beside(backed_up: State) -> None:
     assert key_lines(backed_up) == [BACKUP_KEY]
 
 
-# refused requests
+# Refused restores.
 
 
 def refused(state: State, file: Path | None = None) -> str:
-    """Return why a restore is refused; nothing may have changed by it."""
+    """Return the reason of a refused restore. Check that it changed nothing."""
     before = {path.name: path.read_bytes() for path in state.database.parent.iterdir()}
     with pytest.raises(StoreError) as error:
         state.restore(file)
@@ -553,14 +557,14 @@ def refused(state: State, file: Path | None = None) -> str:
     return str(error.value)
 
 
-def test_while_posd_runs(backed_up: State) -> None:
+def test_a_restore_while_posd_runs_is_refused(backed_up: State) -> None:
     descriptor = connection.lock(backed_up.home / "state" / "posd.db.lock")
     assert "stop it first" in refused(backed_up)
     os.close(descriptor)
     backed_up.restore()
 
 
-def test_a_file_that_is_no_backup(backed_up: State) -> None:
+def test_a_file_that_is_not_a_backup_is_refused(backed_up: State) -> None:
     text = backed_up.home / "text"
     text.write_text("hello")
     other = backed_up.home / "other.db"
@@ -573,31 +577,31 @@ def test_a_file_that_is_no_backup(backed_up: State) -> None:
     assert "is the database itself" in refused(backed_up, backed_up.database)
 
 
-def test_a_damaged_backup(backed_up: State) -> None:
+def test_a_damaged_backup_is_refused(backed_up: State) -> None:
     destroy(backed_up.copy, "changes")
     assert "is damaged" in refused(backed_up)
 
 
-def test_a_backup_of_a_newer_posd(backed_up: State) -> None:
+def test_a_backup_of_a_newer_posd_is_refused(backed_up: State) -> None:
     with closing(sqlite3.connect(backed_up.copy)) as db:
         db.execute("PRAGMA user_version = 999")
     assert "a newer posd has made it" in refused(backed_up)
 
 
-def test_a_backup_with_half_a_key(backed_up: State) -> None:
+def test_a_backup_with_an_incomplete_key_is_refused(backed_up: State) -> None:
     with closing(sqlite3.connect(backed_up.copy)) as db:
         db.execute(f"UPDATE {KEY_TABLE} SET key = x'00'")
         db.commit()
     assert "callback key" in refused(backed_up)
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     state = State(tmp_path)
     with pytest.raises(StoreError, match="it must exist"):
         state.restore(tmp_path / "backup.db")
 
 
-def test_a_restore_that_is_called_off_leaves_nothing(backed_up: State) -> None:
+def test_a_cancelled_restore_leaves_nothing_behind(backed_up: State) -> None:
     before = backed_up.names()
     restoring = Restore(backed_up.database, backed_up.home / "state" / "posd.db.lock", backed_up.key, NOON)
     with restoring:
@@ -609,7 +613,7 @@ def test_a_restore_that_is_called_off_leaves_nothing(backed_up: State) -> None:
 
 
 @needs(root=True)
-def test_another_user_is_told_so() -> None:
+def test_a_restore_by_another_user_is_refused_with_the_reason() -> None:
     with TemporaryDirectory(prefix="posd-") as home:
         Path(home).chmod(0o755)
         (Path(home) / "state").mkdir(mode=0o755)
@@ -622,14 +626,14 @@ def test_another_user_is_told_so() -> None:
         assert State(Path(home)).names() == set()
 
 
-# a list of ids
+# Lists of ids.
 
 
 def listed(number: int, at: str = "", serial: str = "") -> StartedPayment:
     return StartedPayment(name(number), serial, at)
 
 
-def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(state: State) -> None:
+def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
         filled.db.execute(
@@ -641,7 +645,7 @@ def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(
     at = "2026-11-19T10:00:00.000Z"
     mark = state.restore(None, listed(1, at), listed(8), listed(20), listed(77, at, "SN-77"), listed(78)).mark
     assert (mark.old, mark.ids, mark.ids_taken_over, mark.taken_over) == (OldFile.READ, 5, 2, 8)
-    assert mark.doubtful, "the file that was replaced did not know all"
+    assert mark.doubtful, "the replaced file did not have all"
     assert "2 of them were not known here" in mark.words
     assert snapshots(state.database, filled.known) == before
     assert_sound(state.database)
@@ -652,17 +656,17 @@ def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(
         assert (found.phase, found.terminal, found.created_at) == (Phase.IN_DOUBT, "SN-77", at)
         assert (bare.phase, bare.terminal, bare.created_at) == (Phase.IN_DOUBT, "", iso(NOON))
         assert found.attention_of(AttentionCode.ORPHAN)
-        assert rows.get(db, name(20)) is None, "what retention removed stays removed"
+        assert rows.get(db, name(20)) is None, "removed payments stay removed"
         assert "SN-77" not in rows.leases(db)
         feed = [number for number in numbers(db, "changes") if number > newest]
-        assert feed[0] > newest + 1, "a file that is behind does not tell the numbers that were given out"
+        assert feed[0] > newest + 1, "an older file does not have all used numbers"
         assert feed == list(range(database_id.present(db).first_seq, feed[-1] + 1))
         assert [item.client_transaction_id for item in taken_over(db)][-2:] == [name(77), name(78)]
 
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
-def test_no_time_tells_what_is_missing_where_the_clock_was_behind_a_known_start(state: State, at: str) -> None:
-    """Until the operator has confirmed the restore, by a clock that may be right again."""
+def test_if_the_clock_was_behind_a_known_start_no_time_limits_the_missing_records(state: State, at: str) -> None:
+    """Until the operator confirms the restore, when the clock may be right again."""
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:
         missing = marks.missing_records(db, "")
@@ -674,7 +678,7 @@ def test_no_time_tells_what_is_missing_where_the_clock_was_behind_a_known_start(
         assert missing.until == ("2032-01-01T00:00:00.000Z" if at > iso(NOON) else iso(NOON))
 
 
-def test_a_list_alone_makes_the_database_of_a_new_machine(state: State) -> None:
+def test_a_list_alone_creates_the_database_of_a_new_machine(state: State) -> None:
     mark = state.restore(None, listed(77), listed(78), without=True).mark
     assert (mark.old, mark.ids, mark.ids_taken_over) == (OldFile.MISSING, 2, 2)
     assert_sound(state.database)
@@ -683,7 +687,7 @@ def test_a_list_alone_makes_the_database_of_a_new_machine(state: State) -> None:
         assert marks.unseen_restores(db) == [mark]
 
 
-def test_a_backup_that_knows_more_than_the_list_gives_back_the_rest(state: State) -> None:
+def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) -> None:
     """The disk was lost, a list was restored, and then a backup is found."""
     with filling(state.database) as filled:
         filled.pay(1)
@@ -699,8 +703,10 @@ def test_a_backup_that_knows_more_than_the_list_gives_back_the_rest(state: State
     assert_sound(state.database)
 
 
-def test_what_the_replaced_file_knows_is_not_in_doubt_for_a_backup_that_has_the_id_alone(state: State) -> None:
-    """An older copy was put back, the witness knew the id; that was backed up, and then the present came back."""
+def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_its_id(state: State) -> None:
+    """An older copy was installed, and the witness knew the id. That was backed up, and then the present file was
+    installed again.
+    """
     with filling(state.database) as filled:
         for number, attempt in ((1, NotSent("no connection")), (2, ACKNOWLEDGED)):
             filled.attempt(filled.intent(number), attempt)
@@ -712,17 +718,17 @@ def test_what_the_replaced_file_knows_is_not_in_doubt_for_a_backup_that_has_the_
     with closing(connect_reader(state.database)) as db:
         refused, active = rows.get(db, name(1)), rows.get(db, name(2))
         assert refused is not None
-        assert refused.outcome is not None, "it was never sent, and that is known"
+        assert refused.outcome is not None, "it is known that it was never sent"
         assert refused.outcome.result is Result.NOT_STARTED
         assert active is not None
         assert active.acknowledged
-        assert active.phase is Phase.IN_DOUBT, "what became of it since, the other file does not know"
+        assert active.phase is Phase.IN_DOUBT, "the other file does not have its later state"
         outcomes = FeedOutcomes(db, metadata=False)
         assert all(outcomes.of(change) for change in changes.after(db, 0, 100) if change.result is not None)
     assert_sound(state.database)
 
 
-# killed
+# Kills.
 
 
 def restoring(state: State) -> list[str]:
@@ -741,7 +747,7 @@ def restoring(state: State) -> list[str]:
     return [sys.executable, "-c", script, *map(str, files)]
 
 
-#: The quick ones first.
+#: The quick cases come first.
 POINTS = [
     ("replace.committed", "start"),
     ("restore.built", "restore"),
@@ -755,8 +761,8 @@ POINTS = [
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("point", "again"), first_quick(POINTS, 3))
-def test_killed_at_any_point_no_id_is_forgotten(state: State, point: str, again: str) -> None:
-    """The plug is pulled; then posd is started, or the restore is made again."""
+def test_a_kill_at_any_point_loses_no_id(state: State, point: str, again: str) -> None:
+    """After the kill posd is started, or the restore is repeated."""
     filled, crashed = crash(state)
     before = snapshots(state.database, filled.known)
     environment = os.environ | {"POSD_CRASH": point}

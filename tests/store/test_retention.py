@@ -1,4 +1,4 @@
-"""Retention: old records are removed whole, with their space; needed ones stay; no id is ever free again."""
+"""Retention: old records are removed completely, with their space. Needed ones stay, and no id can be used again."""
 
 import asyncio
 import sqlite3
@@ -35,7 +35,7 @@ from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
 from tests.store.printed import print_out
 
-#: Texts of people that are in the old payments, and nowhere else.
+#: Personal texts that only the old payments have.
 SECRETS = ("ada@example.com", "Lovelace", "Analytical Engine")
 YEAR = timedelta(days=365)
 LATER = MORNING + 3 * YEAR
@@ -81,7 +81,7 @@ def size(path: Path) -> int:
 
 
 def in_files(path: Path) -> set[str]:
-    """Return which secrets are in any page of any file beside the database."""
+    """Return the secrets that are in any page of the database's files."""
     found = set()
     for file in path.parent.iterdir():
         content = file.read_bytes()
@@ -90,7 +90,7 @@ def in_files(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_what_is_old_goes_whole_with_its_space_and_every_word_of_it(path: Path) -> None:
+async def test_an_old_payment_is_removed_with_its_space_and_every_text(path: Path) -> None:
     with filling(path) as filled:
         filled.db.execute("BEGIN")
         for number in range(1500):
@@ -138,7 +138,7 @@ def old(path: Path, work: Any) -> None:
         filled.db.execute("COMMIT")
 
 
-async def test_what_belongs_to_something_that_is_kept_stays(path: Path) -> None:
+async def test_records_of_a_kept_chain_stay(path: Path) -> None:
     def work(filled: Filled) -> None:
         pre_auth = filled.pay(1)
         filled.pay(2, type=OperationType.CAPTURE, original=pre_auth, derives_from=pre_auth)
@@ -168,7 +168,7 @@ async def test_what_belongs_to_something_that_is_kept_stays(path: Path) -> None:
     sound(path)
 
 
-async def test_a_call_under_way_keeps_its_payment(path: Path) -> None:
+async def test_a_call_in_progress_keeps_its_payment(path: Path) -> None:
     old(path, lambda filled: filled.pay(1))
     store = await Store.open(path, path.with_name("lock"))
     try:
@@ -179,7 +179,7 @@ async def test_a_call_under_way_keeps_its_payment(path: Path) -> None:
     assert (report.kept, left(path)) == ({RetentionReason.OPEN: 1}, {name(1)})
 
 
-async def test_a_clock_that_is_not_believed_removes_nothing_by_itself_and_nothing_for_a_person(path: Path) -> None:
+async def test_with_an_untrusted_clock_nothing_is_removed_even_on_request(path: Path) -> None:
     old(path, lambda filled: filled.pay(1))
     async with retaining(path, doubt="it jumped") as retention:
         for run in (retention._by_itself(), retention.prune(0)):
@@ -190,10 +190,10 @@ async def test_a_clock_that_is_not_believed_removes_nothing_by_itself_and_nothin
 
 
 @pytest.mark.parametrize(("since_then", "removed"), [(timedelta(hours=1), 0), (timedelta(days=401), 3)])
-async def test_what_bears_a_time_of_a_clock_that_was_behind_is_as_old_as_its_end(
+async def test_a_payment_recorded_by_a_slow_clock_is_as_old_as_its_end(
     path: Path, since_then: timedelta, removed: int
 ) -> None:
-    """A new machine whose clock was three years behind until it was set: its first payments."""
+    """The clock of a new machine was three years behind during its first payments, until it was set."""
     until = LATER - since_then
     with filling(path) as filled:
         began = filled.clock
@@ -212,7 +212,7 @@ async def test_what_bears_a_time_of_a_clock_that_was_behind_is_as_old_as_its_end
         assert bool(quarantine.count(db)) == (not removed)
 
 
-async def test_what_was_recorded_before_the_clock_was_set_ahead_is_as_old_as_that(path: Path) -> None:
+async def test_a_payment_recorded_before_the_clock_was_set_ahead_is_as_old_as_that_step(path: Path) -> None:
     with filling(path) as filled:
         filled.clock -= 2 * YEAR
         filled.pay(0)
@@ -221,23 +221,23 @@ async def test_what_was_recorded_before_the_clock_was_set_ahead_is_as_old_as_tha
         told = Stretch(iso(filled.clock), iso(LATER - timedelta(hours=1)), "stepped_ahead", set_ahead=True)
         marks.add(filled.db, told.since, marks.CLOCK_UNSURE, told)
     assert (await prune(path)).removed.transactions == 1
-    assert left(path) == {name(1)}, "the other one was old by that clock too"
+    assert left(path) == {name(1)}, "the other payment was old by that clock too"
     assert (await prune(path, LATER + 2 * YEAR)).removed.transactions == 1
 
 
-async def test_by_itself_it_goes_by_the_confirmed_time_alone(path: Path) -> None:
+async def test_the_daily_run_uses_only_the_confirmed_time(path: Path) -> None:
     old(path, lambda filled: filled.pay(1))
     store = await Store.open(path, path.with_name("lock"))
     try:
         retention = Retention(store, 400, lambda _: False, lambda: LATER, lambda: MORNING, lambda: None)
         await retention._by_itself()
         assert left(path) == {name(1)}
-        assert (await retention.prune(400)).removed.transactions == 1, "a person has asked"
+        assert (await retention.prune(400)).removed.transactions == 1, "a person has requested it"
     finally:
         await store.close()
 
 
-async def test_a_prune_on_request_does_not_wait_for_the_daily_run(path: Path) -> None:
+async def test_a_requested_prune_does_not_wait_for_the_daily_run(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number) for number in range(100)])
     async with retaining(path, MORNING + timedelta(days=30), days=20) as retention:
         daily = asyncio.create_task(retention._by_itself())
@@ -250,7 +250,7 @@ async def test_a_prune_on_request_does_not_wait_for_the_daily_run(path: Path) ->
     assert left(path) == set()
 
 
-async def test_a_run_that_was_cut_off_is_finished_by_the_next(path: Path) -> None:
+async def test_an_interrupted_run_is_finished_by_the_next(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number, **secret(number)) for number in range(60)])
     async with retaining(path) as retention:
         run = asyncio.create_task(retention.prune(400))
@@ -267,18 +267,18 @@ async def test_a_run_that_was_cut_off_is_finished_by_the_next(path: Path) -> Non
 
 
 @pytest.mark.parametrize("newest_is", ["backup", "old"])
-def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) -> None:
+def test_a_restore_takes_over_the_removed_ids(tmp_path: Path, newest_is: str) -> None:
     state = State(tmp_path)
     state.database.parent.mkdir()
     old(state.database, lambda filled: (filled.pay(1), filled.pay(2, OPEN), print_out(filled, "p")))
-    if newest_is == "old":  # the backup has all of it, and one of them is still open
+    if newest_is == "old":  # the backup has everything, and one payment is still open
         state.back_up()
         old(
             state.database,
             lambda filled: [filled.event(name(2), status) for status in ("APPROVAL_REQUESTED", "APPROVAL")],
         )
         asyncio.run(prune(state.database))
-    else:  # the replaced file is an older one, put there by hand
+    else:  # the replaced file is an older one, installed by hand
         older = state.database.read_bytes()
         old(
             state.database,
@@ -301,7 +301,7 @@ def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) ->
 
 
 @pytest.mark.slow
-def test_a_damaged_file_still_tells_which_ids_were_removed(tmp_path: Path) -> None:
+def test_a_damaged_file_still_has_the_removed_ids(tmp_path: Path) -> None:
     state = State(tmp_path)
     state.database.parent.mkdir()
     old(state.database, lambda filled: [filled.pay(number) for number in range(300)])
@@ -318,7 +318,7 @@ def test_a_damaged_file_still_tells_which_ids_were_removed(tmp_path: Path) -> No
     sound(state.database)
 
 
-async def test_a_database_of_before_is_made_so_that_it_can_be_cut(path: Path) -> None:
+async def test_an_older_database_is_converted_so_that_its_file_can_shrink(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number) for number in range(50)])
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = DELETE")
@@ -334,7 +334,7 @@ async def test_a_database_of_before_is_made_so_that_it_can_be_cut(path: Path) ->
         assert reader.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall() == rows
 
 
-async def test_the_feed_goes_on_where_it_was(path: Path) -> None:
+async def test_the_feed_continues_at_its_place(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number) for number in range(3)])
     with closing(connect_reader(path)) as db:
         newest = changes.after(db, 0, 1000)[-1].seq

@@ -1,4 +1,4 @@
-"""Reading a damaged database page by page: everything that was not destroyed is found."""
+"""Reading a damaged database page by page: all undamaged data is found."""
 
 import shutil
 import sqlite3
@@ -20,7 +20,7 @@ TABLES = ("transactions", "events", "journal", "changes", "quarantine", "leases"
 
 
 def fill(filled: Filled, count: int) -> None:
-    """Add payments, some open, some with so much metadata that it needs overflow pages."""
+    """Add payments, some open, some with metadata that needs overflow pages."""
     random = Random(7)
     for number in range(count):
         metadata = b'{"note": "%s"}' % (b"x" * random.choice((0, 100, 3000, 9000)))
@@ -34,7 +34,7 @@ def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def salvaged(path: Path) -> tuple[Salvaged, dict[str, list[tuple[object, ...]]]]:
-    """Salvage into a file beside it; return the counts, and the rows."""
+    """Salvage into a file beside it. Return the counts, and the rows."""
     target = path.with_name("salvaged.db")
     target.unlink(missing_ok=True)
     return salvage(path, target, lambda _done, _total: None), rows(target)
@@ -49,8 +49,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
-def test_no_single_page_takes_an_id_with_it(whole: Path, tmp_path: Path, step: int) -> None:
-    """Damage each page in turn, or each tenth: every id is on another page too, and every row found is unchanged."""
+def test_no_single_damaged_page_loses_an_id(whole: Path, tmp_path: Path, step: int) -> None:
+    """Damage each page in turn, or each tenth. Every id is on another page too, and every row found is unchanged."""
     path, content, random, before = tmp_path / "posd.db", whole.read_bytes(), Random(1), rows(whole)
     for start in range(0, len(content), PAGE * step):
         path.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
@@ -61,7 +61,7 @@ def test_no_single_page_takes_an_id_with_it(whole: Path, tmp_path: Path, step: i
 
 
 @pytest.mark.parametrize("seed", first_quick(range(30), 5))
-def test_nothing_is_made_up_after_any_damage(whole: Path, tmp_path: Path, seed: int) -> None:
+def test_no_damage_invents_a_record(whole: Path, tmp_path: Path, seed: int) -> None:
     path, random, before = tmp_path / "posd.db", Random(seed), rows(whole)
     content = bytearray(whole.read_bytes())
     for _ in range(random.choice((1, 20, 400))):  # single bytes, sectors, or a stretch of pages
@@ -70,7 +70,7 @@ def test_nothing_is_made_up_after_any_damage(whole: Path, tmp_path: Path, seed: 
     path.write_bytes(content[: random.choice((len(content), len(content) // 2))])
     found, after = salvaged(path)
     known = {name(number) for number in range(40)}
-    # A changed byte in a text cannot be detected here; the code that takes the row over checks its contents.
+    # A changed byte in a text cannot be detected here. The code that takes the row over checks its content.
     assert len(found.ids - known) <= 3
     assert {row[0] for row in after["transactions"]} <= found.ids
     assert len(after["events"]) <= len(before["events"])
@@ -82,7 +82,9 @@ def test_nothing_is_made_up_after_any_damage(whole: Path, tmp_path: Path, seed: 
     [lambda path: path.write_bytes(b""), lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * PAGE * 3)],
     ids=["empty", "gone", "garbage"],
 )
-def test_what_only_the_wal_has_is_found_without_the_file(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_rows_that_only_the_wal_has_are_found_without_the_file(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     path = tmp_path / "posd.db"
     filled = Filled(open_database(path))
     fill(filled, 20)
@@ -101,8 +103,8 @@ def test_what_only_the_wal_has_is_found_without_the_file(tmp_path: Path, damage:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in before} == before
 
 
-def test_what_was_not_committed_is_not_taken(tmp_path: Path) -> None:
-    """A cache of ten pages writes the rest of a transaction to the WAL before its COMMIT."""
+def test_uncommitted_rows_are_not_taken_over(tmp_path: Path) -> None:
+    """With a cache of ten pages, SQLite writes the rest of a transaction to the WAL before its COMMIT."""
     path, crashed = tmp_path / "posd.db", tmp_path / "crashed.db"
     filled = Filled(open_database(path))
     committed = filled.pay(1)
@@ -120,7 +122,7 @@ def test_what_was_not_committed_is_not_taken(tmp_path: Path) -> None:
     assert len(after["transactions"]) == 1
 
 
-def test_the_newer_state_counts_where_an_unused_page_still_has_the_older(tmp_path: Path) -> None:
+def test_the_newer_state_counts_if_an_unused_page_still_has_the_older_one(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         for number in range(20):
@@ -137,7 +139,7 @@ def test_the_newer_state_counts_where_an_unused_page_still_has_the_older(tmp_pat
         assert salvaged(path)[1]["transactions"] == newer
 
 
-def test_the_ids_on_the_inner_pages_of_an_index_stand_nowhere_else_in_it(tmp_path: Path) -> None:
+def test_ids_on_the_inner_pages_of_an_index_are_found(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         filled.db.execute("BEGIN")
@@ -156,8 +158,8 @@ def test_the_ids_on_the_inner_pages_of_an_index_stand_nowhere_else_in_it(tmp_pat
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("size", [PAGE, 4096])  # an older posd made its databases with the larger pages
-def test_without_any_header_the_pages_tell_their_size(
+@pytest.mark.parametrize("size", [PAGE, 4096])  # an older posd used the larger pages
+def test_without_any_header_the_page_size_is_found_from_the_pages(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "posd.db"

@@ -42,7 +42,7 @@ STATES: tuple[dict[str, Any], ...] = (
     {"kind": "pre-auth"},
     {"kind": "void", "amount": {}, "authorized": D("3.00"), "original": 99},
 )
-#: Steps: a payment has this state from now on, or (None) the shift is closed.
+#: Steps: a payment gets this state, or (None) the shift is closed.
 steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none(), max_size=25)
 
 
@@ -84,7 +84,7 @@ def same(one: Sums, other: Sums) -> bool:
 @settings(max_examples=examples(40, 200), deadline=None)
 @given(steps)
 @example([(0, {"authorized": Decimal("8.20"), "currency": "EUR"}), None, (0, {"authorized": Decimal("8.2000")})])
-def test_all_shifts_together_are_what_was_charged(course: list[Any]) -> None:
+def test_all_shifts_together_give_the_charged_amount(course: list[Any]) -> None:
     with book() as shop:
         shop.put(99, AT)
         close(shop)
@@ -98,14 +98,14 @@ def test_all_shifts_together_are_what_was_charged(course: list[Any]) -> None:
             if not fresh:
                 continue
             found = printed(shop, None)
-            assert same(added([found]), added([before])), "what was shown is what is closed"
+            assert same(added([found]), added([before])), "the closed shift must equal the shown one"
             rows = [row for row in found.payments if not row.correction]
             assert len({row.client_transaction_id for row in rows}) == len(rows)
             listed = {item.client_transaction_id for item in shift.payments if item.counted is None}
             assert {row.client_transaction_id for row in rows if row.section is Section.OPEN} == listed
             closed.append(found)
             assert same(added(closed), counted_now(shop))
-        # Whatever became of its payments, each is printed again as it was counted.
+        # After any later change, each shift is printed as it was counted.
         again = [printed(shop, number) for number in range(1, len(closed) + 1)]
         assert [item.by_currency for item in again] == [item.by_currency for item in closed]
         by_rows: Sums = Counter()
@@ -115,7 +115,7 @@ def test_all_shifts_together_are_what_was_charged(course: list[Any]) -> None:
         assert same(by_rows, counted_now(shop)), "the rows of each add up to its total"
 
 
-def test_a_correction_in_another_currency_takes_back_the_one_and_counts_the_other() -> None:
+def test_a_correction_in_another_currency_subtracts_the_old_and_counts_the_new_amount() -> None:
     with book() as shop:
         shop.put(1, AT, authorized=D(10))
         close(shop)
@@ -127,7 +127,7 @@ def test_a_correction_in_another_currency_takes_back_the_one_and_counts_the_othe
         assert [item.difference for item in there(found.shift).corrections] == [-10, 10]
 
 
-def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
+def test_removed_payments_keep_their_amount_terminal_and_type() -> None:
     with book() as shop:
         shop.put(1, AT, authorized=D("11.20"), terminal="SN-0007")
         shop.put(2, AT, result="declined")
@@ -144,12 +144,12 @@ def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
         )
         assert (there(found.shift).removed, [row.counted for row in found.payments]) == (2, [D("11.20"), None])
         assert [(row.terminal, row.type, row.at_by) for row in found.payments] == [("SN-0007", "charge", "shift")] * 2
-        # For one terminal the total is added up again from the record of each payment.
+        # For one terminal the total is computed again from the record of each payment.
         (alone,) = printed(shop, 1, terminal="SN-0007").by_terminal
         assert (alone.currency, alone.total) == ("USD", D("11.20"))
 
 
-def test_a_shift_that_was_counted_while_another_was_closed_is_not_kept() -> None:
+def test_a_shift_counted_while_another_was_closed_is_not_stored() -> None:
     with book() as shop:
         shop.put(1, AT, authorized=D("11.20"))
         counts = [whole(shift_reports.count(shop.db, ShiftRequest(name), context(AT), 1)) for name in ("Ana", "Ben")]
@@ -157,7 +157,7 @@ def test_a_shift_that_was_counted_while_another_was_closed_is_not_kept() -> None
         assert [shift.operator for shift in shifts.page(shop.db, None, 9)] == ["Ana"]
 
 
-def test_more_than_one_shift_can_hold_is_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payments_beyond_the_limit_of_a_shift_belong_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shift_reports, "MOST", 2)
     with book() as shop:
         for number in range(5):

@@ -1,6 +1,4 @@
-"""Rows of transactions: what is written is read back, changes are guarded and keep their history, lists
-are complete.
-"""
+"""Rows of transactions: written data is read back, changes are guarded and keep their history, lists are complete."""
 
 from functools import partial
 from pathlib import Path
@@ -36,7 +34,7 @@ def inserting(transaction: Transaction):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: Store, name: str) -> None:
+async def test_a_transaction_is_read_back_unchanged_at_every_step(store: Store, name: str) -> None:
     transaction = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
     await store.write(inserting(transaction))
     transaction = conclude_start(transaction, StartRefused(409, "busy"), NOW)
@@ -54,7 +52,7 @@ def _move(unit: WriteTransaction, before: Transaction, after: Transaction) -> Tr
     return move(unit, before, after, Recorded("event"), CallsInFlight())
 
 
-async def test_a_change_from_another_state_than_the_row_has_is_refused(store: Store) -> None:
+async def test_a_change_from_another_state_than_that_of_the_row_is_refused(store: Store) -> None:
     first = starting()
     await store.write(inserting(first))
     acknowledged = conclude_start(first, StartAccepted("SN-TEST"), NOW)
@@ -65,7 +63,7 @@ async def test_a_change_from_another_state_than_the_row_has_is_refused(store: St
     assert (kept.phase, kept.revision) == (Phase.ACTIVE, 1)
 
 
-async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_whatever_the_clock_said(store: Store) -> None:
+async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_for_any_clock(store: Store) -> None:
     """A clock that was ahead once must not hide later payments."""
     ahead = starting(created_at="2031-01-01T00:00:00.000Z")
     last = starting(client_transaction_id=LAST)
@@ -89,7 +87,7 @@ async def test_each_change_has_its_history_in_the_same_commit_and_no_change_has_
     assert [change.seq for change in history] == [1, 2]
 
 
-async def test_waiters_hear_of_a_change_after_its_commit_and_not_of_what_failed(store: Store) -> None:
+async def test_waiters_are_notified_of_a_change_after_its_commit_and_not_of_a_failed_one(store: Store) -> None:
     with store.hub.subscribe(IDENTITY) as mine, store.hub.subscribe() as any_change, store.hub.subscribe("x") as other:
 
         def fail(unit: WriteTransaction) -> None:
@@ -127,7 +125,7 @@ async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: St
     assert len(bodies) == len(set(bodies)) == quarantine.MAX_KEPT
 
 
-async def test_headers_that_a_signature_needs_stay_with_a_body_and_go_with_it(store: Store) -> None:
+async def test_headers_for_a_signature_are_stored_and_removed_with_their_body(store: Store) -> None:
     signed = ((b"signature", b"\xe9t"), (b"x-kushki-id", b"7"))
     for number in range(4):
         came = ReceivedCallback(b"%d" % number, "p", NOW, (*signed, (b"cookie", b"x")) if number < 3 else ())
@@ -151,7 +149,7 @@ async def test_headers_that_a_signature_needs_stay_with_a_body_and_go_with_it(st
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3))
-async def test_any_metadata_comes_back_verbatim(tmp_path: Path, metadata: dict[str, str]) -> None:
+async def test_any_metadata_is_read_back_verbatim(tmp_path: Path, metadata: dict[str, str]) -> None:
     stored = starting(metadata=msgspec.json.encode(metadata))
     path = tmp_path / "one.db"
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""This posd opens a database of every schema that was ever in use, and shows the same as before."""
+"""This posd opens a database of every released schema, and shows the same data as before."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ RELEASED = {
 }
 NEWEST = schema_version()
 
-#: How the payments of `tests.store.released` ended, by the number that their id begins with; None: they had not.
+#: Number at the beginning of an id in `tests.store.released` -> the end of that payment; None: open.
 ENDED = {
     "approved": {1, 6, 11},
     "declined": {2},
@@ -69,7 +69,9 @@ def jobs(path: Path) -> dict[str, tuple[str, str | None]]:
 
 
 def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str | None]]) -> None:
-    """Check for the newest schema and no faults, and that every payment and print job answers as before."""
+    """Check that the schema is the newest, that there are no faults, and that every payment and print job is shown as
+    before.
+    """
     report = verify(path, lambda *_: None)
     assert (report.findings, report.schema) == ([], NEWEST)
     assert (stored(path), jobs(path)) == (before, printed)
@@ -86,13 +88,13 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
             assert (job.phase, job.status) == said
 
 
-def test_every_schema_before_this_one_is_kept() -> None:
-    """Before a migration is added, `python -m tests.store.released` is run with the code that is left behind."""
+def test_every_earlier_schema_has_its_database() -> None:
+    """Run `python -m tests.store.released` with the old code before a migration is added."""
     assert sorted(RELEASED) == list(range(1, NEWEST))
 
 
 @pytest.mark.parametrize("version", sorted(RELEASED))
-def test_it_is_of_that_schema_and_has_something_of_everything(version: int, tmp_path: Path) -> None:
+def test_the_database_has_that_schema_and_every_kind_of_record(version: int, tmp_path: Path) -> None:
     path = unpack(version, tmp_path / "posd.db")
     assert RELEASED[version].stat().st_size < 50_000
     with closing(sqlite3.connect(path)) as db:
@@ -102,7 +104,7 @@ def test_it_is_of_that_schema_and_has_something_of_everything(version: int, tmp_
     said = {int(identity[-12:], 16): result for identity, (_, _, _, result, _) in stored(path).items()}
     for result, numbers in ENDED.items():
         assert {said[number] for number in numbers} == {result}
-    if version > 4:  # no version with the fourth schema printed
+    if version > 4:  # the version with the fourth schema had no print jobs
         assert set(jobs(path).values()) == {
             ("final", "COMPLETED"),
             ("final", "FAILED"),
@@ -112,7 +114,7 @@ def test_it_is_of_that_schema_and_has_something_of_everything(version: int, tmp_
 
 
 @pytest.mark.parametrize("version", sorted(RELEASED))
-def test_it_is_opened_and_says_what_it_said(version: int, tmp_path: Path) -> None:
+def test_an_older_database_is_opened_and_shows_the_same(version: int, tmp_path: Path) -> None:
     path = unpack(version, tmp_path / "posd.db")
     before, printed = stored(path), jobs(path)
     open_database(path).close()
@@ -128,7 +130,7 @@ def test_an_approval_that_no_till_has_read_is_unread_after_the_upgrade(tmp_path:
         )
 
 
-#: Opens a database, and is killed in a migration step, just before its COMMIT.
+#: Program that opens a database, and is killed within a migration step just before its COMMIT.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -150,7 +152,7 @@ connection.open_database(path)
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("step", range(2, NEWEST + 1))
-def test_an_upgrade_that_is_killed_begins_again(step: int, tmp_path: Path) -> None:
+def test_a_killed_upgrade_begins_again(step: int, tmp_path: Path) -> None:
     path = unpack(1, tmp_path / "posd.db")
     before, printed = stored(path), jobs(path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(step)], check=False, timeout=60)
@@ -172,8 +174,8 @@ def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
     assert path.read_bytes() == before
 
 
-def test_what_a_version_before_did_not_say_is_no_difference() -> None:
-    """The tip of an approval, and posd's own words for a refusal; another result is one."""
+def test_data_that_an_earlier_version_did_not_store_is_no_difference() -> None:
+    """The tip of an approval, and posd's own text for a refusal. Another result is a difference."""
     before = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}')), NOW)
     after = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}'), False), NOW)
     assert after.outcome is not None
@@ -191,8 +193,8 @@ def differing(stored: Transaction, derived: Transaction) -> Differing:
     return difference(Derived(stored, derived, (), ()))
 
 
-def test_what_was_stored_in_other_letters_is_still_found(tmp_path: Path) -> None:
-    """Earlier versions accepted print jobs whose ids differ by case alone, and sales in any normalization."""
+def test_ids_and_sales_in_other_spellings_are_still_found(tmp_path: Path) -> None:
+    """Earlier versions accepted print jobs whose ids differ only by case, and sales in any normalization."""
     path = unpack(13, tmp_path / "posd.db")
     with closing(sqlite3.connect(path)) as db:
         (one, two), columns = db.execute("SELECT print_job_id FROM print_jobs LIMIT 2").fetchall(), "print_job_id"

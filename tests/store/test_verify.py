@@ -28,7 +28,7 @@ def filled(tmp_path: Path) -> Iterator[Filled]:
 
 
 def checked(filled: Filled, tmp_path: Path, *statements: str) -> VerifyReport:
-    """Make a change that no code of posd makes, and check the file."""
+    """Make a change that no code of posd makes, and verify the file."""
     filled.db.execute("PRAGMA foreign_keys = OFF")
     filled.db.execute("PRAGMA ignore_check_constraints = ON")
     for statement in statements:
@@ -39,7 +39,7 @@ def checked(filled: Filled, tmp_path: Path, *statements: str) -> VerifyReport:
     return report
 
 
-def test_a_sound_database_in_use(filled: Filled, tmp_path: Path) -> None:
+def test_a_sound_database_in_use_has_no_findings(filled: Filled, tmp_path: Path) -> None:
     report = checked(filled, tmp_path)
     assert (report.counts, report.findings, report.transactions, report.events) == ({}, [], 4, 14)
 
@@ -47,7 +47,7 @@ def test_a_sound_database_in_use(filled: Filled, tmp_path: Path) -> None:
 SECOND, FOURTEENTH = (f"(SELECT seq FROM events ORDER BY seq LIMIT 1 OFFSET {before})" for before in (1, 13))
 FINAL_0 = f"(SELECT final_event FROM transactions WHERE client_transaction_id = '{name(0)}')"
 
-#: The change -> the kinds of the findings, and the name in each.
+#: Change -> the kinds of the findings, and the name in each.
 WRONG = {
     "an id that was removed and is there": (
         [f"INSERT INTO pruned_transactions VALUES ('{name(0)}', 'SN-0', 'charge', 'approved', '2026-11-20')"],
@@ -132,7 +132,7 @@ WRONG = {
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_found(filled: Filled, tmp_path: Path, wrong: str) -> None:
+def test_each_fault_is_found(filled: Filled, tmp_path: Path, wrong: str) -> None:
     statements, kinds, names = WRONG[wrong]
     report = checked(filled, tmp_path, *statements)
     assert report.counts == kinds
@@ -141,7 +141,7 @@ def test_what_is_wrong_is_found(filled: Filled, tmp_path: Path, wrong: str) -> N
     assert not any(" ID" in item.cure or "{" in item.cure for item in report.findings)
 
 
-def test_of_many_some_are_shown_and_all_are_counted(filled: Filled, tmp_path: Path) -> None:
+def test_of_many_faults_some_are_shown_and_all_are_counted(filled: Filled, tmp_path: Path) -> None:
     for number in range(100, 130):
         filled.pay(number)
     report = checked(filled, tmp_path, "UPDATE transactions SET trail = '{'")
@@ -163,7 +163,7 @@ def test_a_damaged_page_is_found_and_the_rest_is_still_checked(filled: Filled, t
     assert "posd restore" in next(item.cure for item in report.findings if item.kind == "damaged")
 
 
-def test_a_backup_is_checked_too_and_told_otherwise(filled: Filled, tmp_path: Path) -> None:
+def test_a_backup_is_checked_too_and_gets_other_advice(filled: Filled, tmp_path: Path) -> None:
     copy = tmp_path / "b.db"
     backup.write(tmp_path / "posd.db", copy, [b"k" * 32], "at", lambda: False)
     assert verify(copy, look).counts == {}
@@ -208,7 +208,7 @@ def newer(path: Path) -> None:
 
 @pytest.mark.quick(6)
 @pytest.mark.parametrize("what", unusable())
-def test_what_cannot_be_checked_is_said(tmp_path: Path, what: str) -> None:
+def test_a_database_that_cannot_be_checked_is_reported(tmp_path: Path, what: str) -> None:
     damage, words = unusable()[what]
     with filling(tmp_path / "posd.db") as filled:
         filled.pay(1)
@@ -217,12 +217,12 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path, what: str) -> None:
         verify(tmp_path / "posd.db", look)
 
 
-def test_what_cannot_even_be_looked_at_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NothingToVerify, match="cannot look at"):
         verify(tmp_path / ("x" * 300), look)
 
 
-def test_of_an_older_schema_the_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_an_older_schema_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         first = [item for item in connection.migrations() if item[0] == 1]
         patch.setattr(connection, "migrations", lambda: iter(first))

@@ -1,4 +1,4 @@
-"""The file of the witness: bounded, kept in step, and no trouble with it stops anybody. And the numbers of the feed."""
+"""The file of the witness: bounded and up to date; its faults block no payment. And the numbers of the feed."""
 # ruff: noqa: ASYNC240 - nothing else runs on the loop of a test
 
 import asyncio
@@ -31,7 +31,7 @@ def known(path: Path) -> list[str]:
 
 
 async def newest(path: Path) -> None:
-    """Write the database's payments, of which the last three are enough."""
+    """Write the database's payments to the witness. The last three are enough."""
     path.write_bytes(
         b"".join(witness.whole("first", 9, [StartedPayment(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)]))
     )
@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "posd.db.witness"
 
 
-async def test_a_file_that_is_too_large_is_written_anew(path: Path) -> None:
+async def test_a_too_large_file_is_rewritten(path: Path) -> None:
     file = WitnessFile(path, most_bytes=600)
     await file.open(nothing)
     sizes = []
@@ -64,7 +64,7 @@ async def test_a_file_that_is_too_large_is_written_anew(path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
-async def test_lines_that_come_while_it_is_written_anew_are_in_both(path: Path) -> None:
+async def test_lines_added_during_a_rewrite_are_in_both_files(path: Path) -> None:
     file = WitnessFile(path, most_bytes=-1)
     await file.open()
     began, go_on = asyncio.Event(), asyncio.Event()
@@ -77,14 +77,14 @@ async def test_lines_that_come_while_it_is_written_anew_are_in_both(path: Path) 
     keeping = asyncio.create_task(file.keep(content))
     await began.wait()
     file.add(line(10))
-    assert known(path) == ["id-10"], "a kill now finds it in the old file"
+    assert known(path) == ["id-10"], "after a kill at this point it is in the old file"
     go_on.set()
     await keeping
     assert known(path) == ["id-7", "id-8", "id-9", "id-10"]
     file.close(witness.seq_line(0))
 
 
-async def test_on_a_full_disk_nobody_is_stopped_and_it_is_whole_again_later(path: Path) -> None:
+async def test_a_full_disk_blocks_no_payment_and_the_file_is_complete_again_later(path: Path) -> None:
     path.symlink_to("/dev/full")
     file = WitnessFile(path)
     await file.open()
@@ -110,8 +110,8 @@ def disk(small_disks: None, tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @needs("unshare", "nsenter", "mount")
-async def test_a_full_disk_takes_no_line_also_after_a_kill(disk: SmallDisk) -> None:
-    """Otherwise an older copy of the database that replaced it would not know what was started."""
+async def test_a_full_disk_loses_no_line_even_after_a_kill(disk: SmallDisk) -> None:
+    """Otherwise posd would not know the started payments after an older copy of the database was installed."""
     path = disk.files / "posd.db.witness"
     file = WitnessFile(path)
     await file.open(newest)
@@ -122,10 +122,10 @@ async def test_a_full_disk_takes_no_line_also_after_a_kill(disk: SmallDisk) -> N
             file.add(line(number))
         expected += [f"id-{number}" for number in numbers]
         assert (known(path), file.error) == (expected, None)
-        file.close(b"")  # no more than a kill does
+        file.close(b"")  # as a kill does
         file = WitnessFile(path)
         await file.open(newest)
-        assert known(path) == expected, "it cannot be written anew now, and is not lost"
+        assert known(path) == expected, "it cannot be rewritten, and is not lost"
     await file.keep(newest)
     assert (known(path), file.error) == (expected, None)
     disk.free()
@@ -135,7 +135,7 @@ async def test_a_full_disk_takes_no_line_also_after_a_kill(disk: SmallDisk) -> N
 
 
 @needs("unshare", "nsenter", "mount")
-async def test_a_file_that_is_too_large_goes_on_where_there_is_no_room_to_write_it_anew(disk: SmallDisk) -> None:
+async def test_a_too_large_file_is_still_used_if_there_is_no_room_for_a_rewrite(disk: SmallDisk) -> None:
     path = disk.files / "posd.db.witness"
     file = WitnessFile(path, most_bytes=600)
     await file.open(newest)
@@ -148,7 +148,7 @@ async def test_a_file_that_is_too_large_goes_on_where_there_is_no_room_to_write_
     file.close(witness.seq_line(0))
 
 
-async def test_a_folder_that_cannot_be_synced_leaves_the_witness_as_good_as_it_is(path: Path) -> None:
+async def test_a_folder_that_cannot_be_synced_does_not_affect_the_witness(path: Path) -> None:
     for number in (errno.EINVAL, errno.EIO):
         with folders_not_synced(number):
             file = WitnessFile(path)
@@ -161,7 +161,7 @@ async def test_a_folder_that_cannot_be_synced_leaves_the_witness_as_good_as_it_i
             file.close(witness.seq_line(0))
 
 
-async def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
+async def test_a_removed_file_is_created_again(path: Path) -> None:
     file = WitnessFile(path)
     await file.open()
     path.unlink()
@@ -171,7 +171,7 @@ async def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
     file.close(witness.seq_line(0))
 
 
-async def test_it_is_synced_a_while_after_a_line_and_not_at_each(path: Path) -> None:
+async def test_the_file_is_synced_some_time_after_a_line_and_not_after_each(path: Path) -> None:
     file = WitnessFile(path, most_bytes=-1, sync_seconds=0.01)
     await file.open()
     written = asyncio.Event()
@@ -188,7 +188,7 @@ async def test_it_is_synced_a_while_after_a_line_and_not_at_each(path: Path) -> 
     file.close(witness.seq_line(0))
 
 
-# the numbers of the feed
+# The numbers of the feed.
 
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "reason", "active", None, None, ())
 
@@ -202,8 +202,8 @@ def fail(unit: WriteTransaction) -> None:
     raise KeyError("mine")
 
 
-async def test_no_number_of_the_feed_is_left_out(store: Store, tmp_path: Path) -> None:
-    """Neither if a function fails, alone or in a batch, nor if a commit does."""
+async def test_no_number_of_the_feed_is_skipped(store: Store, tmp_path: Path) -> None:
+    """Not even if a function fails, alone or in a batch, or a commit fails."""
     for _ in range(3):
         written = (store.write(lambda unit: changes.record(unit, CHANGE)) for _ in range(3))
         failed = (store.write(fail) for _ in range(2))
@@ -219,7 +219,7 @@ async def test_no_number_of_the_feed_is_left_out(store: Store, tmp_path: Path) -
     assert len(found) >= 12
 
 
-async def test_a_new_identity_begins_where_it_says(store: Store) -> None:
+async def test_a_new_database_identity_begins_at_its_stated_number(store: Store) -> None:
     first = await store.read(database_id.present)
     assert first.first_seq == 1
     await store.write(lambda unit: changes.record(unit, CHANGE))

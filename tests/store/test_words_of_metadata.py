@@ -1,6 +1,4 @@
-"""Words of the metadata: what a list finds by them, by whichever way they came into the database - on real SQLite
-files.
-"""
+"""Words of the metadata: what a list finds by them, for each way into the database, on real SQLite files."""
 
 import functools
 import json
@@ -85,7 +83,7 @@ def test_each_key_finds_the_payment_and_another_value_does_not(metadata: dict[st
 
 
 @given(metadata=METADATA)
-def test_a_database_of_the_schema_before_finds_the_same(metadata: dict[str, Any]) -> None:
+def test_a_database_of_the_previous_schema_finds_the_same(metadata: dict[str, Any]) -> None:
     with in_memory() as db:
         insert(db, 1, json.dumps(metadata, ensure_ascii=False).encode())
         insert(db, 2, b"{}")
@@ -110,7 +108,7 @@ def back_to_10(db: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"no JSON", b"\xff", b'{"a": 1', b'{"a": "\xff"}'])
-def test_metadata_of_a_damaged_file_have_no_words(db: sqlite3.Connection, metadata: bytes) -> None:
+def test_damaged_metadata_has_no_words(db: sqlite3.Connection, metadata: bytes) -> None:
     transactions.keep_words(db, identity(1), "t", metadata)
     insert(db, 1, b"{}")
     db.execute("UPDATE transactions SET metadata = CAST(? AS TEXT)", (metadata,))
@@ -119,8 +117,8 @@ def test_metadata_of_a_damaged_file_have_no_words(db: sqlite3.Connection, metada
     assert kept(db) == set()
 
 
-def test_a_page_by_metadata_ends_where_the_next_begins(db: sqlite3.Connection) -> None:
-    """Also if the value is a number or a text that looks like one."""
+def test_the_pages_of_a_list_by_metadata_have_no_gap_and_no_overlap(db: sqlite3.Connection) -> None:
+    """Also if the value is a number, or a text that looks like one."""
     ids = [insert(db, number, b'{"batch": 5}' if number % 3 else b'{"batch": "5"}') for number in range(7)]
     insert(db, 8, b'{"batch": 6}')
     seen: list[str] = []
@@ -133,14 +131,14 @@ def test_a_page_by_metadata_ends_where_the_next_begins(db: sqlite3.Connection) -
     assert seen == ids[::-1]
 
 
-def test_what_is_dropped_is_found_no_more(db: sqlite3.Connection) -> None:
+def test_removed_metadata_is_not_found(db: sqlite3.Connection) -> None:
     first, second = insert(db, 1, b'{"a": "b", "n": 1.10}'), insert(db, 2, b'{"a": "b"}')
     row = there(transactions.get(db, first))
     transactions.drop_words(db, first, row.created_at, row.metadata)
     assert {found for _, _, found in kept(db)} == {second}
 
 
-def test_a_row_that_a_restore_copies_brings_its_words(db: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_row_copied_by_a_restore_has_its_words(db: sqlite3.Connection, tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "old.db")) as old:
         first, second = insert(old, 1, b'{"a": "newer"}'), insert(old, 2, b'{"a": "other"}')
     insert(db, 1, b'{"a": "older"}')

@@ -1,4 +1,4 @@
-"""The single writer: group commit, functions that fail, trouble with the disk - on real SQLite files."""
+"""The single writer: group commit, functions that fail, faults of the disk, on real SQLite files."""
 
 import asyncio
 import sqlite3
@@ -42,7 +42,7 @@ def insert(reason: str) -> Callable[[WriteTransaction], str]:
 
 
 def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> BatchResult:
-    """Run a batch without a loop, a function at a time."""
+    """Run a batch without a loop, one function after the other."""
     running = WriteBatch(db, functions, monotonic)
     assert running.begin()
     while not running.go_on(0):
@@ -54,27 +54,29 @@ def reasons(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT reason FROM quarantine ORDER BY id")]
 
 
-async def test_what_was_answered_is_on_disk_for_another_process(store: Store, tmp_path: Path) -> None:
+async def test_an_acknowledged_write_is_visible_to_another_process(store: Store, tmp_path: Path) -> None:
     assert await store.write(insert("a")) == "a"
     with sqlite3.connect(tmp_path / "posd.db") as other:
         assert reasons(other) == ["a"]
     other.close()
 
 
-async def test_a_burst_is_one_commit(store: Store) -> None:
+async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     def commits(db: sqlite3.Connection) -> int:
-        """Frames of the WAL count pages by commit; the data version counts commits of other connections."""
+        """Return the number of commits. Frames of the WAL show this connection's commits, the data version those of
+        others.
+        """
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
 
     before = await store.read(commits)
     assert await asyncio.gather(*(store.write(insert(str(number))) for number in range(100)))
     assert len(await store.read(reasons)) == 100
-    # The first function may have started a commit of its own; the others wait behind it.
+    # The first function may have its own commit. The others wait for the next one.
     assert await store.read(commits) - before <= 2
 
 
-async def test_a_function_that_fails_takes_nothing_with_it(store: Store) -> None:
+async def test_a_failed_function_does_not_affect_others(store: Store) -> None:
     def fail(unit: WriteTransaction) -> None:
         quarantine(unit, "half")
         raise KeyError("mine")
@@ -90,7 +92,7 @@ class Read:
     """What a function has read from the database."""
 
 
-def test_what_a_function_that_fails_has_read_is_not_kept_until_the_commit(tmp_path: Path) -> None:
+def test_a_failed_functions_data_is_not_kept_until_the_commit(tmp_path: Path) -> None:
     alive: WeakSet[Read] = WeakSet()
     seen: list[int] = []
 
@@ -112,7 +114,7 @@ def test_what_a_function_that_fails_has_read_is_not_kept_until_the_commit(tmp_pa
     assert "look(mine)" in "".join(traceback.format_exception(error.__context__))
 
 
-def test_where_one_fails_that_has_written_all_are_run_again(tmp_path: Path) -> None:
+def test_if_a_function_fails_after_a_write_all_others_run_again(tmp_path: Path) -> None:
     ran: list[str] = []
 
     def half(unit: WriteTransaction) -> None:
@@ -142,24 +144,24 @@ def test_where_one_fails_that_has_written_all_are_run_again(tmp_path: Path) -> N
         assert ran == ["refuse", "whole"]
 
 
-async def test_functions_run_in_the_order_in_which_they_came(store: Store) -> None:
+async def test_functions_run_in_order_of_arrival(store: Store) -> None:
     names = [str(number) for number in range(2 * writer.MAX_BATCH + 7)]
     await asyncio.gather(*(store.write(insert(name)) for name in names))
     assert await store.read(reasons) == names
 
 
-async def test_a_caller_that_gives_up_does_not_stop_its_function(store: Store) -> None:
+async def test_a_cancelled_caller_does_not_stop_its_function(store: Store) -> None:
     task = asyncio.create_task(store.write(insert("left")))
-    await asyncio.sleep(0)  # time to pass its function to the writer
+    await asyncio.sleep(0)  # lets the task pass its function to the writer
     task.cancel()
     await store.write(insert("next"))
     assert await store.read(reasons) == ["left", "next"]
 
 
-async def test_what_rides_is_written_with_what_another_writes_and_asks_for_no_commit(store: Store) -> None:
+async def test_a_riding_function_is_committed_with_the_next_write_and_causes_no_commit(store: Store) -> None:
     riding = asyncio.create_task(store.ride(insert("rides")))
-    await asyncio.sleep(0)  # time to pass its function to the writer
-    assert await store.write(lambda unit: reasons(unit.db)) == []  # and nothing else
+    await asyncio.sleep(0)  # lets the task pass its function to the writer
+    assert await store.write(lambda unit: reasons(unit.db)) == []  # nothing is written yet
     assert sum(store.writer.commit_seconds.counts) == 0
     await store.write(insert("next"))
     assert await riding == "rides"
@@ -167,20 +169,20 @@ async def test_what_rides_is_written_with_what_another_writes_and_asks_for_no_co
     assert sum(store.writer.commit_seconds.counts) == 1
 
 
-async def test_what_rides_fails_alone(store: Store) -> None:
+async def test_a_riding_function_fails_alone(store: Store) -> None:
     def half(unit: WriteTransaction) -> None:
         quarantine(unit, "half")
         raise KeyError("mine")
 
     riding = asyncio.create_task(store.ride(half))
-    await asyncio.sleep(0)  # time to pass its function to the writer
+    await asyncio.sleep(0)  # lets the task pass its function to the writer
     await store.write(insert("next"))
     with pytest.raises(KeyError):
         await riding
     assert await store.read(reasons) == ["next"]
 
 
-async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> None:
+async def test_a_full_disk_is_reported_and_recovers_without_a_restart(store: Store) -> None:
     def bound(pages: int) -> Callable[[WriteTransaction], int]:
         def pragma(unit: WriteTransaction) -> int:
             used: int = unit.db.execute("PRAGMA page_count").fetchone()[0]
@@ -200,7 +202,7 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
     results = await asyncio.gather(
         store.write(insert("beside")), store.write(big), store.write(insert("after")), return_exceptions=True
     )
-    # SQLite rolled the whole commit back: each of its callers is told that nothing was written.
+    # SQLite rolled the whole commit back, so all callers get an error.
     assert [type(result) for result in results] == [StorageUnavailable] * 3
     assert store.write_error is not None
     await store.write(bound(1000))
@@ -209,7 +211,9 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
     assert await store.read(reasons) == ["before", "big"]
 
 
-async def test_a_foreign_lock_is_said_and_heals(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_of_another_program_is_reported_and_recovers(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batch, "BUSY_TIMEOUT_MS", 50)
     other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -221,34 +225,34 @@ async def test_a_foreign_lock_is_said_and_heals(store: Store, tmp_path: Path, mo
     assert await store.read(reasons) == ["again"]
 
 
-async def test_more_than_may_wait_is_refused_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_functions_beyond_the_limit_are_refused_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "MAX_WAITING", 3)
     tasks = [asyncio.create_task(store.write(insert(str(number)))) for number in range(5)]
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [str, str, str, StorageUnavailable, StorageUnavailable]
 
 
-async def test_after_the_end_nothing_is_taken(tmp_path: Path) -> None:
+async def test_after_the_end_no_function_is_accepted(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     last = asyncio.create_task(store.write(insert("last")))
-    await asyncio.sleep(0)  # time to pass its function to the writer
+    await asyncio.sleep(0)  # lets the task pass its function to the writer
     await store.close()
-    assert await last == "last", "what was handed over before the end is written"
+    assert await last == "last", "functions passed before the end are written"
     with pytest.raises(StorageUnavailable):
         await store.write(insert("too late"))
 
 
-async def test_the_end_waits_for_everything_that_was_handed_over(tmp_path: Path) -> None:
+async def test_the_end_waits_for_all_passed_functions(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
-    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # more than one COMMIT takes
+    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # more than fit into one COMMIT
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
-    await asyncio.sleep(0)  # time to pass their functions to the writer
+    await asyncio.sleep(0)  # lets the tasks pass their functions to the writer
     await store.close()
     async with asyncio.timeout(30):
         assert await asyncio.gather(*tasks) == names
 
 
-async def test_after_a_commit_of_uncertain_end_the_connection_is_another_one(store: Store, tmp_path: Path) -> None:
+async def test_after_a_commit_with_an_uncertain_result_the_connection_is_replaced(store: Store, tmp_path: Path) -> None:
     await store.write(lambda unit: unit.db.execute("CREATE TEMP TABLE mark (a)").close())
     await store.write(lambda unit: unit.db.execute("SELECT * FROM mark").close())
     with broken_disk(tmp_path / "posd.db"), pytest.raises(CommitUncertain):
@@ -260,10 +264,8 @@ async def test_after_a_commit_of_uncertain_end_the_connection_is_another_one(sto
     assert (await store.read(reasons), store.write_error) == (["again"], None)
 
 
-async def test_what_is_committed_to_a_file_that_lost_its_name_is_not_said_to_be_there(
-    store: Store, tmp_path: Path
-) -> None:
-    """It is moved between the look before the commit and the commit; nothing watches it here."""
+async def test_a_commit_to_a_removed_file_is_not_acknowledged(store: Store, tmp_path: Path) -> None:
+    """The file is moved between the check before the commit and the commit. Nothing watches it here."""
 
     def moves(unit: WriteTransaction) -> str:
         (tmp_path / "posd.db").rename(tmp_path / "aside.db")
@@ -296,7 +298,7 @@ class FailingCommit(sqlite3.Connection):
         (sqlite3.SQLITE_CORRUPT, CommitUncertain, True),
     ],
 )
-def test_a_commit_that_fails_is_trusted_only_where_its_end_is_certain(
+def test_a_failed_commit_is_trusted_only_if_its_result_is_certain(
     tmp_path: Path, code: int, kind: type, reopen: bool
 ) -> None:
     db = sqlite3.connect(tmp_path / "x.db", isolation_level=None, factory=FailingCommit)
@@ -308,7 +310,7 @@ def test_a_commit_that_fails_is_trusted_only_where_its_end_is_certain(
     db.close()
 
 
-async def test_a_writer_that_is_not_trusted_is_opened_again_while_another_process_reads(tmp_path: Path) -> None:
+async def test_an_untrusted_writer_is_reopened_while_another_process_reads(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     writer = await DatabaseWriter.open(path, lambda _changes: None)
     await writer.write(insert("a"))
@@ -326,7 +328,7 @@ async def test_a_writer_that_is_not_trusted_is_opened_again_while_another_proces
     await writer.close()
 
 
-async def test_a_writer_that_is_not_trusted_writes_nothing_while_it_cannot_be_opened_again(tmp_path: Path) -> None:
+async def test_an_untrusted_writer_writes_nothing_until_it_is_reopened(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     writer = await DatabaseWriter.open(path, lambda _changes: None)
     await writer.write(insert("a"))
@@ -341,7 +343,7 @@ async def test_a_writer_that_is_not_trusted_writes_nothing_while_it_cannot_be_op
     await writer.close()
 
 
-async def test_a_commit_of_nothing_says_nothing_of_the_disk(tmp_path: Path) -> None:
+async def test_an_empty_commit_proves_nothing_about_the_disk(tmp_path: Path) -> None:
     writer = await DatabaseWriter.open(tmp_path / "posd.db", lambda _changes: None)
     writer.error = "the disk is full"
     await writer.write(lambda _unit: None)
@@ -351,8 +353,8 @@ async def test_a_commit_of_nothing_says_nothing_of_the_disk(tmp_path: Path) -> N
     await writer.close()
 
 
-async def test_nothing_is_written_to_the_disk_before_the_commit(tmp_path: Path) -> None:
-    """The functions run on the loop: their changes stay in memory, however many they are."""
+async def test_before_the_commit_nothing_is_written_to_the_disk(tmp_path: Path) -> None:
+    """The functions run on the loop. Any number of their changes stays in memory."""
     path = tmp_path / "posd.db"
     store = await Store.open(path, tmp_path / "lock")
     wal = path.with_name("posd.db-wal")
@@ -367,13 +369,13 @@ async def test_nothing_is_written_to_the_disk_before_the_commit(tmp_path: Path) 
 
     before = wal.stat().st_size
     await asyncio.gather(*(store.write(large) for _ in range(16)))
-    assert set(sizes[1:]) == {sizes[1]}, "the first may have been a commit of its own"
+    assert set(sizes[1:]) == {sizes[1]}, "the first may have had its own commit"
     assert sizes[0] == before
     assert wal.stat().st_size > 16 * 500_000
     await store.close()
 
 
-async def test_what_is_no_error_of_a_function_leaves_no_transaction_open(
+async def test_an_exception_that_is_no_error_leaves_no_transaction_open(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -384,7 +386,7 @@ async def test_what_is_no_error_of_a_function_leaves_no_transaction_open(
     assert await store.read(reasons) == ["again"]
 
 
-async def test_a_function_that_runs_out_of_something_is_heard(store: Store) -> None:
+async def test_a_function_that_raises_stopiteration_fails_with_a_runtimeerror(store: Store) -> None:
     with pytest.raises(RuntimeError, match="StopIteration"):
         await store.write(lambda _unit: next(iter(())))
     assert await store.write(insert("again")) == "again"
@@ -394,7 +396,7 @@ async def test_a_function_that_runs_out_of_something_is_heard(store: Store) -> N
     ("sync", "milliseconds"),
     [(0.0001, 1), (0.004, 1), (0.012, 3), (0.04, 10), (2.5, 10)],
 )
-def test_on_a_slow_disk_functions_run_for_a_part_of_a_sync_at_a_time(sync: float, milliseconds: float) -> None:
+def test_on_a_slow_disk_functions_run_for_at_most_a_part_of_a_sync(sync: float, milliseconds: float) -> None:
     assert writer.slice_seconds(sync) == pytest.approx(milliseconds / 1000)
 
 
@@ -403,13 +405,13 @@ def log_bytes(directory: Path) -> int:
 
 
 def in_the_file(directory: Path) -> list[str]:
-    """Return the contents of the database file alone, without its log."""
+    """Return the content of the database file alone, without its WAL."""
     with closing(sqlite3.connect(f"file:{directory / 'posd.db'}?immutable=1", uri=True)) as file_alone:
         return reasons(file_alone)
 
 
-async def test_the_log_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
-    """Functions that wait meanwhile are committed after it, and the log's contents are in the file."""
+async def test_the_wal_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
+    """Functions that wait meanwhile are committed after it. The content of the WAL is in the file."""
     await store.write(insert("before"))
     assert log_bytes(tmp_path) > 0
     later = [asyncio.create_task(store.write(insert(str(number)))) for number in range(20)]
@@ -421,8 +423,8 @@ async def test_the_log_is_emptied_between_two_commits(store: Store, tmp_path: Pa
     assert in_the_file(tmp_path) == ["before", *(str(number) for number in range(20))]
 
 
-async def test_a_log_in_which_somebody_reads_is_not_emptied(store: Store, tmp_path: Path) -> None:
-    """It is not waited for: commits would wait too."""
+async def test_a_wal_with_a_reader_is_not_emptied(store: Store, tmp_path: Path) -> None:
+    """posd does not wait for the reader, because commits would wait too."""
     with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
         other.execute("BEGIN")
         assert reasons(other) == []
@@ -434,7 +436,7 @@ async def test_a_log_in_which_somebody_reads_is_not_emptied(store: Store, tmp_pa
     assert log_bytes(tmp_path) == 0
 
 
-async def test_who_does_not_wait_for_the_empty_log_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+async def test_a_cancelled_wait_for_the_empty_wal_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
     await store.write(insert("a"))
     emptied = asyncio.create_task(store.empty_log())
     await asyncio.sleep(0)
@@ -445,7 +447,7 @@ async def test_who_does_not_wait_for_the_empty_log_leaves_nothing_behind(store: 
     assert await store.write(insert("b")) == "b"
 
 
-async def test_a_log_that_cannot_be_written_back_loses_nothing(store: Store, tmp_path: Path) -> None:
+async def test_a_wal_that_cannot_be_checkpointed_loses_nothing(store: Store, tmp_path: Path) -> None:
     await store.write(insert("a"))
     with broken_disk(tmp_path / "posd.db"), pytest.raises(StorageUnavailable):
         await store.empty_log()
@@ -457,7 +459,7 @@ async def test_a_log_that_cannot_be_written_back_loses_nothing(store: Store, tmp
 
 
 async def tried(store: Store) -> None:
-    """Return once a checkpoint that was due has been made, or has failed."""
+    """Return once a due checkpoint has been made, or has failed."""
     async with asyncio.timeout(20):
         while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.005)
@@ -470,7 +472,7 @@ def pause(monkeypatch: pytest.MonkeyPatch, seconds: float, functions: int) -> No
         monkeypatch.setattr(writer, name, seconds)
 
 
-async def test_the_log_is_written_back_in_a_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_wal_is_checkpointed_in_a_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pause(monkeypatch, 0.01, 3)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     assert await store.empty_log()
@@ -481,11 +483,11 @@ async def test_the_log_is_written_back_in_a_pause(monkeypatch: pytest.MonkeyPatc
     await tried(store)
     assert in_the_file(tmp_path) == ["a", "b", "c"]
     await store.write(insert("d"))
-    assert in_the_file(tmp_path) == ["a", "b", "c"]  # the count begins again here
+    assert in_the_file(tmp_path) == ["a", "b", "c"]  # the count restarts here
     await store.close()
 
 
-async def test_without_a_pause_it_is_written_back_after_twice_as_many(
+async def test_without_a_pause_the_wal_is_checkpointed_after_twice_as_many_functions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pause(monkeypatch, 3600, 3)
@@ -497,12 +499,12 @@ async def test_without_a_pause_it_is_written_back_after_twice_as_many(
         await store.write(changed(name))
     await tried(store)
     assert in_the_file(tmp_path) == [*"abcdef"]
-    # A caller learns of its commit before the checkpoint that the commit makes due.
+    # A caller gets its result before the checkpoint that its commit causes.
     assert heard == [[]] * 6
     await store.close()
 
 
-async def test_a_checkpoint_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pause(monkeypatch, 0.01, 2)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     assert await store.empty_log()
@@ -510,13 +512,13 @@ async def test_a_checkpoint_that_fails_stops_nothing(monkeypatch: pytest.MonkeyP
     for reason in before:
         await store.write(insert(reason))
     await tried(store)
-    more = ["c", "d" * 5000]  # its pages are at the end of the file, which may not grow; the log has room again
+    more = ["c", "d" * 5000]  # its pages are at the end of the file, which may not grow; the WAL has room again
     with broken_disk(tmp_path / "posd.db"):
         for reason in more:
             await store.write(insert(reason))
         await tried(store)
         assert await store.read(reasons) == before + more
-    with pytest.raises(sqlite3.DatabaseError, match="malformed"):  # some pages are there, others are not
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):  # some pages are written, others are not
         in_the_file(tmp_path)
     for reason in "ef":
         assert await store.write(insert(reason)) == reason
@@ -525,7 +527,7 @@ async def test_a_checkpoint_that_fails_stops_nothing(monkeypatch: pytest.MonkeyP
     await store.close()
 
 
-async def test_the_end_does_not_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_end_does_not_wait_for_the_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pause(monkeypatch, 3600, 1)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     await store.write(insert("a"))
@@ -547,7 +549,7 @@ async def test_the_end_does_not_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch
         (30, 350, 10.0),
     ],
 )
-def test_the_pause_before_a_checkpoint_is_longer_where_the_disk_is_slow(
+def test_the_pause_before_a_checkpoint_is_longer_on_a_slow_disk(
     took: float | None, functions: int, due: float | None
 ) -> None:
     now = 3.0

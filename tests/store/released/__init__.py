@@ -1,1 +1,1 @@
-"""A database of each schema that was ever in use, as its own daemon left it; `test_upgrade` opens them all."""
+"""A database of each released schema, as its own daemon wrote it. `test_upgrade` opens them all."""

@@ -1,9 +1,9 @@
-"""Fill a database with the daemon that is here, for the tests of the versions after it.
+"""Fill a database with the present daemon, for tests of later versions.
 
-    python -m tests.store.released [FILE]
+python -m tests.store.released [FILE]
 
-To be run before a migration is added, with the older code: payments and print jobs in every phase and with every end,
-some that a person must look at, and refused callbacks.
+Run this with the older code before a migration is added. It makes payments and print jobs in every phase and with every
+end, some that need a person, and refused callbacks.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CONFIG = '[merchant]\nid = "M-1"\n'
 REFUSED = answering(422, {"message": "refused"})
 COURSE = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL")
 
-#: number -> (type, the answer to the start: None accepts it, the states that follow, further fields of the request)
+#: number -> (type, the reply to the start: None accepts it, the states that follow, further fields of the request)
 PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]]] = {
     1: ("charge", None, COURSE, {"metadata": {"reference": "ticket 1", "till": 3}, "sale": "sale 1"}),
     2: ("charge", None, (*COURSE[:3], "DECLINED"), {}),
@@ -40,9 +40,9 @@ PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]
     10: ("charge", None, COURSE[:1], {}),
     11: ("charge", None, (*COURSE, "DECLINED"), {}),
 }
-#: Payments that keep their terminal: each has one of its own.
+#: Payments that keep their lease. Each has its own terminal.
 STAY_OPEN = (7, 8, 9, 10)
-#: Its callback is refused: it is no event.
+#: Payment with a refused callback, which is not an event.
 REFUSED_CALLBACK = 10
 JOBS: Mapping[int, tuple[Script | None, str | None]] = {
     1: (None, "COMPLETED"),
@@ -60,7 +60,7 @@ def name(number: int) -> str:
 async def pay(
     shop: Shop, number: int, kind: str, answer: Script | None = None, states: tuple[str, ...] = (), **fields: Any
 ) -> None:
-    """Run a payment as far as these states."""
+    """Run a payment up to these states."""
     payment = Payment(shop, name(number), shop.terminal.serial)
     shop.terminal.start = answer
     reply = await payment.put(type=kind, **fields)
@@ -82,7 +82,7 @@ async def print_out(shop: Shop, number: int, answer: Script | None, end: str | N
 
 
 async def fill(shops: list[Shop]) -> None:
-    """Do everything that this version can; the last terminal is switched off."""
+    """Do everything that this version can. The last terminal is switched off."""
     usual, *held, away = shops
     for number, (kind, answer, states, fields) in PAYMENTS.items():
         shop = held[STAY_OPEN.index(number)] if number in STAY_OPEN else usual

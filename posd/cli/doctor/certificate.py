@@ -13,11 +13,12 @@ from posd import tls
 from posd.api.certificate import WORDS
 from posd.base import tls_contexts
 from posd.base.ids import Channel
-from posd.base.problems import Problem
+from posd.base.problems import Problem, remedy
 from posd.cli import certificates
 from posd.cli.app import times
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings, not_seen
 from posd.cli.explain.catalogue import say
+from posd.cli.payments.words import check_words
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.tls import issue
@@ -45,20 +46,21 @@ def check(shop: DoctorContext) -> Findings:
             yield shop.tell(f"certificate.{code}", subject, key=key)
     except PermissionError as error:
         if (said := shop.health("certificate")) and (how := STATUSES.get(str(said.get("status")))):
+            detail, steps = check_words("certificate", said)
             reason = not_seen(shop, error)
-            yield shop.tell("certificate.unseen", subject, how, reason=reason, said=said["detail"], todo=said["todo"])
+            yield shop.tell("certificate.unseen", subject, how, reason=reason, said=detail, todo=remedy(steps))
         else:
             yield shop.unseen(subject, error)
     except tls.TlsError as error:
-        words, remedy = _reason(error), "own" if made is None else "pair"
+        words, cure = _reason(error), "own" if made is None else "pair"
         at, key = (private_key, PRIVATE_KEY) if str(private_key) in words else (subject, CERTIFICATE)
-        yield shop.tell("certificate.pair", at, key=key, words=words, remedy=remedy)
+        yield shop.tell("certificate.pair", at, key=key, words=words, remedy=cure)
     else:
         code = leaf.validity(datetime.now(UTC))
         key = CERTIFICATE if code == "expired" and made is None else ""
-        remedy = {"valid": "", "future": "set_clock"}.get(code, _renewal(shop))
+        cure = {"valid": "", "future": "set_clock"}.get(code, _renewal(shop))
         code = "refused" if key else code
-        yield shop.tell(f"certificate.{code}", subject, key=key, remedy=remedy, **_dates(leaf, "certificate"))
+        yield shop.tell(f"certificate.{code}", subject, key=key, remedy=cure, **_dates(leaf, "certificate"))
         yield from _names(shop, leaf)
         yield shop.tell("certificate.key", private_key)
         yield from _own_chain(shop) if made is None else _ca(shop, made)

@@ -193,9 +193,9 @@ def check_clock(shop: DoctorContext) -> Findings:
     said = shop.health("clock")
     doubted = said.get("status") == "degraded"
     if doubted:
+        detail, steps = check_words("clock", said)
         # If posd does not trust the clock, the year may be wrong.
-        detail = in_words(str(said.get("detail")), year=True)
-        yield shop.tell("clock.doubted", "posd", detail=detail, todo=said.get("todo"))
+        yield shop.tell("clock.doubted", "posd", detail=in_words(detail, year=True), todo=remedy(steps))
     elif said.get("status") == "ok":
         yield shop.tell("clock.believed", "posd")
     for terminal in shop.terminals if shop.config is not None else ():

@@ -205,6 +205,36 @@ def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
     return Done(process.returncode, stdout, stderr)
 
 
+#: Runs commands as root (so that all is imported, wherever Python is installed), and then as another user.
+_AS_NOBODY = """
+import json, os, sys
+from pathlib import Path
+from tests.cli.processes import posd
+config, lines = Path(sys.argv[1]), [line.split() for line in sys.argv[2:]]
+for line in lines:
+    posd(*line, config=config)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+done = [posd(*line, config=config) for line in lines]
+print(json.dumps([(one.returncode, one.stdout, one.stderr) for one in done]))
+"""
+
+
+def posd_as_nobody(config: Path, *lines: str) -> list[Done]:
+    """Run commands to their end, in a process of a user that owns nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, str(config), *lines],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [Done(*one) for one in json.loads(done.stdout)]
+
+
 def command(arguments: tuple[str, ...], config: Path | None, socket: Path | None) -> list[str]:
     """Return the command line of `posd`, with its group options."""
     options = ["--config", str(config)] if config else []

@@ -1,12 +1,8 @@
 """`posd tls`: its messages, its files, and its exit codes. tests/e2e has the tests with the daemon."""
 
 import asyncio
-import json
 import socket
 import stat
-import subprocess
-import sys
-import textwrap
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +15,7 @@ import trustme
 
 from posd import tls
 from posd.tls import TlsFiles, authority, issue
-from tests.cli.processes import Done, posd
+from tests.cli.processes import Done, posd, posd_as_nobody
 from tests.support.certificates import LATER, issued
 from tests.support.daemon import Daemon, running, toml
 from tests.support.needs import needs
@@ -43,26 +39,10 @@ def made(config: Path) -> TlsFiles:
 def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     """Return the exit code of `posd tls status`, and its findings, by the name of the file or address."""
     done = posd("tls", "status", "--json", config=config)
-    return done.returncode, {Path(one["subject"]).name: one for one in json.loads(done.stdout)["findings"]}
+    return done.returncode, {Path(one["subject"]).name: one for one in done.document["findings"]}
 
 
-#: Runs it as root (so that all is imported, wherever Python is installed) and then as another user.
-_AS_ANOTHER = """
-    import os, sys
-    from pathlib import Path
-    from tests.cli.processes import posd
-    config, arguments = Path(sys.argv[1]), sys.argv[2:]
-    posd("tls", *arguments, config=config)
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-    done = posd("tls", *arguments, config=config)
-    print(done.stdout + done.stderr)
-    sys.exit(done.returncode)
-"""
-
-
-def run_as_another(command: str, closed: str) -> subprocess.CompletedProcess[str]:
+def as_nobody(command: str, closed: str) -> Done:
     """Run `posd tls` as a user without access to a folder of the state."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
@@ -72,13 +52,8 @@ def run_as_another(command: str, closed: str) -> subprocess.CompletedProcess[str
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         (home / "state").chmod(0o755)
         (home / closed).chmod(0o700)
-        return subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(config), command],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=Path(__file__).parents[2],
-        )
+        (done,) = posd_as_nobody(config, f"tls {command}")
+    return done
 
 
 @pytest.mark.quick(1)
@@ -86,20 +61,19 @@ def run_as_another(command: str, closed: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
 def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
     """It is the directory of posd's user alone: the first thing that a user without sudo runs into."""
-    done = run_as_another(command, closed="state")
-    assert (done.returncode, done.stderr) == (1, "")
+    done = as_nobody(command, closed="state")
     # The findings of posd doctor are in its own words.
     told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "user of the daemon")
-    assert [words for words in told if words not in done.stdout] == []
-    assert "fault of posd" not in done.stdout
+    said = done.stdout + done.stderr
+    assert (done.returncode, [words for words in told if words not in said]) == (1, [])
+    assert "fault of posd" not in said
 
 
 @needs(root=True)
 def test_status_of_files_that_may_not_be_read_is_no_fault_of_posd() -> None:
-    done = run_as_another("status", closed="state/tls")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "not checked: nobody may not read" in done.stdout
-    assert "fault of posd" not in done.stdout
+    done = as_nobody("status", closed="state/tls")
+    assert (done.returncode, "not checked: nobody may not read" in done.stdout) == (1, True)
+    assert "fault of posd" not in done.stdout + done.stderr
 
 
 def test_status_of_nothing_says_where_to_begin(config: Path) -> None:
@@ -115,9 +89,9 @@ def test_status_of_what_is_well(config: Path, made: TlsFiles) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for text in ("localhost", "127.0.0.1", "(395 days)", info.issuer, "the certificate names it"):
         assert text in done.stdout
-    shown = "".join(line.removeprefix("fingerprint: ") for line in done.stdout.splitlines() if line.count(":") >= 15)
+    shown = "".join(line.removeprefix("fingerprint: ") for line in done.lines if line.count(":") >= 15)
     assert shown.replace(":", "").lower() == info.fingerprint_sha256
-    document = json.loads(posd("tls", "status", "--json", config=config).stdout)
+    document = posd("tls", "status", "--json", config=config).document
     assert (document["ok"], document["own"]) == (True, True)
     assert document["certificate"]["fingerprint_sha256"] == info.fingerprint_sha256
     assert document["ca"]["days_left"] == 728
@@ -239,14 +213,14 @@ def test_renew_if_needed_leaves_alone_what_is_well(config: Path, made: TlsFiles)
     done = posd("tls", "renew", "--if-needed", config=config)
     assert (done.returncode, "Not needed" in done.stdout) == (0, True)
     assert snapshot(made).items() >= before.items()
-    assert json.loads(posd("tls", "renew", "--if-needed", "--json", config=config).stdout)["renewed"] is False
+    assert posd("tls", "renew", "--if-needed", "--json", config=config).document["renewed"] is False
 
 
 @pytest.mark.parametrize("harm", [another_address, lambda made: made.certificate.unlink()], ids=["address", "file"])
 def test_renew_if_needed_mends(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
     harm(made)
     done = posd("tls", "renew", "--if-needed", "--json", config=config)
-    document = json.loads(done.stdout)
+    document = done.document
     assert (done.returncode, document["renewed"], len(document["reasons"])) == (0, True, 1)
     assert status(config)[0] == 0
 
@@ -311,7 +285,7 @@ def test_the_ca_goes_into_a_file_and_its_fingerprint_to_people(config: Path, mad
     lines = posd("tls", "ca", "--fingerprint", config=config).stdout.split()
     assert [len(line) for line in lines] == [47, 47]
     assert "".join(lines).replace(":", "").lower() == info.fingerprint_sha256.lower()
-    document = json.loads(posd("tls", "ca", "--json", config=config).stdout)
+    document = posd("tls", "ca", "--json", config=config).document
     assert (document["fingerprint_sha256"], document["pem"]) == (info.fingerprint_sha256, done.stdout)
 
 
@@ -336,13 +310,12 @@ async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> Non
     assert (await run(daemon, "tls", "renew")).returncode == 0  # the daemon has taken it up, and published the CA
     daemon.directory.chmod(0o755)
     (daemon.directory / "state").chmod(0o700)
-    command = (sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(daemon.config_file), "ca")
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{daemon.ca.read_text()}\n"), done.stderr
+    (done,) = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
+    assert (done.returncode, done.stdout) == (0, daemon.ca.read_text()), done.stderr
 
 
 async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
-    document = json.loads((await run(daemon, "tls", "status", "--json")).stdout)
+    document = (await run(daemon, "tls", "status", "--json")).document
     assert document["ok"], document["findings"]
     listener = f"127.0.0.1:{daemon.port}"
     assert (
@@ -353,7 +326,7 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
     # A renewal without notice to the daemon: it loads it at the next SIGHUP, or by itself a little later.
     made = tls.files(daemon.directory / "state" / "tls")
     done = await run(daemon, "tls", "renew", "--json")
-    assert json.loads(done.stdout)["served"] is True
+    assert done.document["served"] is True
     await daemon.log_line("certificate.loaded", fingerprint_sha256=tls.describe(made.certificate).fingerprint_sha256)
 
     made.private_key.with_name("new").write_bytes(made.ca_key.read_bytes())
@@ -361,7 +334,7 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
     other = issue.init(daemon.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
     other.certificate.replace(made.certificate)
     done = await run(daemon, "tls", "status", "--json")
-    levels = {one["subject"]: one["status"] for one in json.loads(done.stdout)["findings"]}
+    levels = {one["subject"]: one["status"] for one in done.document["findings"]}
     assert (done.returncode, levels[listener], levels[str(made.private_key)]) == (1, "warning", "failure")
 
     done = await run(daemon, "tls", "init")

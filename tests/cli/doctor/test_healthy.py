@@ -4,8 +4,6 @@ import asyncio
 import json
 import sqlite3
 import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -36,7 +34,7 @@ from tests.cli.doctor.healthy import (
     traces,
     warnings,
 )
-from tests.cli.processes import PATIENCE, posd, posd_on_terminal
+from tests.cli.processes import PATIENCE, posd, posd_as_nobody, posd_on_terminal
 from tests.store.filled import filling
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
@@ -302,25 +300,6 @@ async def test_payments_that_wait_for_a_person_are_told(setup: SetUp) -> None:
     }
 
 
-#: Runs it twice, as root (so that all is imported, wherever Python is installed) and then as another user.
-_AS_ANOTHER = """
-    import os, sys
-    from pathlib import Path
-    from tests.cli.processes import posd
-    file = Path(sys.argv[1])
-    posd("doctor", "--json", config=file)
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-    done = posd("doctor", "--json", config=file)
-    print(done.stdout)
-    print(posd("config", "check", "--json", config=file).stdout)
-    print(*(line for line in posd("doctor", config=file).stdout.splitlines() if "may not look" in line), sep="\\n")
-    print(done.stderr, file=sys.stderr)
-    sys.exit(done.returncode)
-"""
-
-
 @pytest.mark.slow
 @needs(root=True)
 async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None:
@@ -328,13 +307,11 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     setup.change('admin_group = ""', 'admin_group = "nogroup"')
     setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret
     async with running(setup):
-        command = [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(setup.file)]
-        here = Path(__file__).parents[3]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, cwd=here)
-    assert (done.returncode, done.stderr.strip()) == (0, "")
-    said, config_check, line = filter(None, done.stdout.splitlines())
-    found, checked = json.loads(said), json.loads(config_check)
+        said, config_check, piped = posd_as_nobody(setup.file, "doctor --json", "config check --json", "doctor")
+    assert (said.returncode, said.stderr) == (0, "")
+    found, checked = said.document, config_check.document
     assert failures(found) == []
+    (line,) = (line for line in piped.lines if "\tnot checked\t" in line)
     closed = {one["subject"]: one["meaning"] for one in found if "may not read" in one["meaning"]}
     assert {"callback key", "certificate files", str(setup.database)} <= set(closed)
     assert all("nobody" in meaning for meaning in closed.values())
@@ -343,7 +320,7 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     assert line.split("\t")[0:3] == ["warning", "not checked", "nobody"]
     assert "files (callback key), files (certificate files)" in line
     assert line.endswith(f"sudo posd --config {setup.file} doctor")
-    assert "posd says of it: valid for" in closed[str(setup.tls.certificate)]
+    assert "posd reports: valid for" in closed[str(setup.tls.certificate)]
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
     assert "posd answers with its certificate" in told["callback", f"127.0.0.1:{setup.port}"]
     assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / ADMIN_SOCKET)]

@@ -102,11 +102,11 @@ class OnTerminal:
 
 
 @contextmanager
-def on_terminal(socket: Path, *command: str, **env: str) -> Iterator[OnTerminal]:
+def on_terminal(socket: Path, *command: str, size: tuple[int, int] = (24, 80), **env: str) -> Iterator[OnTerminal]:
     """Run a command of posd on a terminal for the block. However it ends, the terminal is as it was."""
     keys, device = pty.openpty()
     modes = termios.tcgetattr(device)
-    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     process = subprocess.Popen(
         [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(socket), *command],

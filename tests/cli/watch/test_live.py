@@ -1,13 +1,11 @@
 """`posd watch` with a real daemon and simulated terminals."""
 
 import asyncio
-import fcntl
 import json
 import os
 import pty
 import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -21,6 +19,7 @@ import pytest
 from posd.cli.app.connection import Api
 from posd.cli.watch import state
 from posd.cli.watch.app import RowPage
+from tests.cli.processes import started_posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
 
@@ -249,31 +248,15 @@ def test_a_terminal_that_is_gone_ends_it(shop: Counter) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> None:
-    keys, device = pty.openpty()
-    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 300, 0, 0))
-    before = termios.tcgetattr(device)
-    process = subprocess.Popen(
-        [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch"],
-        stdin=device,
-        stdout=device,
-        stderr=device,
-        env=os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
-    )
-    try:
+    with on_terminal(shop.socket, "watch", size=(200, 300)) as view:
         # Frames of 300 columns fill the kernel's buffer; the terminal does not read them.
         deadline = time.monotonic() + PATIENCE
-        while select.select([], [device], [], 0)[1]:
+        while select.select([], [view.device], [], 0)[1]:
             assert time.monotonic() < deadline
-            process.send_signal(signal.SIGWINCH)
+            view.process.send_signal(signal.SIGWINCH)
             time.sleep(0.05)
-        os.write(keys, b"q")
-        assert process.wait(PATIENCE) == 0
-        assert termios.tcgetattr(device) == before
-    finally:
-        process.kill()
-        process.wait()
-        os.close(keys)
-        os.close(device)
+        os.write(view.keys, b"q")
+        assert view.process.wait(PATIENCE) == 0
 
 
 def test_a_second_takes_few_bytes_on_the_line(shop: Counter) -> None:
@@ -332,36 +315,26 @@ def test_the_newest_line_of_the_feed_is_found(shop: Counter) -> None:
 
 @pytest.mark.slow
 def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
+    with started_posd("watch", "--json", environment={"POSD_SOCKET": str(shop.socket)}) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         # It has no data of the past, so payments are made until one is in it.
-        first = shop.until(lambda: shop.charge(3) and select.select([process.stdout], [], [], 0.5)[0], "silent") and ""
-        line = json.loads(process.stdout.readline())
-        assert line["kind"] == "transaction"
+        shop.until(lambda: shop.charge(3) and select.select([process.stdout], [], [], 0.5)[0], "silent")
+        assert json.loads(process.stdout.readline())["kind"] == "transaction"
         shop.kill_daemon()
         assert "posd is away" in process.stderr.readline()
         shop.start_daemon()
         assert "posd is back" in process.stderr.readline()
         shop.until(lambda: shop.get("/terminals", {"check": "true"})["terminals"][0]["reachable"], "no terminal")
         payment = shop.charge(4)
-        results = []
+        results: list[str | None] = []
         while not results or results[-1] is None:
             change = json.loads(process.stdout.readline())
             results += [change["result"]] if change["id"] == payment else []
         assert results[-1] == "approved"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
-        assert "Traceback" not in process.stderr.read() + first
-    finally:
-        process.kill()
-        process.communicate()
+        assert "Traceback" not in process.stderr.read()
 
 
 @pytest.mark.quick(1)

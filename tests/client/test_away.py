@@ -48,7 +48,7 @@ def sync(script: list[Answer], path: Path, use: Callable[[Posd], object]) -> obj
         return use(client)
 
 
-# why a socket cannot be opened
+# Reasons why a socket cannot be opened.
 
 
 def listening(path: Path) -> socket.socket:
@@ -77,13 +77,13 @@ async def test_the_message_says_why_posd_cannot_be_reached(tmp_path: Path, name:
         with pytest.raises(Unreachable, match=words):
             await asynchronous.version()
     assert not caught.value.sent
-    gc.collect()  # a socket that was left open would be a warning, and warnings are errors here
+    gc.collect()  # a socket left open would warn, and warnings are errors here
 
 
 @pytest.mark.slow
 @needs(root=True)
 def test_a_forbidden_socket_is_not_waited_for_long(tmp_path: Path) -> None:
-    """For a moment it is: while posd starts, its socket is there before its group is."""
+    """The client waits for a moment: while posd starts, the socket exists before it gets its group."""
     path = Path("/tmp") / f"posd-{os.getpid()}.sock"
     program = f"""
 import os
@@ -116,7 +116,7 @@ def test_a_full_queue_of_a_socket_is_no_reason_to_give_up(tmp_path: Path) -> Non
     with listening(tmp_path / "s") as busy:
         busy.listen(0)
         waiting = []
-        while True:  # until the next one would have to wait
+        while True:  # until the next connection would have to wait
             one = socket.socket(socket.AF_UNIX)
             waiting.append(one)
             one.setblocking(False)
@@ -136,7 +136,7 @@ def test_the_socket_is_the_one_given_or_that_of_the_environment(monkeypatch: pyt
         assert client.socket == "/run/posd/till.sock"
 
 
-# waits continue after every fault that passes
+# Waits continue after every temporary fault.
 
 
 @pytest.mark.quick(1)
@@ -188,7 +188,7 @@ def test_an_exception_of_on_away_ends_a_wait(tmp_path: Path) -> None:
         client.transaction(ID).outcome()
 
 
-# reading is repeated for as long as the patience lasts, deciding is not
+# A read is repeated as long as the patience lasts, a decision is not.
 
 
 @pytest.mark.parametrize("trouble", [LOST, STOPPING], ids=["lost", "draining"])
@@ -217,7 +217,7 @@ def test_a_decision_that_posd_did_not_accept_is_repeated(tmp_path: Path) -> None
     assert [(call.path, call.body.decode()) for call in stub.calls] == [(f"/v1/transactions/{ID}/resolve", body)] * 2
 
 
-# the caller's own time
+# The caller's own time-out.
 
 
 @pytest.mark.parametrize("timeout", [0, 0.3])
@@ -261,7 +261,7 @@ def test_a_wait_for_a_print_job_works_in_the_same_way(tmp_path: Path) -> None:
         sync([answer(print_job(), 202)], tmp_path / "s2", lambda client: client.printed(JOB).outcome(timeout=0))
 
 
-# streams
+# Streams.
 
 
 def sse(*items: tuple[int | None, str, str]) -> Answer:
@@ -280,7 +280,8 @@ def state(code: str, next_step: str = "wait") -> tuple[None, str, str]:
 
 END = (None, "outcome", "{}")
 STREAMS = [
-    sse(state("present_card"), event(3), state("present_card"), event(5), state("card_read")),  # stops
+    # it ends without an outcome
+    sse(state("present_card"), event(3), state("present_card"), event(5), state("card_read")),
     LOST,
     STOPPING,
     sse(
@@ -353,7 +354,7 @@ async def first(path: Path, reply: Answer) -> None:
 
 
 def test_after_a_change_of_the_database_all_its_messages_are_passed_on(tmp_path: Path) -> None:
-    """Its numbers are different: lower ones than the last are not treated as known."""
+    """Its numbers are different: numbers below the last one do not count as already received."""
     unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
     script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), OVER]
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:

@@ -56,7 +56,7 @@ def test_a_permanent_fault_is_not_the_end_of_a_print_job(tmp_path: Path) -> None
         sync([problem(404, "not_found", "no")], tmp_path / "s2", lambda client: client.printed(JOB).outcome())
 
 
-# last received
+# the last received response
 
 
 FURTHER = answer(transaction(phase="active", status="CARD_PRESENTED"), 202)
@@ -118,7 +118,7 @@ async def test_the_last_received_state_of_a_print_job_is_reported(tmp_path: Path
     assert (caught.value.state.status, also.value.state.status) == ("IN_PROGRESS", "IN_PROGRESS")
 
 
-# the till's own mistakes
+# Mistakes of the till itself.
 
 
 def test_an_exception_in_on_notice_reaches_the_till(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def store(server: Postgres) -> AsyncIterator[CollectorStore]:
 
 @pytest.fixture
 def office(server: Postgres, tmp_path: Path) -> Path:
-    """Head office's configuration."""
+    """Return head office's configuration."""
     path = tmp_path / "office.toml"
     path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
     return path

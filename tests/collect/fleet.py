@@ -1,6 +1,6 @@
-"""Lanes with real daemons and relays, a NATS server, PostgreSQL and collectors, while all of these break.
+"""Lanes with real daemons and relays, a NATS server, PostgreSQL and collectors, all with faults.
 
-`python -m tests.collect.fleet --lanes 20 --payments 2000 --seed 1` plays it for long, a test for a short while.
+`python -m tests.collect.fleet --lanes 20 --payments 2000 --seed 1` runs it for long, a test for a short time.
 """
 
 import argparse
@@ -31,9 +31,9 @@ from tests.support.proxy import Lan, Proxy
 from tests.support.shop import Payment, Shop, answering
 from tests.support.terminal import scripted_terminal
 
-#: Longest that the table may take to be complete once nothing breaks any more, in seconds.
+#: Most seconds until the table is complete after the last fault.
 PATIENCE_SECONDS = 180.0
-#: A day before all of this.
+#: A day before all payments.
 FIRST = (datetime.now(UTC).date() - timedelta(days=300)).isoformat()
 
 
@@ -51,7 +51,7 @@ class Post:
 
 @dataclass
 class Fleet:
-    """The whole fleet. `broken` counts the faults."""
+    """The whole fleet. `broken`: the number of faults."""
 
     random: Random
     directory: Path
@@ -66,7 +66,7 @@ class Fleet:
         return self.directory / "collect.toml"
 
     async def posd(self, *arguments: str, config: Path | None = None) -> Command:
-        """Run a command, of head office by default; it has ended well."""
+        """Run a command, with head office's configuration by default. It must succeed."""
         process = await Command.start(config or self.config, *arguments)
         assert await process.ended() == 0, process.lines
         return process
@@ -133,7 +133,7 @@ class Fleet:
         post.relays[number] = await post.lane.start()
 
     async def _stop_relay(self) -> None:
-        """It is suspended for a while, and then continues."""
+        """Suspend a relay for a while, then let it continue."""
         post = self.random.choice(self.posts)
         relay = self.random.choice(post.relays)
         relay.process.send_signal(signal.SIGSTOP)
@@ -147,7 +147,7 @@ class Fleet:
         post.network.up()
 
     async def _swallow(self) -> None:
-        """Data of a lane is lost on the way without an error."""
+        """Lose data of a lane on the way without an error."""
         post = self.random.choice(self.posts)
         post.network.down(cut=False, refuse=False)
         for _ in range(3):
@@ -184,9 +184,9 @@ class Fleet:
         self.broken["restore"] += 1
 
     async def complete(self) -> None:
-        """Wait until head office has all that the lanes have, of the databases before the newest too.
+        """Wait until head office has all data of the lanes, including the databases before the newest.
 
-        A message that a collector held when its database crashed is handed out again after ACK_SECONDS.
+        A message that a collector held when its database crashed is delivered again after ACK_SECONDS.
         """
         async with asyncio.timeout(PATIENCE_SECONDS):
             for post in self.posts:
@@ -262,7 +262,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
-    """Run one for the block."""
+    """Run a fleet for the block."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))
         (directory / "nats").mkdir()
@@ -287,7 +287,7 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
 
 
 async def play(seed: int, lanes: int, payments: int, troubles: int) -> Fleet:
-    """Run everything. Raise AssertionError if head office lacks something of the lanes."""
+    """Run everything. Raise AssertionError if head office lacks data of the lanes."""
     async with fleet(seed, lanes) as found:
         await found.begin()
         paying = asyncio.create_task(found.pay(payments))

@@ -1,4 +1,6 @@
-"""What lanes send that want to harm the others: any field of any message replaced, repeated, cut or another lane's."""
+"""Messages of lanes that try to harm others: any field of any message replaced, repeated, cut or copied from another
+lane.
+"""
 
 import copy
 import json
@@ -12,7 +14,7 @@ from tests.collect.life import life
 Sent = tuple[str, bytes]
 
 _RANDOM = Random(1)
-#: Literals of JSON, or what looks like one, in place of any value. These every field has first.
+#: JSON literals, and texts that look like one. Every field gets these first.
 SHARP: tuple[str, ...] = (
     json.dumps(_RANDOM.randbytes(1352).hex()),
     *('"NaN"', "1e200000", '"infinity"', '"9999-12-31T23:59:59-12:00"', '"2026-11-20T12:00:00+99:99"'),
@@ -46,13 +48,13 @@ def within(message: dict[str, Any], place: Place) -> Any:
 
 
 class HostileLanes:
-    """Lanes that send without end, each on its own subject. `known` are messages of others that they know of."""
+    """Lanes that send without end, each on its own subject. `known`: messages of other lanes that they know."""
 
     def __init__(self, seed: int, known: Sequence[dict[str, Any]]) -> None:
         self._random = Random(seed)
         self._known = known
         lives = [life(seed + number, f"bad-{number}").sent for number in range(4)]
-        #: (message, place in it) by the name of a field.
+        #: Name of a field -> (message, place in it).
         self._places: dict[str, list[tuple[dict[str, Any], Place]]] = {}
         for message in (message for sent in lives for message in sent):
             for place, _ in parts(message):
@@ -65,11 +67,11 @@ class HostileLanes:
         )
         self._random.shuffle(sharp)
         self._random.shuffle(other)
-        #: Each field with each literal, then anything.
+        #: Each field with each literal, then random values.
         self._left = [*other, *sharp]
 
     def messages(self, known: int) -> Iterator[Sent]:
-        """Yield messages; the first ones of the known messages were sent already."""
+        """Yield messages. The first of the known messages were already sent."""
         while True:
             name, literal = self._left.pop() if self._left else (self._random.choice(sorted(self._places)), None)
             found, place = self._random.choice(self._places[name])

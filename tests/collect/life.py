@@ -1,4 +1,4 @@
-"""Messages of invented lanes, and their true content: the expected tables."""
+"""Messages of generated lanes, and their true content: the expected tables."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from posd.collect.reading import LaneMessage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
-#: Courses of payments: a row for each change, its phase and result. `again`: an outcome was reported before.
+#: Courses of payments: the phase and result of each change. `again`: an outcome was reported before.
 PATHS: tuple[tuple[tuple[str, str | None], ...], ...] = (
     (("starting", None), ("active", None), ("final", "approved")),
     (("starting", None), ("final", "declined")),
@@ -48,7 +48,7 @@ class LaneLife:
     def begin(self) -> None:
         """Start a new database."""
         previous = {"database_id": self.databases[-1], "last_seq": self.seq} if self.databases else None
-        if self.databases:  # a restored backup continues above all numbers, a new disk starts again
+        if self.databases:  # a restored backup continues above all numbers; a new disk starts at 1
             self.seq = self.seq + self.random.randrange(3) if self.random.random() < 0.6 else 0
         self.databases.append(f"{self.lane}-{len(self.databases)}-{self.random.randrange(10**6)}")
         self.send("begin", first_seq=self.seq + 1, previous=previous)
@@ -123,7 +123,7 @@ class LaneLife:
         )
 
     def tell_again(self) -> None:
-        """Add payments of the earlier database, as a restore does: final ones are reported again, or are in
+        """Add payments of the earlier database, as a restore does: final ones are reported again, others are in
         doubt.
         """
         known = [(identity, change) for (kind, identity), change in self.newest.items() if kind == "transaction"]
@@ -143,14 +143,14 @@ class LaneLife:
             self.send("changes", first_seq=run[0]["seq"], last_seq=run[-1]["seq"], changes=run)
 
     def lose(self, count: int) -> None:
-        """Make changes that were never sent."""
+        """Make changes that are never sent."""
         self.send("lost", from_seq=self.seq + 1, to_seq=self.seq + count, reason="not in the feed")
         self.seq += count
         self.lost += count
 
 
 def life(seed: int, lane: str = "a", merchant: str = "m1") -> LaneLife:
-    """Return a lane that had two or three databases, and lost something."""
+    """Return a lane that had two or three databases, and lost some changes."""
     random = Random(seed)
     found = LaneLife(random, merchant, lane)
     for _ in range(random.randrange(2, 4)):

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, on a Unix socket."""
+"""A PostgreSQL server for the tests, on a Unix socket."""
 
 import asyncio
 import os
@@ -15,16 +15,16 @@ import psycopg
 
 from tests.support.needs import find
 
-#: Longest that the server may take to start, in seconds.
+#: Most seconds until the server starts.
 START_SECONDS = 60.0
 SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 
 
 @dataclass
 class Postgres:
-    """A server that can be killed and started again with the same files.
+    """A server that can be killed and restarted with the same files.
 
-    A process that is killed loses nothing without `syncs`; only the power could.
+    Without `syncs` a killed process loses nothing; only a power cut could.
     """
 
     directory: Path
@@ -36,13 +36,13 @@ class Postgres:
         return f"host={self.directory} dbname=postgres user=posd"
 
     def _as_itself(self, *command: str) -> tuple[str, ...]:
-        """PostgreSQL does not run as root."""
+        """Return the command prefix that runs PostgreSQL as its own user, since it does not run as root."""
         return (
             ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command) if os.geteuid() == 0 else command
         )
 
     def make(self) -> None:
-        """Make its files."""
+        """Create its files."""
         if os.geteuid() == 0:
             os.chown(self.directory, 65534, 65534)
         initdb = find("initdb")
@@ -75,21 +75,21 @@ class Postgres:
                 assert self._process.returncode is None, (self.directory / "log").read_text()
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End it: by SIGINT at once and in order, by SIGQUIT as a crash."""
+        """End it: with SIGINT in order, with SIGQUIT like a crash."""
         if self._process is not None:
             self._process.send_signal(number)
             await self._process.wait()
             self._process = None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to it and to all processes that it has for its clients."""
+        """Send a signal to it and to all its processes for clients."""
         assert self._process is not None
         main = self._process.pid
         for pid in (main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())):
             os.kill(pid, number)
 
     async def rows(self, query: Any, values: Any = None) -> list[Any]:
-        """Ask it."""
+        """Run a query."""
         async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as connection:
             found = await connection.execute(query, values)
             return await found.fetchall() if found.description else []

@@ -1,4 +1,4 @@
-"""What head office's commands, view and dashboard show of lanes that may send anything."""
+"""Output of head office's commands, view and dashboard for lanes that may send anything."""
 
 import asyncio
 import json
@@ -24,20 +24,20 @@ from tests.support.strange import assert_lines
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("postgres", "initdb")]
 
-#: What would move the cursor, end a line, begin a cell, or turn the line around.
+#: Text that tries to move the cursor, end a line, begin a cell, or reverse the line.
 FORGED = "x\x1b[2J\ny\tz\u202e"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def config(office: Path, store: CollectorStore) -> Path:
-    """The configuration of a head office that has a good lane, and one with names that are none."""
+    """Return the configuration of a head office with a good lane, and one with invalid names."""
     good, bad = life(1), life(2, FORGED)
     assert await store.write(parsed(as_messages([*good.sent, *bad.sent[:-2], *bad.sent[-1:]]))) == 0
     return office
 
 
 def heard_now(lane: LaneLife) -> list[LaneMessage]:
-    """Return the messages of a lane as they come in now."""
+    """Return the messages of a lane as they arrive at present."""
     now = datetime.now(UTC)
     return [message._replace(received_at=now) for message in as_messages(lane.sent)]
 
@@ -61,7 +61,7 @@ async def test_no_lane_forges_a_line_or_a_cell(config: Path) -> None:
         json.loads((await run(config, *arguments, "--json")).stdout)
 
 
-async def test_a_day_or_a_time_that_is_none_is_refused(config: Path) -> None:
+async def test_an_invalid_day_or_time_is_refused(config: Path) -> None:
     for arguments, words in (
         (("totals", "--day", "monday"), "'monday' is not a day"),
         (("totals", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
@@ -73,7 +73,7 @@ async def test_a_day_or_a_time_that_is_none_is_refused(config: Path) -> None:
         assert (done.returncode, words in done.stderr) == (2, True), (arguments, done.stderr)
 
 
-async def test_without_a_database_it_says_where_it_is_named(tmp_path: Path) -> None:
+async def test_without_a_database_the_message_names_the_setting(tmp_path: Path) -> None:
     path = tmp_path / "office.toml"
     path.write_text('[collect]\ndsn = "host=/nowhere"\n')
     done = await run(path, "--check")
@@ -88,8 +88,8 @@ def short_life() -> LaneLife:
     return lane
 
 
-async def test_a_lane_whose_posd_does_not_answer_is_not_well(office: Path, store: CollectorStore) -> None:
-    """Its relay has just reported it: it is not silent yet, and its payments are unknown."""
+async def test_a_lane_whose_posd_does_not_respond_is_reported(office: Path, store: CollectorStore) -> None:
+    """Its relay has just reported this. The lane is not silent yet, and its payments are unknown."""
     lane = short_life()
     lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
     sent = heard_now(lane)
@@ -102,7 +102,7 @@ async def test_a_lane_whose_posd_does_not_answer_is_not_well(office: Path, store
     assert not json.loads((await run(office, "--check", "--json")).stdout)["ok"]
 
 
-async def test_a_check_counts_the_rows_and_says_so_where_it_does_not(office: Path, store: CollectorStore) -> None:
+async def test_a_check_says_whether_it_counts_the_rows(office: Path, store: CollectorStore) -> None:
     assert await store.write(parsed(heard_now(short_life()))) == 0
     assert (await run(office, "--check")).returncode == 0
     await store.connection.execute("DELETE FROM posd.changes WHERE seq = 2")
@@ -118,7 +118,7 @@ async def test_a_check_counts_the_rows_and_says_so_where_it_does_not(office: Pat
     assert (await run(office, "--quick")).returncode == 2
 
 
-async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:
+async def test_a_closed_lane_is_not_reported_as_silent(config: Path) -> None:
     assert (await run(config, "--check")).returncode == 1
     for lane in ("a", FORGED):
         done = await run(config, "retire", "--lane", lane)
@@ -136,7 +136,7 @@ async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:
         assert "head office knows no lane" in refused.stderr
 
 
-async def test_every_table_of_the_dashboard_can_be_asked_for(store: CollectorStore, server: Postgres) -> None:
+async def test_every_query_of_the_dashboard_works(store: CollectorStore, server: Postgres) -> None:
     dashboard = json.loads((Path(__file__).parents[2] / "monitoring" / "grafana-fleet.json").read_text())
     targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
     asked = [target["rawSql"] for target in targets if "rawSql" in target]
@@ -150,7 +150,7 @@ async def test_every_table_of_the_dashboard_can_be_asked_for(store: CollectorSto
     assert await server.rows(today) == [(0,)], "what is shown of today was of another day"
 
 
-async def test_no_lane_makes_up_a_word(store: CollectorStore) -> None:
+async def test_no_lane_can_add_a_metric_label(store: CollectorStore) -> None:
     sent = life(3).sent
     for message in sent:
         if message["kind"] == "state":

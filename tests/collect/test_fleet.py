@@ -1,4 +1,4 @@
-"""Whatever breaks between lanes and head office, its tables are the lanes' stores, row for row, with their totals."""
+"""After any faults between lanes and head office, its tables equal the lanes' data, row by row, with their totals."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.slow, needs("nats-server", "postgres", "initdb")]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_the_table_is_what_the_lanes_have(seed: int) -> None:
+async def test_the_tables_equal_the_data_of_the_lanes(seed: int) -> None:
     played = await play(seed, lanes=3, payments=30, troubles=6)
     assert played.broken["restore"] == 1
     assert sum(len(post.payments) for post in played.posts) > 30

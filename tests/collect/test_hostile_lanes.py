@@ -1,4 +1,4 @@
-"""No lane harms another: data of other lanes is stored as they sent it, whatever arrives beside it."""
+"""No lane harms another: data of other lanes is stored as they sent it, with any messages around it."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.support.needs import needs
 pytestmark = needs("nats-server", "postgres", "initdb")
 
 PATIENCE_SECONDS = 60.0
-#: What is compared of the lanes that do no harm.
+#: Data of the harmless lanes that is compared.
 GOOD = {
     "lanes": "lane, database_id, complete_to_seq, complete_to_at, version, health, open, attention",
     "databases": "*",
@@ -54,7 +54,7 @@ class Office:
         self._news.set()
 
     async def send(self, messages: Sequence[Sent]) -> None:
-        """Publish messages, and wait until they are stored or put aside."""
+        """Publish messages, and wait until they are stored or set aside."""
         async with self.server.client() as client:
             for subject, data in messages:
                 await client.jetstream().publish(subject, data)
@@ -84,7 +84,7 @@ def as_sent(message: dict[str, Any]) -> Sent:
 
 
 def interleaved(random: Random, lanes: Sequence[LaneLife]) -> list[dict[str, Any]]:
-    """Return what lanes send, each in its order, all mixed."""
+    """Return messages of several lanes, mixed, each lane in its order."""
     left = [list(reversed(lane.sent)) for lane in lanes]
     found = []
     while left := [sent for sent in left if sent]:
@@ -96,7 +96,9 @@ def interleaved(random: Random, lanes: Sequence[LaneLife]) -> list[dict[str, Any
     ("seed", "count", "at_once"),
     [(1, 160, 40), pytest.param(2, 10_000, 50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
-async def test_hostile_lanes_beside_honest_ones(tmp_path: Path, seed: int, count: int, at_once: int) -> None:
+async def test_hostile_lanes_do_not_change_the_data_of_honest_ones(
+    tmp_path: Path, seed: int, count: int, at_once: int
+) -> None:
     random = Random(seed)
     lanes = [life(seed + number, f"good-{number}") for number in range(3)]
     honest = interleaved(random, lanes)

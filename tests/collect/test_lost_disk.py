@@ -16,7 +16,7 @@ from tests.support.shop import open_shop
 pytestmark = [pytest.mark.slow, needs("nats-server", "postgres", "initdb")]
 
 
-async def test_what_was_started_is_known_on_the_new_machine(tmp_path: Path) -> None:
+async def test_started_payments_are_known_on_the_new_machine(tmp_path: Path) -> None:
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         with_feed(home)

@@ -16,7 +16,7 @@ from tests.support.program import Command
 pytestmark = needs("postgres", "initdb", "nats-server")
 
 
-async def test_they_say_what_was_taken_and_how_the_lanes_are(tmp_path: Path) -> None:
+async def test_the_metrics_show_stored_messages_and_the_state_of_the_lanes(tmp_path: Path) -> None:
     port, lanes = reserve(), [life(1, "a"), life(2, "b")]
     async with nats_server(tmp_path) as server, postgres() as database:
         config = tmp_path / "office.toml"

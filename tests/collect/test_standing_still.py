@@ -1,6 +1,6 @@
-"""The relay and the collector do not block payments: log readers and both servers are suspended, and payments go on.
+"""The relay and the collector do not block payments: log readers and both servers are suspended, and payments continue.
 
-All receivers of their output are suspended, and a signal still ends both in time.
+A signal still ends both processes in time.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
 
-#: Longest end without a blocked peer, in seconds: the clients of both servers wait for two at most.
+#: Most seconds until the end without a suspended peer. The clients of both servers wait for at most two.
 END_SECONDS = 20.0
 #: Open descriptors of the two processes, besides Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
 KNOWN = {"the log", "nats", "metrics", "unix", "its own", "a file"}
-#: How many Unix sockets that are: the relay keeps no connection to feed.sock open, the collector two to PostgreSQL.
+#: Number of those sockets: the relay keeps no connection to feed.sock open, the collector two to PostgreSQL.
 UNIX_SOCKETS = 4
 
 
@@ -81,7 +81,7 @@ async def until_stored(database: Postgres, identity: str) -> None:
             pass
 
 
-async def test_nobody_reads_the_logs_and_both_servers_stand_still(tmp_path: Path) -> None:
+async def test_payments_continue_while_the_logs_are_not_read_and_both_servers_are_suspended(tmp_path: Path) -> None:
     ports = reserve(), reserve()
     with TemporaryDirectory(prefix="posd-") as name, FullOutput("pipe") as one, FullOutput("socket") as other:
         home = Path(name)

@@ -66,7 +66,7 @@ async def empty(store: CollectorStore) -> None:
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", range(1, 8))
-async def test_each_payment_stands_as_its_changes_say(store: CollectorStore, seed: int) -> None:
+async def test_each_payment_has_the_state_of_its_changes(store: CollectorStore, seed: int) -> None:
     lane = life(seed)
     assert await write(store, as_messages(lane.sent)) == 0
     assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
@@ -108,7 +108,7 @@ async def test_each_payment_stands_as_its_changes_say(store: CollectorStore, see
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(12))
 async def test_order_repeats_and_batches_make_no_difference(store: CollectorStore, seed: int) -> None:
-    """As several collectors, a stream that was put together again, and relays that send again bring it about."""
+    """Several collectors, a rebuilt stream, and relays that send again cause these."""
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
     await write(store, messages)
@@ -146,7 +146,7 @@ async def test_several_collectors_at_once_make_no_difference(
     assert await tables(store) == wanted
 
 
-async def test_what_is_missing_is_seen_until_it_comes(store: CollectorStore) -> None:
+async def test_missing_changes_are_reported_until_they_arrive(store: CollectorStore) -> None:
     messages = as_messages(life(3).sent)
     for number, message in enumerate(messages):
         await empty(store)
@@ -169,7 +169,7 @@ async def test_what_is_missing_is_seen_until_it_comes(store: CollectorStore) -> 
         assert await questions.gaps(store.connection) == []
 
 
-async def test_a_row_that_was_deleted_below_the_frontier_is_missed_until_it_comes_again(store: CollectorStore) -> None:
+async def test_a_row_deleted_below_the_frontier_is_reported_until_it_arrives_again(store: CollectorStore) -> None:
     sent = as_messages([*life(1).sent, *life(2, "b").sent])
     await write(store, sent)
     before = await tables(store)
@@ -189,7 +189,7 @@ async def test_a_row_that_was_deleted_below_the_frontier_is_missed_until_it_come
     assert await tables(store) == before
 
 
-async def test_what_head_office_deletes_is_not_missed(store: CollectorStore) -> None:
+async def test_rows_that_head_office_deletes_are_not_reported_as_missing(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     lost = (await questions.fleet(store.connection)).lost
@@ -202,7 +202,7 @@ async def test_what_head_office_deletes_is_not_missed(store: CollectorStore) -> 
     assert len((await questions.check(store.connection, counted=True)).gaps) == 1
 
 
-async def test_a_lane_is_complete_no_further_than_it_is_known(store: CollectorStore) -> None:
+async def test_a_lane_is_complete_only_as_far_as_its_changes_are_known(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
@@ -216,8 +216,8 @@ async def test_a_lane_is_complete_no_further_than_it_is_known(store: CollectorSt
     assert iso(known.complete_to_at) == iso(lane.at)
 
 
-async def test_a_lane_whose_clock_was_ahead_is_complete_no_further_than_it_sent(store: CollectorStore) -> None:
-    """The state after it counts again, so a change that is missing is known."""
+async def test_a_lane_whose_clock_was_ahead_is_complete_only_as_far_as_it_sent(store: CollectorStore) -> None:
+    """The state after it counts again, so a missing change is reported."""
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
@@ -235,8 +235,8 @@ async def test_a_lane_whose_clock_was_ahead_is_complete_no_further_than_it_sent(
     assert (found.gaps, found.complete_to_at) == (0, datetime.fromisoformat(iso(lane.at)))
 
 
-async def test_a_list_of_ids_has_those_that_were_started_by_a_clock_that_was_behind(store: CollectorStore) -> None:
-    """A restore takes the ids over, so a till that repeats one of them charges no customer twice."""
+async def test_a_list_of_ids_includes_payments_started_with_a_slow_clock(store: CollectorStore) -> None:
+    """A restore takes over these ids, so a till that repeats one charges no customer twice."""
     lane = life(1)
     since = lane.at + timedelta(hours=1)
     await write(store, as_messages(lane.sent))
@@ -250,8 +250,8 @@ async def test_a_list_of_ids_has_those_that_were_started_by_a_clock_that_was_beh
     assert {row[0] for row in await questions.started(store.connection, None, lane.lane, since)} == started
 
 
-async def test_changes_that_were_sent_before_the_lane_removed_them_are_not_lost(store: CollectorStore) -> None:
-    """A relay that sends again from an early number (--from) cannot send what retention has removed."""
+async def test_changes_sent_before_the_lane_removed_them_are_not_lost(store: CollectorStore) -> None:
+    """A relay that sends again from an early number (--from) cannot send changes that retention has removed."""
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
@@ -264,7 +264,7 @@ async def test_changes_that_were_sent_before_the_lane_removed_them_are_not_lost(
     assert (await questions.fleet(store.connection)).lost == 1
 
 
-async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: CollectorStore) -> None:
+async def test_a_lane_without_messages_is_silent(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(1)
@@ -351,9 +351,7 @@ STRANGE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("strange", "words"), STRANGE.values(), ids=STRANGE)
-async def test_what_cannot_be_used_is_put_aside_with_its_reason(
-    store: CollectorStore, strange: Any, words: str
-) -> None:
+async def test_an_unusable_change_is_set_aside_with_its_reason(store: CollectorStore, strange: Any, words: str) -> None:
     """The other data of the message is stored."""
     lane = life(1, "b")
     data = strange if isinstance(strange, bytes) else json.dumps(strange).encode()
@@ -380,13 +378,13 @@ async def test_what_cannot_be_used_is_put_aside_with_its_reason(
     ],
     ids=["long id", "NUL", "time", "amount", "an index of the operator's", "metadata"],
 )
-async def test_one_change_is_put_aside_and_the_others_of_its_message_are_stored(
+async def test_one_change_is_set_aside_and_the_others_of_its_message_are_stored(
     store: CollectorStore, member: str, value: Any, aside: bool
 ) -> None:
     changes: list[dict[str, Any]] = [CHANGE | {"seq": seq, "id": f"p{seq}"} for seq in range(1, 8)]
     changes[2] |= {member: value}
     changes[4] |= {member: value}
-    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # as an operator may
+    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # as an operator may do
     data = json.dumps(RUN | {"last_seq": 7, "changes": changes}).replace("7654321", "1e200000").encode()
     message = LaneMessage(1, BEGAN, "posd.m1.a", data)
     for _ in range(2):
@@ -415,7 +413,7 @@ async def test_one_change_is_put_aside_and_the_others_of_its_message_are_stored(
     ],
     ids=str,
 )
-async def test_what_the_data_cause_is_told_from_what_is_away(
+async def test_a_fault_of_the_data_is_distinguished_from_an_unreachable_server(
     store: CollectorStore, state: str, of_the_data: bool
 ) -> None:
     query = f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$"
@@ -424,7 +422,7 @@ async def test_what_the_data_cause_is_told_from_what_is_away(
     assert is_of_the_data(found.value) == of_the_data
 
 
-async def test_every_amount_that_a_terminal_can_send_is_taken() -> None:
+async def test_every_amount_that_a_terminal_can_send_is_stored() -> None:
     literals = ["9" * 24 + "." + "9" * 24, "9" * 25 + "." + "9" * 23, "0." + "0" * 23 + "9" * 48, "-1e24", "1e-24", "0"]
     for literal in literals:
         given = read_money(Decimal(literal))
@@ -435,7 +433,7 @@ async def test_every_amount_that_a_terminal_can_send_is_taken() -> None:
             assert parsed([LaneMessage(1, BEGAN, "posd.m1.a", data.encode())]).aside == []
 
 
-async def test_a_nul_in_a_text_is_no_reason_to_lose_a_payment(store: CollectorStore) -> None:
+async def test_a_nul_in_a_text_does_not_lose_a_payment(store: CollectorStore) -> None:
     texts = {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
     changes = [CHANGE | {"terminal": json.dumps(texts)}]
     assert (
@@ -463,7 +461,7 @@ async def test_a_lane_cannot_write_into_anothers_database(store: CollectorStore)
     }
 
 
-async def test_a_lane_says_nothing_about_the_end_of_anothers_database(store: CollectorStore) -> None:
+async def test_a_lane_cannot_report_the_end_of_anothers_database(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = (await lanes(store))[0]
@@ -477,7 +475,7 @@ async def test_a_lane_says_nothing_about_the_end_of_anothers_database(store: Col
     assert (found.gaps, found.complete_to_at) == (0, before.complete_to_at)
 
 
-async def test_a_lane_has_no_end_of_databases_in_its_stream_alone(store: CollectorStore) -> None:
+async def test_a_lane_can_have_only_so_many_databases(store: CollectorStore) -> None:
     """Each of them is before all others, so the lane's data is sorted again each time."""
     lane = life(1)
     begins = [
@@ -491,7 +489,7 @@ async def test_a_lane_has_no_end_of_databases_in_its_stream_alone(store: Collect
     assert await questions.gaps(store.connection) == []
 
 
-async def test_another_change_of_the_same_number_is_put_aside(store: CollectorStore) -> None:
+async def test_a_different_change_with_the_same_number_is_set_aside(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = await tables(store)
@@ -503,7 +501,7 @@ async def test_another_change_of_the_same_number_is_put_aside(store: CollectorSt
     assert (await tables(store) | {"unreadable": set()}) == before
 
 
-async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store: CollectorStore) -> None:
+async def test_a_later_report_of_an_outcome_is_not_a_different_change(store: CollectorStore) -> None:
     """A repeated report of a corrected outcome can lack its currency, or have metadata."""
     lane = life(1)
     await write(store, as_messages(lane.sent))
@@ -517,7 +515,7 @@ async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store:
     assert await tables(store) == before
 
 
-async def test_tables_of_another_version_are_left_alone(store: CollectorStore) -> None:
+async def test_tables_of_another_version_are_not_changed(store: CollectorStore) -> None:
     await store.connection.execute("UPDATE posd.schema_version SET version = 99")
     with pytest.raises(WrongTables, match="of version 99"):
         await store.prepare()
@@ -534,14 +532,12 @@ async def test_tables_of_another_version_are_left_alone(store: CollectorStore) -
         ([("a", "b"), ("b", "a")], ["a", "b"]),
     ],
 )
-async def test_databases_come_after_those_that_they_name(
-    known: list[tuple[str, str | None]], wanted: list[str]
-) -> None:
+async def test_databases_come_after_their_predecessors(known: list[tuple[str, str | None]], wanted: list[str]) -> None:
     assert in_order(known) == wanted
 
 
-async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: CollectorStore) -> None:
-    """With their data: the same as in new tables."""
+async def test_tables_of_an_earlier_version_are_migrated(store: CollectorStore) -> None:
+    """With their data, which is then the same as in new tables."""
     query = (
         "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'posd'"
         " ORDER BY table_name, ordinal_position"
@@ -560,7 +556,7 @@ async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: Collec
     assert {lane.lane for lane in await lanes(store)} == {"old", "a"}
 
 
-async def test_what_an_earlier_version_stored_makes_no_question_fail(store: CollectorStore) -> None:
+async def test_data_of_an_earlier_version_makes_no_query_fail(store: CollectorStore) -> None:
     """Times outside of Python's range, a NaN, and a terminal's clock with an invalid zone."""
     bad = life(2, "bad")
     await write(store, as_messages([*life(1).sent, *bad.sent]))
@@ -590,10 +586,10 @@ async def test_what_an_earlier_version_stored_makes_no_question_fail(store: Coll
     assert all(total.total.is_finite() for total in totals)
 
 
-async def test_a_lane_that_is_closed_is_missed_as_soon_as_it_sends_again(store: CollectorStore) -> None:
+async def test_a_closed_lane_is_reported_again_once_it_sends(store: CollectorStore) -> None:
     lane = life(1)
     lane.begin()
-    sent = as_messages([*lane.sent[:1], *lane.sent[2:]])  # something is missing
+    sent = as_messages([*lane.sent[:1], *lane.sent[2:]])  # a change is missing
     await write(store, sent)
     (found,) = await lanes(store)
     assert found.wanting

@@ -1,4 +1,4 @@
-"""Shops whose daemon makes its feed.sock."""
+"""Shops with a feed.sock."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,13 +21,13 @@ async def _open() -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """One for a file."""
+    """Yield one shop for a file."""
     async with _open() as shop:
         yield shop
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own() -> AsyncIterator[Shop]:
-    """One of the test's own, whose database may be lost."""
+    """Yield a shop for one test, whose database may be lost."""
     async with _open() as shop:
         yield shop

@@ -11,7 +11,7 @@ from tests.relay.nats_server import NatsServer
 from tests.support.daemon import Daemon
 from tests.support.program import Command
 
-#: `feed.sock` is of the daemon's own group.
+#: Gives `feed.sock` to the daemon's own group.
 OWN_GROUP = '[local_api]\nfeed_group = ""\n'
 
 _numbers = itertools.count(1)
@@ -25,7 +25,7 @@ def with_feed(directory: Path) -> None:
 
 @dataclass
 class Lane:
-    """A name of its own on the stream, because a daemon may have other relays too."""
+    """One lane with its own name on the stream, because a daemon may have other relays too."""
 
     daemon: Daemon
     server: NatsServer
@@ -56,19 +56,19 @@ class Lane:
         return await Command.start(self.config, "relay", *arguments)
 
     async def once(self, *arguments: str) -> Command:
-        """Send what there is; return the process, which has ended well."""
+        """Send all pending changes. Return the process, which must succeed."""
         process = await self.start("--once", *arguments)
         assert await process.ended() == 0, process.lines
         return process
 
     async def messages(self, *kinds: str) -> list[dict[str, Any]]:
-        """Return the messages on the subject, of all kinds or of some."""
+        """Return the messages on the subject, of all kinds or of these."""
         return [
             message for message in await self.server.messages(self.subject) if not kinds or message["kind"] in kinds
         ]
 
     async def feed(self) -> list[dict[str, Any]]:
-        """Return the whole feed of the daemon, with outcomes."""
+        """Return the daemon's complete feed, with outcomes."""
         found: list[dict[str, Any]] = []
         after = 0
         while True:
@@ -79,7 +79,7 @@ class Lane:
             after = page["next_after"]
 
     async def until_complete(self) -> list[dict[str, Any]]:
-        """Wait until a state says that the whole feed was sent; return the messages."""
+        """Wait until a state says that the whole feed was sent. Return the messages."""
         newest = max((change["seq"] for change in await self.feed()), default=0)
         await self.server.until(self.subject, lambda last: last["kind"] == "state" and last["last_seq"] >= newest)
         return await self.messages()
@@ -94,7 +94,7 @@ def once_each(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sent(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes of messages, one after the other; each message is one contiguous run."""
+    """Return the changes of messages in order. Each message must be one contiguous run."""
     found: list[dict[str, Any]] = []
     for message in messages:
         if message["kind"] == "changes":

@@ -21,19 +21,19 @@ from tests.support.needs import find
 from tests.support.ports import reserve
 
 STREAM = "POSD"
-#: Longest that the server may take to start, and that a message is waited for, in seconds.
+#: Most seconds until the server starts, and until a message arrives.
 START_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
 
 
 @dataclass
 class NatsServer:
-    """A server that can be killed and started again on the same port, with the same files."""
+    """A server that can be killed and restarted on the same port, with the same files."""
 
     directory: Path
     more: str = ""
     port: int = field(default_factory=reserve)
-    #: How the tests themselves log in.
+    #: Login of the tests themselves.
     options: dict[str, Any] = field(default_factory=dict)
     scheme: str = "nats"
     #: Its configuration, if another module makes it.
@@ -64,7 +64,7 @@ class NatsServer:
                 assert self._process.returncode is None, (self.directory / "nats.log").read_text()
 
     def reload(self) -> None:
-        """Make it read its configuration again."""
+        """Make it reload its configuration."""
         self.send(signal.SIGHUP)
 
     def send(self, number: signal.Signals) -> None:
@@ -116,19 +116,19 @@ class NatsServer:
             news = await client.subscribe(subject)
             await client.flush()
             last: Any = None
-            with suppress(NotFoundError, TimeoutError):  # at times a cluster has no leader
+            with suppress(NotFoundError, TimeoutError):  # a cluster sometimes has no leader
                 last = (await client.jetstream().get_last_msg(STREAM, subject)).data
             while last is None or not what(json.loads(last)):
                 last = (await news.next_msg(timeout=PATIENCE_SECONDS)).data
 
     async def forget(self, *sequences: int, stream: str = STREAM) -> None:
-        """Lose messages."""
+        """Delete messages of the stream."""
         async with self.client() as client:
             for sequence in sequences:
                 await client.jetstream().delete_msg(stream, sequence)
 
     async def put(self, subject: str, data: bytes) -> None:
-        """Publish anything on a subject."""
+        """Publish data on a subject."""
         async with self.client() as client:
             await client.jetstream().publish(subject, data)
 
@@ -144,7 +144,7 @@ def version() -> tuple[int, ...]:
 
 
 async def _silent(_error: Exception) -> None:
-    """The tests see errors where they ask for them."""
+    """Ignore an error, since the tests check for errors themselves."""
 
 
 @asynccontextmanager

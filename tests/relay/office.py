@@ -1,4 +1,4 @@
-"""Head office: its server as packaging/nats/lanes configures it, and lanes with the files that it made for them."""
+"""Head office: its server with the configuration of packaging/nats/lanes, and lanes with the files made for them."""
 
 import asyncio
 import ssl
@@ -20,7 +20,7 @@ from tests.relay.lane import Lane
 from tests.relay.nats_server import STREAM, NatsServer
 
 LANES = Path(__file__).parents[2] / "packaging" / "nats" / "lanes"
-#: Longest that an answer of the server is waited for, in seconds.
+#: Most seconds to wait for a reply of the server.
 PATIENCE_SECONDS = 30.0
 SETTINGS = ("--server", "tls://nats.example.org:4222", "--certificate", "/x.pem", "--private-key", "/x.key")
 
@@ -89,7 +89,7 @@ class Visitor:
         self.errors.append(str(error))
 
     async def refused(self, attempt: Callable[[Client], Awaitable[Any]], answered: Awaitable[Any]) -> bool:
-        """Try an operation; return whether the server reported an error before it answered the next request."""
+        """Try an operation. Return whether the server reported an error before it answered the next request."""
         self.errors.clear()
         await attempt(self.client)
         await answered
@@ -108,14 +108,14 @@ class Visitor:
         return found.seq
 
     async def publish(self, subject: str, expected: int | None = None) -> None:
-        """Publish, behind the message of that number as the relay does."""
+        """Publish, if the last message has that number, as the relay does."""
         headers = None if expected is None else {EXPECTED: str(expected)}
         await self.client.jetstream().publish(subject, b"{}", headers=headers, stream=STREAM)
 
 
 @asynccontextmanager
 async def open_office(directory: Path, *names: str) -> AsyncIterator[Office]:
-    """Run a server for the block, configured for some lanes, with stream and consumer."""
+    """Run a server for the block, with some lanes, a stream and a consumer."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))
@@ -140,7 +140,7 @@ async def open_office(directory: Path, *names: str) -> AsyncIterator[Office]:
 
 @dataclass
 class Delivered(Lane):
-    """A lane that has its files from head office in place of a configuration of the tests."""
+    """A lane with its files from head office instead of a test's configuration."""
 
     office: Path = Path()
 

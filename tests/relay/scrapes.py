@@ -15,5 +15,5 @@ async def scraped(port: int) -> dict[str, Family]:
 
 
 def numbers(found: dict[str, Family], name: str) -> dict[str, float]:
-    """Return the values of a metric with one label, by that, or without any, by nothing."""
+    """Return the values of a metric by its label; without a label, by the empty text."""
     return {"".join(text for _, text in pairs): number for (_, pairs), number in found[name].samples.items()}

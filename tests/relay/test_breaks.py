@@ -29,7 +29,7 @@ from tests.support.shop import Shop
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
 
-async def test_a_server_that_is_killed_and_comes_back_has_everything(shop: Shop, tmp_path: Path) -> None:
+async def test_a_killed_and_restarted_server_has_everything(shop: Shop, tmp_path: Path) -> None:
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server)
@@ -44,7 +44,7 @@ async def test_a_server_that_is_killed_and_comes_back_has_everything(shop: Shop,
         assert await relay.stop() == 0
 
 
-async def test_posd_that_is_killed_and_started_again_is_followed_on(own: Shop, tmp_path: Path) -> None:
+async def test_the_relay_continues_after_a_kill_and_a_restart_of_posd(own: Shop, tmp_path: Path) -> None:
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
@@ -73,10 +73,8 @@ async def test_posd_that_is_killed_and_started_again_is_followed_on(own: Shop, t
         assert await relay.stop() == 0
 
 
-async def test_a_restored_backup_is_another_database_that_names_the_one_before(own: Shop, tmp_path: Path) -> None:
-    """Changes of the old feed that were not sent and are in the backup are sent under its old name; the new feed has
-    the rest.
-    """
+async def test_a_restored_backup_is_another_database_that_names_the_previous_one(own: Shop, tmp_path: Path) -> None:
+    """Unsent changes of the old feed that are in the backup are sent under its old name. The new feed has the rest."""
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
@@ -107,7 +105,7 @@ async def test_a_restored_backup_is_another_database_that_names_the_one_before(o
         assert not await lane.messages("lost")
 
 
-async def test_what_was_removed_before_it_was_sent_is_said_to_be_lost(own: Shop, tmp_path: Path) -> None:
+async def test_changes_removed_before_they_were_sent_are_reported_as_lost(own: Shop, tmp_path: Path) -> None:
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
@@ -123,7 +121,7 @@ async def test_what_was_removed_before_it_was_sent_is_said_to_be_lost(own: Shop,
         assert [line["count"] for line in relay.lines if line["event"] == "relay.lost"] == [removed]
 
 
-async def test_a_run_that_is_too_large_for_the_server_goes_in_parts(shop: Shop, tmp_path: Path) -> None:
+async def test_a_run_that_is_too_large_for_the_server_is_sent_in_parts(shop: Shop, tmp_path: Path) -> None:
     async with nats_server(tmp_path, "max_payload: 2KB\n") as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server)
@@ -133,7 +131,7 @@ async def test_a_run_that_is_too_large_for_the_server_goes_in_parts(shop: Shop, 
         assert len(await lane.messages("changes")) > 1
 
 
-async def test_metadata_goes_along_where_it_is_asked_for_alone(own: Shop, tmp_path: Path) -> None:
+async def test_metadata_is_sent_only_if_it_is_configured(own: Shop, tmp_path: Path) -> None:
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         payment = await own.started(metadata={"ticket": 7})
@@ -151,12 +149,12 @@ async def test_metadata_goes_along_where_it_is_asked_for_alone(own: Shop, tmp_pa
             assert last["outcome"].get("metadata") == wanted
 
 
-#: What a lane needs, and nothing else.
+#: Exactly the permissions that a lane needs.
 PERMISSIONS = """{ publish: { allow: ["posd.m1.%s", "$JS.API.DIRECT.GET.POSD.posd.m1.%s"] },
                    subscribe: { allow: ["_I.m1.%s.>"] } }"""
 
 
-async def test_a_lane_that_may_do_no_more_logs_in_over_tls_with_a_password(shop: Shop, tmp_path: Path) -> None:
+async def test_a_lane_with_only_these_permissions_logs_in_over_tls_with_a_password(shop: Shop, tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -182,14 +180,15 @@ async def test_a_lane_that_may_do_no_more_logs_in_over_tls_with_a_password(shop:
 
         stranger = await Lane(shop.daemon, server, login.replace('"a"', '"x"'), name="a").start("--once")
         assert await stranger.ended() == 3
-        assert stranger.lines[-1]["event"] == "relay.away"  # whether the server's word or its end comes first is chance
+        # the server's error and its disconnection can come in either order
+        assert stranger.lines[-1]["event"] == "relay.away"
         untrusted = await Lane(shop.daemon, server, login.replace("ca_file", "#"), name="a").start("--once")
         assert await untrusted.ended() == 3
         assert "certificate" in untrusted.lines[-1]["error"]
 
 
-async def test_a_server_that_says_it_has_no_tls_is_told_no_password(tmp_path: Path) -> None:
-    """As someone on the way to the right one would say."""
+async def test_a_server_without_tls_gets_no_password(tmp_path: Path) -> None:
+    """As a man in the middle would claim."""
     heard = asyncio.get_running_loop().create_future()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -288,7 +287,7 @@ UNUSABLE: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize(("changed", "words"), UNUSABLE.values(), ids=UNUSABLE)
-async def test_what_is_wrong_with_the_configuration_is_said(
+async def test_a_fault_of_the_configuration_is_reported(
     changed: dict[str, dict[str, Any]], words: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.toml"
@@ -304,8 +303,8 @@ async def test_what_is_wrong_with_the_configuration_is_said(
     assert words in done.stderr
 
 
-async def test_it_is_said_by_a_process_of_its_own_too(tmp_path: Path) -> None:
-    """Which does without what its messages are made with, until it has one to say."""
+async def test_the_installed_command_reports_it_too(tmp_path: Path) -> None:
+    """The command loads the libraries for messages only when it has one."""
     config = tmp_path / "config.toml"
     config.write_text(
         '[merchant]\nid = "m1"\n[relay]\nservers = ["nats://[::1]:1"]\nlane = "a"\ncredentials_file = "/no"\n'

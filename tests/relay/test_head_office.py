@@ -1,4 +1,4 @@
-"""On head office's server each lane sends on its own subject only; other attempts are refused."""
+"""On head office's server each lane can send only on its own subject. Other attempts are refused."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
 
 
 @pytest.mark.slow
-async def test_the_relays_of_lanes_send_with_the_files_that_were_made_for_them(office: Office, shop: Shop) -> None:
+async def test_relays_send_with_the_files_made_for_their_lanes(office: Office, shop: Shop) -> None:
     for name in ("a", "b"):
         lane = Delivered(shop.daemon, office.server, name=name, office=office.directory)
         await lane.once()
@@ -44,7 +44,7 @@ async def test_the_relays_of_lanes_send_with_the_files_that_were_made_for_them(o
 
 
 def asked(subject: str, body: bytes = b"") -> Callable[[Client], Awaitable[None]]:
-    """Return an attempt to ask something of the server, with the answer to the lane itself."""
+    """Return an attempt to send a request to the server, with a reply to the lane itself."""
     return lambda client: client.publish(subject, body, reply="_I.m1.greedy.answer")
 
 
@@ -90,19 +90,19 @@ REFUSED = {
 
 
 async def fence_of(office: Office) -> int:
-    """Return the number behind which the other lane sends next."""
+    """Return the number of the other lane's last message."""
     async with office.visit("m1.other") as other:
         return await other.last(OTHER)
 
 
 async def unharmed(office: Office, fence: int, subjects: dict[str, int]) -> None:
-    """See that the other lane sends behind its own last message, and that nothing else is in the stream."""
+    """Check that the other lane can send after its own last message, and that the stream has nothing else."""
     assert await office.stored() | {OWN: 0} == subjects | {OWN: 0}
     async with office.visit("m1.other") as other:
         await other.publish(OTHER, fence)
 
 
-async def test_a_lane_that_tries_more_is_refused(office: Office) -> None:
+async def test_a_lane_is_refused_other_operations(office: Office) -> None:
     fence, subjects = await fence_of(office), await office.stored()
     async with office.visit("m1.greedy") as greedy:
         for name, attempt in REFUSED.items():
@@ -110,15 +110,13 @@ async def test_a_lane_that_tries_more_is_refused(office: Office) -> None:
     await unharmed(office, fence, subjects)
 
 
-#: Where a lane may have its answers sent, for all that the server's permissions say.
+#: Reply subjects that a lane can choose, because permissions do not limit them.
 ANSWERS = (OTHER, f"{GET}.{OTHER}", f"$JS.API.STREAM.PURGE.{STREAM}", f"$JS.API.STREAM.DELETE.{STREAM}")
 
 
 @pytest.mark.parametrize("subject", [OWN, f"{GET}.{OWN}"])
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_an_answer_that_a_lane_has_sent_elsewhere_is_stored_nowhere(
-    subject: str, answer: str, office: Office
-) -> None:
+async def test_a_reply_directed_to_another_subject_is_stored_nowhere(subject: str, answer: str, office: Office) -> None:
     async with office.visit("m1.greedy") as greedy:
         await greedy.publish(OWN)
         fence, subjects = await fence_of(office), await office.stored()
@@ -128,7 +126,7 @@ async def test_an_answer_that_a_lane_has_sent_elsewhere_is_stored_nowhere(
     await unharmed(office, fence, subjects)
 
 
-#: Bodies of a request that a lane may send beside its last message.
+#: Further bodies of a request for the lane's last message.
 BODIES = (
     {"seq": 1},
     {"last_by_subj": OTHER},
@@ -139,7 +137,7 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES, ids=json.dumps)
-async def test_a_question_for_the_own_last_message_gives_no_other_one(body: dict[str, Any], office: Office) -> None:
+async def test_a_request_for_the_own_last_message_returns_no_other_one(body: dict[str, Any], office: Office) -> None:
     async with office.visit("m1.greedy") as greedy:
         await greedy.publish(OWN)
         answers = await greedy.client.subscribe("_I.m1.greedy.*")
@@ -168,14 +166,14 @@ async def test_no_header_of_a_lane_reaches_another(headers: dict[str, str], offi
     await unharmed(office, fence, subjects)
 
 
-async def test_another_lane_s_name_with_its_own_password_lets_nobody_in(office: Office) -> None:
+async def test_another_lanes_name_with_the_own_password_is_refused(office: Office) -> None:
     with pytest.raises(NatsError, match="uthorization"):
         async with office.visit("m1.other", password=office.password("m1.greedy")):
             pass
 
 
 async def read_all(office: Office, queue: StreamConsumer) -> None:
-    """Receive and acknowledge every message there."""
+    """Receive and acknowledge every message in the queue."""
     taken = 0
     while messages := await queue.take(seconds=0.2):
         taken += len(messages)
@@ -191,18 +189,18 @@ async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) ->
         await read_all(office, queue)
 
 
-async def test_the_administrator_has_everything_read_again(office: Office) -> None:
+async def test_the_administrator_can_make_everything_be_read_again(office: Office) -> None:
     async with office.queue("admin") as queue:
         await queue.begin_again()
         assert await queue.left() == sum((await office.stored()).values())
         await read_all(office, queue)
 
 
-#: Refused to a lane, but allowed to collect.
+#: Refused to a lane, but permitted for collect.
 COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
 
 
-async def test_collect_does_nothing_else(office: Office) -> None:
+async def test_collect_is_refused_other_operations(office: Office) -> None:
     async with office.visit("collect") as collect:
         jetstream = collect.client.jetstream()
         for name in REFUSED.keys() - COLLECT_MAY:
@@ -218,7 +216,7 @@ async def logged_in(office: Office, user: str) -> None:
                     return
 
 
-async def test_a_reload_lets_new_lanes_in_and_removed_ones_out_and_the_others_stay(office: Office) -> None:
+async def test_a_reload_admits_new_lanes_removes_old_ones_and_keeps_the_others(office: Office) -> None:
     async with office.visit("m1.a") as stays, office.visit("m1.b") as goes:
         made(office.directory, "m1.c")
         made(office.directory, "--remove", "m1.b")

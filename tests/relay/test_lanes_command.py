@@ -18,7 +18,7 @@ def files(output: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
-def test_a_second_run_keeps_what_is_there_and_adds_what_is_new(tmp_path: Path) -> None:
+def test_a_second_run_keeps_existing_lanes_and_adds_new_ones(tmp_path: Path) -> None:
     first = files(made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.b", "m1.a"))
     before = users(tmp_path)
     assert list(before) == ["m1.a", "m1.b"]
@@ -32,7 +32,7 @@ def test_a_second_run_keeps_what_is_there_and_adds_what_is_new(tmp_path: Path) -
     }
 
 
-def test_the_next_run_gives_the_server_s_files_back_their_modes(tmp_path: Path) -> None:
+def test_the_next_run_restores_the_modes_of_the_servers_files(tmp_path: Path) -> None:
     made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.a")
     (tmp_path / "users.conf").chmod(0o600)
     made(tmp_path, "--server-version", "2.10.27")
@@ -47,7 +47,7 @@ def test_the_next_run_may_be_in_another_directory(tmp_path: Path) -> None:
     assert f'"ca_file": "{tmp_path}/ca.pem"' in (tmp_path / "settings.json").read_text()
 
 
-def test_a_lane_is_removed_where_that_is_said_and_has_another_password_after_it_came_back(tmp_path: Path) -> None:
+def test_a_lane_is_removed_on_request_and_gets_a_new_password_when_it_returns(tmp_path: Path) -> None:
     before = users(made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.a", "m1.b"))
     made(tmp_path, "--server-version", "2.10.27", "--remove", "m1.a")
     assert users(tmp_path) == {"m1.b": before["m1.b"]}
@@ -67,7 +67,7 @@ def test_passwords_are_in_files_for_one_reader_and_the_server_has_their_hashes(t
 
 
 @pytest.mark.parametrize(("version", "synced"), [("2.9.10", False), ("2.10.0", True), ("nats-server: v2.14.5", True)])
-def test_the_server_syncs_each_message_where_it_can(version: str, synced: bool, tmp_path: Path) -> None:
+def test_the_server_syncs_each_message_if_it_can(version: str, synced: bool, tmp_path: Path) -> None:
     made(tmp_path, *SETTINGS, "--server-version", version)
     assert ("sync_interval: always" in (tmp_path / "nats.conf").read_text()) is synced
 
@@ -88,7 +88,7 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_fault_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     done = lanes(tmp_path, "--server", "tls://x:4222", "m1.a")
     assert (done.returncode, done.stderr) == (1, "lanes: the first run needs --certificate, --private-key too\n")
     before = files(made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.a"))
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(tmp_path: Path) -> None:
         assert files(tmp_path) == before, name
 
 
-def test_a_file_that_another_wrote_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_not_replaced(tmp_path: Path) -> None:
     made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.a")
     text = (tmp_path / "users.conf").read_text().replace("users: [", "users: [\n{ user: me, password: mine }")
     (tmp_path / "users.conf").write_text(text)
@@ -108,5 +108,5 @@ def test_a_file_that_another_wrote_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "users.conf").read_text() == text
 
 
-def test_names_are_those_that_the_relay_takes() -> None:
+def test_names_are_those_that_the_relay_accepts() -> None:
     assert f'WORD = re.compile(r"{SUBJECT_PART}")' in LANES.read_text()

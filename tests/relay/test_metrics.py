@@ -31,7 +31,7 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 @needs("nats-server")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_they_say_what_was_sent_and_what_is_away(shop: Shop, server: NatsServer) -> None:
+async def test_the_metrics_show_what_was_sent_and_what_is_unreachable(shop: Shop, server: NatsServer) -> None:
     payment = await shop.started()
     for status, previous in APPROVED:
         assert await payment.event(status, previous) == 200
@@ -68,7 +68,7 @@ async def test_they_say_what_was_sent_and_what_is_away(shop: Shop, server: NatsS
 
 @needs("nats-server")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_port_that_is_taken_stops_nothing(shop: Shop, server: NatsServer) -> None:
+async def test_a_port_in_use_stops_nothing(shop: Shop, server: NatsServer) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         lane = Lane(shop.daemon, server, f'metrics_listen = "127.0.0.1:{taken.getsockname()[1]}"')
         relay = await lane.start()
@@ -100,7 +100,7 @@ async def answer(port: int, request: bytes) -> bytes:
             return await reader.read()
 
 
-async def test_who_asks_for_something_else_is_told(door: int) -> None:
+async def test_another_path_is_refused(door: int) -> None:
     for request, status in (
         (b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n", b"200"),
         (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", b"200"),
@@ -118,7 +118,7 @@ async def test_who_asks_for_something_else_is_told(door: int) -> None:
     assert b"allow: GET\r\n" in await answer(door, b"PUT /metrics HTTP/1.1\r\n\r\n")
 
 
-async def test_who_says_too_much_or_nothing_holds_nobody_up(door: int) -> None:
+async def test_a_too_long_or_silent_request_delays_no_other(door: int) -> None:
     assert await answer(door, b"GET /metrics HTTP/1.1\r\nx: " + b"x" * process.MOST_BYTES * 3) == b""
     async with AsyncExitStack() as stack:
         for _ in range(process.MOST_CONNECTIONS - 1):

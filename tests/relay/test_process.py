@@ -36,7 +36,7 @@ sys.exit(process.run(work(sys.argv[1]), "info"))
 
 @pytest.mark.parametrize("when", ["at once", "working", "closing"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_also_where_the_first_word_of_it_was_lost(when: str, number: signal.Signals) -> None:
+def test_a_signal_ends_it_even_if_the_first_cancellation_was_lost(when: str, number: signal.Signals) -> None:
     command = [sys.executable, "-c", SCRIPT, when]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,6 @@
-"""The relay sends every change of a lane once and in order, whatever breaks. Uses a real server, daemon and process."""
+"""The relay sends every change of a lane once and in order, despite any fault. With a real server, daemon and
+process.
+"""
 
 import json
 import signal
@@ -38,7 +40,7 @@ async def paid(shop: Shop) -> Payment:
     return payment
 
 
-async def test_all_of_the_feed_arrives_as_it_is(lane: Lane, shop: Shop) -> None:
+async def test_the_complete_feed_arrives_unchanged(lane: Lane, shop: Shop) -> None:
     payment = await paid(shop)
     await lane.once()
     begin, *changes, state = await lane.messages()
@@ -58,7 +60,7 @@ async def test_all_of_the_feed_arrives_as_it_is(lane: Lane, shop: Shop) -> None:
     assert state["as_of"] <= state["at"]
 
 
-async def test_it_says_only_what_is_new(lane: Lane, shop: Shop) -> None:
+async def test_only_new_changes_are_sent(lane: Lane, shop: Shop) -> None:
     await paid(shop)
     await lane.once()
     before = len(await lane.messages())
@@ -69,7 +71,7 @@ async def test_it_says_only_what_is_new(lane: Lane, shop: Shop) -> None:
     assert sent(await lane.messages()) == await lane.feed()
 
 
-async def test_it_follows_the_feed_and_stops_in_order(lane: Lane, shop: Shop) -> None:
+async def test_the_relay_follows_the_feed_and_stops_in_order(lane: Lane, shop: Shop) -> None:
     relay = await lane.start()
     await lane.until_complete()
     payment = await paid(shop)
@@ -79,7 +81,7 @@ async def test_it_follows_the_feed_and_stops_in_order(lane: Lane, shop: Shop) ->
     assert relay.lines[-1]["event"] == "relay.stopped"
 
 
-async def test_a_run_is_no_longer_than_the_batch(lane: Lane, shop: Shop) -> None:
+async def test_a_message_has_at_most_a_batch_of_changes(lane: Lane, shop: Shop) -> None:
     await paid(shop)
     lane.settings = "batch = 3"
     await lane.once()
@@ -88,7 +90,7 @@ async def test_a_run_is_no_longer_than_the_batch(lane: Lane, shop: Shop) -> None
     assert sent(runs) == await lane.feed()
 
 
-async def test_killed_at_any_instant_nothing_is_lost_and_nothing_sent_twice(lane: Lane, shop: Shop) -> None:
+async def test_a_kill_at_any_instant_loses_nothing_and_sends_nothing_twice(lane: Lane, shop: Shop) -> None:
     lane.settings = "batch = 1"
     payments = [await paid(shop) for _ in range(6)]
     for count in range(6):
@@ -111,8 +113,8 @@ async def test_two_relays_for_one_lane_send_each_change_once(lane: Lane, shop: S
     assert any(line["event"] == "relay.overtaken" for relay in relays for line in relay.lines)
 
 
-async def test_a_publish_that_comes_late_is_not_stored(lane: Lane, shop: Shop) -> None:
-    """As a client library sends it after its reconnection."""
+async def test_a_late_publish_is_not_stored(lane: Lane, shop: Shop) -> None:
+    """A client library may send it after its reconnection."""
     await lane.once()
     last = (await lane.messages())[-1]
     config = RelayConfig(
@@ -125,7 +127,7 @@ async def test_a_publish_that_comes_late_is_not_stored(lane: Lane, shop: Shop) -
         assert (await stream.last())[0] == last["sequence"]
 
 
-async def test_what_the_stream_has_lost_is_sent_again(lane: Lane, shop: Shop) -> None:
+async def test_messages_that_the_stream_lost_are_sent_again(lane: Lane, shop: Shop) -> None:
     lane.settings = "batch = 5"
     for _ in range(2):
         await paid(shop)
@@ -138,7 +140,7 @@ async def test_what_the_stream_has_lost_is_sent_again(lane: Lane, shop: Shop) ->
         assert (await lane.messages())[0]["kind"] == "begin"
 
 
-async def test_an_operator_has_it_sent_again_from_a_change_on(lane: Lane, shop: Shop) -> None:
+async def test_an_operator_can_make_the_relay_send_again_from_a_change(lane: Lane, shop: Shop) -> None:
     await paid(shop)
     await lane.once()
     before = len(await lane.messages())
@@ -162,7 +164,7 @@ STRANGE: dict[str, tuple[bytes | dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("message", "words"), STRANGE.values(), ids=STRANGE)
-async def test_behind_a_message_that_is_not_its_own_it_sends_nothing(
+async def test_after_a_foreign_message_the_relay_sends_nothing(
     lane: Lane, shop: Shop, message: bytes | dict[str, Any], words: str
 ) -> None:
     await paid(shop)
@@ -177,7 +179,7 @@ async def test_behind_a_message_that_is_not_its_own_it_sends_nothing(
     assert relay.lines[-1]["detail"]
 
 
-async def test_a_lane_begins_anew_after_a_database_that_is_lost(lane: Lane, shop: Shop) -> None:
+async def test_a_lane_begins_again_after_a_lost_database(lane: Lane, shop: Shop) -> None:
     await paid(shop)
     lost = {"kind": "lost", "merchant": "m1", "lane": lane.name, "database_id": "lost", "at": "", "reason": ""}
     lost |= {"from_seq": 1, "to_seq": 4}
@@ -189,14 +191,14 @@ async def test_a_lane_begins_anew_after_a_database_that_is_lost(lane: Lane, shop
 
 
 @pytest.mark.slow
-async def test_without_a_stream_it_says_how_to_make_it_and_waits(lane: Lane, server: NatsServer) -> None:
+async def test_without_a_stream_the_relay_says_how_to_create_it_and_waits(lane: Lane, server: NatsServer) -> None:
     lane.settings = 'stream = "NONE"'
     relay = await lane.start("--once")
     assert await relay.ended() == 3
     assert "posd collect --init" in relay.lines[-1]["detail"]
 
 
-async def test_without_posd_or_a_server_it_says_which_is_away(lane: Lane, server: NatsServer) -> None:
+async def test_without_posd_or_a_server_the_relay_says_which_is_unreachable(lane: Lane, server: NatsServer) -> None:
     away = Lane(lane.daemon, NatsServer(lane.daemon.directory))
     relay = await away.start("--once")
     assert await relay.ended() == 3

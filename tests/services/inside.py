@@ -1,4 +1,4 @@
-"""The parts of a daemon that send, in this process: its disk fails, or another process locks its database."""
+"""The sending parts of a daemon, in this process: their disk can fail, or another process can lock their database."""
 
 import asyncio
 import json
@@ -62,13 +62,13 @@ class Inside:
         return await self.store.read(lambda db: rows.get(db, identity))
 
     def announce(self, port: int) -> None:
-        """Allow the terminal at one of its ports only."""
+        """Announce the terminal only on one of its ports."""
         number = int(self.terminal.base_urls[port].rsplit(":", 1)[1])
         at = "2026-01-02T03:04:05.000Z"
         self.fleet.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
 
     async def behind(self, identity: str) -> "asyncio.Task[tuple[PrintJob, bool]]":
-        """Start a till's print behind a job that is being sent; return its call when its intent is on disk."""
+        """Start a till's print while another job is being sent. Return its call when its intent is on disk."""
         with self.store.hub.subscribe(identity) as changed:
             calling = asyncio.create_task(self.printing.start(identity, RECEIPT))
             await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
@@ -93,7 +93,7 @@ class Inside:
 
 @asynccontextmanager
 async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Inside]:
-    """Compose them; the terminal's address is configured, or announced."""
+    """Build the parts. The terminal's address is configured, or announced."""
 
     def now() -> datetime:
         return datetime.now(UTC)

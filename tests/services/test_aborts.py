@@ -32,8 +32,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its_terminal(tmp_path: Path) -> None:
-    """Both are in one commit: when the final event frees the terminal, the abort still counts as a call."""
+async def test_an_abort_refused_while_the_payment_ends_does_not_hold_the_terminal(tmp_path: Path) -> None:
+    """Both are in one commit. When the final event frees the terminal, the abort still counts as a call."""
     identity = str(uuid4())
     async with scripted_terminal(tmp_path) as terminal:
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
@@ -49,9 +49,9 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         assert asked.result.status == 200
 
         with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # the writer waits for this while the two gather behind it
+            other.execute("BEGIN IMMEDIATE")  # the writer waits for this lock while the two functions queue
             busy = asyncio.create_task(store.write(lambda _unit: True))
-            for _ in range(2):  # it passes its function to the writer, which takes it
+            for _ in range(2):  # the call passes its function to the writer, which accepts it
                 await asyncio.sleep(0)
             abort = asyncio.create_task(aborts.abort(identity, None))
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Payments whose callback URL names an address that this machine has no longer: marked, and taken back."""
+"""Payments whose callback URL has an address that this machine lost: they are marked, and unmarked when it returns."""
 
 import asyncio
 import sqlite3
@@ -52,7 +52,7 @@ def payment(callback_host: str | None, phase: Phase = Phase.ACTIVE) -> Transacti
 
 @dataclass
 class World:
-    """A database, and who looks after the addresses in it."""
+    """A database, and the watch of addresses."""
 
     home: Path
     store: Store
@@ -68,7 +68,7 @@ class World:
         return there(await self.store.read(lambda db: rows.get(db, identity)))
 
     async def until(self, identity: str, what: Callable[[Transaction], bool]) -> Transaction:
-        """Wait until that holds of a payment; return it."""
+        """Wait until a payment meets a condition. Return it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 self.news.clear()
@@ -108,10 +108,10 @@ async def looking(here: World) -> AsyncIterator[None]:
 
 
 async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[EventDict]:
-    """Wait for this many log lines of an event, which follow its commit, and return them."""
+    """Wait for this many log lines of an event, which follow its commit. Return them."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a log line wakes no task
+            await asyncio.sleep(0.01)  # a log line does not wake the test
     return found
 
 
@@ -119,7 +119,7 @@ def lost(item: Transaction) -> bool:
     return item.callback_lost
 
 
-async def test_what_the_address_changed_under_is_marked_at_the_start_and_nothing_else(tmp_path: Path) -> None:
+async def test_only_payments_whose_address_changed_are_marked_at_the_start(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         ended = resolved(payment(GONE), Result.DECLINED, "Ana", "slip", None, now())
         others = [await here.add(item) for item in (payment(HERE), payment(None), ended)]
@@ -138,7 +138,7 @@ async def test_what_the_address_changed_under_is_marked_at_the_start_and_nothing
         assert {(line["code"], line["log_level"]) for line in told} == {("address_changed", "warning")}
 
 
-async def test_an_address_that_is_back_takes_it_back(tmp_path: Path) -> None:
+async def test_an_address_that_returns_removes_the_mark(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         identity = await here.add(payment(GONE))
         async with looking(here):
@@ -152,7 +152,7 @@ async def test_an_address_that_is_back_takes_it_back(tmp_path: Path) -> None:
         assert await here.words(identity) == ["address_changed", "address_back"]
 
 
-async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address(tmp_path: Path) -> None:
+async def test_an_acknowledged_mark_is_not_raised_again_for_the_same_address(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         marked = await here.add(payment(GONE))
         async with looking(here):
@@ -161,12 +161,12 @@ async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address
         await here.store.write(lambda unit: move(unit, before, closed, Recorded("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
-            await here.until(later, lost)  # it was recorded after the other, and is read after it
+            await here.until(later, lost)  # it was recorded later and is read later
         assert (await here.get(marked)).attention == ()
         assert await here.words(marked) == ["address_changed"]
 
 
-async def test_an_address_that_goes_before_its_payment_is_recorded_is_found_all_the_same(tmp_path: Path) -> None:
+async def test_an_address_lost_before_its_payment_is_recorded_is_still_found(tmp_path: Path) -> None:
     async with world(tmp_path) as here, looking(here):
         first = await here.add(payment(GONE))
         here.changes.called_back_at(GONE)

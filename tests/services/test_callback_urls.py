@@ -1,4 +1,4 @@
-"""Callback addresses and the key behind them: whose they are, which keys count, and the file (design 5 and 8)."""
+"""Callback addresses and their key: which address, which keys are valid, and the key file (design 5 and 8)."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ async def token_of(urls: CallbackUrls) -> str:
     return urlsplit(url).path.rsplit("/", 1)[1]
 
 
-async def test_the_newest_key_makes_tokens_and_older_ones_stay_good() -> None:
+async def test_the_newest_key_makes_tokens_and_older_ones_stay_valid() -> None:
     before, after = CallbackUrls((OLD,), "", 1), CallbackUrls((NEW, OLD), "", 1)
     for token in (await token_of(before), await token_of(after)):
         assert after.authentic(Channel.TRANSACTION, IDENTITY, token)
@@ -48,14 +48,14 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
         ("fe80::1%eth0", "fe80::1"),
     ],
 )
-async def test_where_one_address_is_listened_on_the_terminal_is_told_that_one(listen_host: str, host: str) -> None:
+async def test_with_one_listen_address_the_terminal_gets_that_address(listen_host: str, host: str) -> None:
     urls = CallbackUrls((NEW,), "", 8443, listen_host=listen_host)
     url, host_in_it = await urls.url_and_host(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     written = f"[{host}]" if ":" in host else host
     assert (urlsplit(url).netloc, host_in_it) == (f"{written}:8443", host)
 
 
-async def test_what_the_configuration_names_is_no_address_of_this_machine_to_look_after() -> None:
+async def test_a_configured_address_is_not_watched() -> None:
     advertised = CallbackUrls((NEW,), "pos.shop.example", 8443, listen_host="127.0.0.2")
     url, host_in_it = await advertised.url_and_host(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     assert (urlsplit(url).netloc, host_in_it) == ("pos.shop.example:8443", None)
@@ -64,7 +64,7 @@ async def test_what_the_configuration_names_is_no_address_of_this_machine_to_loo
     assert (url.startswith("https://pos.example/posd/webhooks/"), host_in_it) == (True, None)
 
 
-def test_the_key_is_made_once_on_the_disk_and_is_private_under_any_umask(
+def test_the_key_is_created_once_on_disk_and_is_private_under_any_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "callback.key"
@@ -82,7 +82,7 @@ def test_the_key_is_made_once_on_the_disk_and_is_private_under_any_umask(
     assert [item.name for item in tmp_path.iterdir()] == ["callback.key"]
 
 
-def test_a_key_that_is_missing_is_never_replaced_in_silence(tmp_path: Path) -> None:
+def test_a_missing_key_is_never_replaced_silently(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"callback\.key is not there.*posd restore --new-callback-key"):
         load_keys(tmp_path / "callback.key", may_make=False)
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_file_of_several_keys_has_the_newest_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "00", f"{'0' * 63}g\n", f"{'0' * 64}\nshort\n", "é"])
-def test_what_is_no_key_is_told_and_kept(tmp_path: Path, text: str) -> None:
+def test_an_invalid_key_file_is_reported_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "callback.key"
     path.write_text(text)
     with pytest.raises(KeyFileError, match=r"callback\.key"):
@@ -102,7 +102,7 @@ def test_what_is_no_key_is_told_and_kept(tmp_path: Path, text: str) -> None:
     assert path.read_text() == text
 
 
-def test_a_credential_takes_the_place_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_credential_replaces_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").mkdir()
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
     mine = load_keys(tmp_path / "mine.key", may_make=True)

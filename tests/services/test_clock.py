@@ -1,4 +1,4 @@
-"""The watch of the clock: a real store, and clocks that the test moves, over restarts and power cuts."""
+"""The watch of the clock with a real store, and clocks that the test moves, over restarts and power cuts."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ class Machine:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[tuple[Store, WallClock]]:
-        """Run what matters here of a daemon; at the end the power is cut."""
+        """Run the needed parts of a daemon. At the end the power is cut."""
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
         clock = WallClock(
             store,
@@ -74,12 +74,12 @@ async def record(store: Store, at: datetime) -> None:
     await store.write(work)
 
 
-async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine: Machine) -> None:
+async def test_a_jump_to_another_century_and_a_power_cut_leave_no_trace(machine: Machine) -> None:
     async with machine.run() as (store, clock):
         await clock.keep()
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
         machine.wall += timedelta(days=365 * 73)
-        await record(store, machine.wall)  # a payment continues
+        await record(store, machine.wall)  # payments continue
         assert not clock.is_sure()
         await clock.keep()
     async with machine.run() as (_, clock):
@@ -94,7 +94,7 @@ async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine:
         assert (told.since, told.until, told.reason) == (iso(NOON), iso(machine.wall), "stepped_ahead")
 
 
-async def test_what_a_clock_said_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
+async def test_a_clock_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
     """Records of that time have these timestamps, and would look old."""
     async with machine.run() as (store, clock):
         await clock.keep()
@@ -155,7 +155,7 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
         assert [item.set_ahead for item in await store.read(stretches)] == [False, True]
 
 
-async def test_a_suspended_machine_is_no_jump(machine: Machine) -> None:
+async def test_a_suspended_machine_does_not_count_as_a_jump(machine: Machine) -> None:
     async with machine.run() as (_, clock):
         machine.pass_by(30 * DAY)  # both clocks advance during sleep
         assert clock.is_sure()
@@ -175,7 +175,7 @@ async def test_small_steps_do_not_add_up_over_days_and_do_within_one(machine: Ma
         assert clock.reason is Doubt.STEPPED_AHEAD
 
 
-async def test_a_week_of_absence_is_believed_and_moves_the_retention_slowly(machine: Machine) -> None:
+async def test_a_week_of_downtime_is_accepted_and_moves_retention_slowly(machine: Machine) -> None:
     await machine.ran()
     machine.wall += 7 * DAY
     async with machine.run() as (_, clock):
@@ -184,13 +184,13 @@ async def test_a_week_of_absence_is_believed_and_moves_the_retention_slowly(mach
         machine.pass_by(timedelta(hours=1))
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
         await clock.keep()
-    async with machine.run() as (_, clock):  # however often it is started
+    async with machine.run() as (_, clock):  # after any number of starts
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
         machine.kernel = Kernel.SYNCHRONISED
         assert clock.confirmed == machine.wall
 
 
-async def test_what_a_person_says_is_kept_with_what_was_known_before(machine: Machine) -> None:
+async def test_a_persons_confirmation_is_stored_with_the_earlier_state(machine: Machine) -> None:
     async with machine.run() as (store, clock):
         machine.wall -= YEARS
         clock.look()
@@ -204,7 +204,7 @@ async def test_what_a_person_says_is_kept_with_what_was_known_before(machine: Ma
         assert "this posd was made on" in said.doubt
 
 
-async def test_a_clock_that_jumps_to_and_fro_fills_no_disk(machine: Machine) -> None:
+async def test_a_clock_that_jumps_back_and_forth_does_not_fill_the_disk(machine: Machine) -> None:
     async with machine.run() as (store, clock):
         for _ in range(MOST_STRETCHES + 5):
             machine.pass_by(timedelta(seconds=LOOK_SECONDS))
@@ -216,10 +216,10 @@ async def test_a_clock_that_jumps_to_and_fro_fills_no_disk(machine: Machine) -> 
         assert len(await store.read(stretches)) == MOST_STRETCHES
 
 
-def test_the_kernel_is_asked_about_the_clock_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_is_asked_only_about_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
-    # The kernel says nothing about another clock; then the file of systemd-timesyncd counts.
+    # The kernel knows nothing about another clock. Then the file of systemd-timesyncd counts.
     other = now + 1_000_000.0
     touched = tmp_path / "synchronized"
     monkeypatch.setattr(clocks, "TIMESYNC", touched)

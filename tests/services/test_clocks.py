@@ -1,4 +1,4 @@
-"""The clocks that posd goes by (posd.base.clocks)."""
+"""The clocks that posd uses (posd.base.clocks)."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ class LoopOfItsOwn(asyncio.SelectorEventLoop):
         return super().time() + 1e6
 
 
-def test_durations_go_by_the_clock_of_the_loop_that_runs() -> None:
+def test_durations_use_the_clock_of_the_running_loop() -> None:
     async def read() -> float:
         return monotonic()
 
@@ -23,13 +23,13 @@ def test_durations_go_by_the_clock_of_the_loop_that_runs() -> None:
         assert runner.run(read()) - time.monotonic() > 9e5
 
 
-def test_without_a_loop_they_go_by_the_systems() -> None:
+def test_without_a_loop_they_use_the_system_clock() -> None:
     before = time.monotonic()
     assert before <= monotonic() <= time.monotonic()
 
 
 @pytest.mark.parametrize("seconds", [0.5, 10.0, 60.0])
-def test_the_next_tick_is_a_multiple_and_no_later_than_the_pause(seconds: float) -> None:
+def test_the_next_tick_is_a_multiple_and_at_most_the_pause_away(seconds: float) -> None:
     before = monotonic()
     at = next_tick(seconds)
     assert before < at <= monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A device's identity is written to disk, even if it gives another one during the write."""
+"""A device's identity is stored, even if the device reports another one during the write."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def test_what_a_device_says_while_its_last_word_is_written_is_written_too(tmp_path: Path) -> None:
+async def test_a_report_during_the_write_of_an_earlier_one_is_written_too(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{URL}"\n'))
     config = load(tmp_path / "config.toml")
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
@@ -36,7 +36,7 @@ async def test_what_a_device_says_while_its_last_word_is_written_is_written_too(
     store.hub.listen(conflicts.changed, TransactionChanged)
 
     marking = asyncio.create_task(conflicts.run())
-    await store.read(lambda _db: None)  # the same connection has read what is open
+    await store.read(lambda _db: None)  # the same connection has read the open conflicts
     fleet.of(SERIAL).record_other_identity(URL, OTHER)
     await asyncio.sleep(0)  # its identity is being written
     await store.write(lambda _unit: fleet.of(SERIAL).record_other_identity(URL, None))

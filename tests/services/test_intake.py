@@ -1,4 +1,4 @@
-"""The limits on kept callbacks: by terminal, by process and user, and by the free space of the disk."""
+"""Limits on stored callbacks: by terminal, by process and user, and by the free space of the disk."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def use_up(quotas: Quotas, sender: SocketPeer) -> None:
         starts.require(sender, 200_000 + limits.START_BYTES, "cannot print")
 
 
-def test_a_process_that_has_started_too_much_is_refused_and_the_others_are_not() -> None:
+def test_a_process_that_has_started_too_much_is_refused_and_others_are_not() -> None:
     clock = Clock()
     quotas = Quotas(clock=clock)
     use_up(quotas, TILL)
@@ -54,13 +54,13 @@ def test_a_process_that_has_started_too_much_is_refused_and_the_others_are_not()
     assert problem.extra["limit"] == "print_jobs_of_process"
     assert "nothing recorded" in problem.detail.lower()
     quotas.print_jobs.require(OTHER, 200_000, "cannot print")
-    quotas.payments.require(TILL, 200_000, "cannot start")  # printing without end stops no payment
+    quotas.payments.require(TILL, 200_000, "cannot start")  # endless printing blocks no payment
     clock.now += problem.extra["retry_after_seconds"]
     quotas.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
     assert quotas.reached.counts["print_jobs_of_process"] == 2
 
 
-def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -> None:
+def test_a_terminal_has_its_own_budgets_for_events_and_for_the_quarantine() -> None:
     clock = Clock()
     quotas = Quotas(clock=clock)
     for budget in ("SN-1", budget_of("SN-1", updates_terminal=False)):
@@ -90,7 +90,7 @@ def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -
         (4 * MIB, 1000 * MIB, False, False),
     ],
 )
-def test_a_disk_that_is_nearly_full_is_kept_for_payments_and_then_for_their_events(
+def test_a_nearly_full_disk_is_reserved_for_payments_and_then_for_their_events(
     free: int, size: int, extras: bool, payments: bool
 ) -> None:
     quotas = Quotas(free=Disk(free, size), clock=Clock())
@@ -105,7 +105,7 @@ def test_a_disk_that_is_nearly_full_is_kept_for_payments_and_then_for_their_even
         assert (refused.value.code, refused.value.status) == ("storage_unavailable", 503)
 
 
-def test_what_is_free_is_asked_of_the_disk(tmp_path: Path) -> None:
+def test_the_free_space_is_read_from_the_disk(tmp_path: Path) -> None:
     first = there(FreeSpace(tmp_path, Clock()).look())
     assert 0 < first[0] <= first[1]
     assert FreeSpace(tmp_path / "not there", Clock()).look() is None

@@ -1,4 +1,4 @@
-"""A callback of a finished payment or job: it uses a budget of its own and takes nothing from open ones."""
+"""A callback of an ended payment or job has its own budget and uses nothing of open ones."""
 
 import json
 from collections.abc import AsyncIterator
@@ -69,11 +69,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def now() -> datetime:
-    """Return a moment that is another one at each call."""
+    """Return a different time at each call."""
     return datetime.now(UTC) + timedelta(seconds=next(CALLS))
 
 
-async def test_what_is_over_uses_up_nothing_of_what_is_open(world: World) -> None:
+async def test_ended_payments_use_no_budget_of_open_ones(world: World) -> None:
     over = await world.started()
     assert (await world.event(over, "DECLINED")).result.status == 200
     for budget, keep in ((limits.EVENTS_OF_TERMINAL, "keep_event"), (limits.QUARANTINE_OF_TERMINAL, "keep_body")):

@@ -1,4 +1,4 @@
-"""Times without a listener, in one process and across a boot: a real store, and clocks that the test moves."""
+"""Times without a listener, in one process and across a boot, with a real store and clocks that the test moves."""
 
 import os
 from collections.abc import AsyncIterator
@@ -42,14 +42,14 @@ class Machine:
         return self.directory / "posd.db.alive"
 
     def pass_by(self, seconds: float, *, suspended: float = 0.0) -> None:
-        """Advance the time, and then a time in which the machine sleeps."""
+        """Advance the time. `suspended`: in this time the machine sleeps."""
         self.awake += seconds
         self.elapsed += seconds + suspended
         self.wall += timedelta(seconds=seconds + suspended)
 
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[tuple[Store, Presence]]:
-        """Run what matters here of a daemon."""
+        """Run the needed parts of a daemon."""
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
         clocks = (lambda: self.wall), (lambda: self.elapsed), (lambda: self.awake)
         presence = Presence(store, self.alive, lambda: self.accepting, *clocks)
@@ -102,7 +102,7 @@ async def found(presence: Presence) -> Absence | None:
         (BEAT_SECONDS + 600, 0, "held_up"),
     ],
 )
-async def test_a_machine_that_sleeps_and_a_loop_that_stands_still(
+async def test_a_sleeping_machine_and_a_blocked_loop_count_as_a_downtime(
     machine: Machine, awake: float, suspended: float, cause: DowntimeCause | None
 ) -> None:
     async with machine.daemon() as (store, presence):
@@ -119,7 +119,7 @@ async def test_a_machine_that_sleeps_and_a_loop_that_stands_still(
             assert await found(presence) is None
 
 
-async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Machine) -> None:
+async def test_a_listener_that_cannot_accept_counts_as_down(machine: Machine) -> None:
     async with machine.daemon() as (store, presence):
         await machine.pay(store)
         await presence.beat()
@@ -128,8 +128,9 @@ async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Ma
         for _ in range(12):
             machine.pass_by(BEAT_SECONDS)
             await presence.beat()
-        assert machine.alive.stat().st_mtime == touched  # a daemon that is killed now was away since then
-        assert await found(presence) is None  # health itself says that it is failing
+        # for a daemon killed at this point, the downtime began at that time
+        assert machine.alive.stat().st_mtime == touched
+        assert await found(presence) is None  # health itself is failing
         machine.accepting = True
         machine.pass_by(BEAT_SECONDS)
         await presence.beat()
@@ -137,25 +138,25 @@ async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Ma
         assert (absence.cause, absence.seconds) == ("deaf", 13 * BEAT_SECONDS)
 
 
-async def test_the_file_is_touched_while_something_is_open_and_makes_the_absence_shorter(machine: Machine) -> None:
+async def test_the_file_is_touched_while_payments_are_open_and_shortens_the_downtime(machine: Machine) -> None:
     async with machine.daemon() as (store, presence):
         await machine.pay(store)
         for _ in range(20):
             machine.pass_by(BEAT_SECONDS)
-            await presence.beat()  # the newest record is ten minutes old in the end, the file is not
+            await presence.beat()  # the newest record is then ten minutes old, the file is not
         assert machine.alive.stat().st_mtime == pytest.approx(machine.wall.timestamp(), abs=0.01)
     machine.pass_by(100)
     async with machine.daemon() as (_, presence):
         assert await found(presence) is None
 
 
-async def test_a_clock_that_is_set_right_after_a_boot_is_believed_then(machine: Machine) -> None:
+async def test_a_clock_corrected_after_a_boot_is_used(machine: Machine) -> None:
     async with machine.daemon() as (store, presence):
         await machine.pay(store)
         await presence.beat()
     machine.alive.write_text("another boot\n")
     os.utime(machine.alive, (machine.wall.timestamp(), machine.wall.timestamp()))
-    machine.pass_by(20)  # so says a clock that continued from the time of the power cut
+    machine.pass_by(20)  # by a clock that continued from the time of the power cut
     machine.awake = machine.elapsed = 15.0
     async with machine.daemon() as (_, presence):
         assert await found(presence) is None
@@ -165,7 +166,7 @@ async def test_a_clock_that_is_set_right_after_a_boot_is_believed_then(machine: 
         assert (absence.cause, absence.seconds) == ("stopped", 3620)
 
 
-async def test_a_file_that_cannot_be_written_stops_nothing(machine: Machine) -> None:
+async def test_a_file_that_cannot_be_written_blocks_nothing(machine: Machine) -> None:
     machine.alive.mkdir()
     async with machine.daemon() as (store, presence):
         await machine.pay(store)
@@ -177,10 +178,10 @@ async def test_a_file_that_cannot_be_written_stops_nothing(machine: Machine) -> 
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-async def test_a_boot_has_one_id_also_where_the_unit_has_to_hand_it_on(
+async def test_a_boot_has_one_id_even_if_the_unit_must_pass_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
-    """The file may be out of sight for a service: without the variable each boot would look the same."""
+    """A service may not see the file. Without the variable each boot would look the same."""
     seen = presence.BOOT_ID.read_text("ascii").strip()
     unit = (Path(__file__).parents[2] / "systemd" / "posd.service").read_text()
     assert ("ProcSubset=pid" in unit) <= (f"Environment={presence.BOOT_ID_VARIABLE}=%b" in unit)

@@ -21,7 +21,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
         yield parts
 
 
-async def test_a_line_that_is_full_takes_no_more_and_says_so(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_refuses_jobs_and_says_so(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printing_module, "MAX_WAITING", 3)
     inside.terminal.print_start = hung = held(taking_print)
     calls = [await inside.behind(f"job-{number}") for number in range(3)]
@@ -35,7 +35,7 @@ async def test_a_line_that_is_full_takes_no_more_and_says_so(inside: Inside, mon
     assert (job.phase, created, len(inside.terminal.prints)) == ("active", True, 4)
 
 
-async def test_who_waits_in_line_is_sent_to_where_the_terminal_is_at_its_turn(inside: Inside) -> None:
+async def test_a_waiting_job_is_sent_to_the_terminals_present_address(inside: Inside) -> None:
     inside.terminal.print_start = hung = held(taking_print)
     first = await inside.behind("job-1")
     await asyncio.wait_for(hung.arrived.wait(), PATIENCE_SECONDS)

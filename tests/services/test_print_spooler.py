@@ -1,4 +1,4 @@
-"""The print spooler as a task: it is idle if nothing is open, and its memory stays small whatever a terminal sends."""
+"""The poller of print jobs as a task: it is idle without open jobs, and its memory stays small for any replies."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ def now() -> datetime:
 
 @asynccontextmanager
 async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]:
-    """Make a spooler for one job that the terminal has; the spooler has not taken it over yet."""
+    """Create a poller for one job that the terminal has accepted. It has not adopted the job yet."""
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
@@ -66,7 +66,7 @@ async def some_turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_with_nothing_open_it_does_not_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_open_jobs_it_does_not_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float | None] = []
     running: asyncio.Task[None] | None = None
     timeout = asyncio.timeout
@@ -88,7 +88,7 @@ async def test_with_nothing_open_it_does_not_wake(tmp_path: Path, monkeypatch: p
         await asyncio.wait({running})
 
 
-async def test_what_cannot_be_used_without_end_is_planned_once(tmp_path: Path) -> None:
+async def test_endless_unusable_callbacks_are_planned_once(tmp_path: Path) -> None:
     async with spooling(tmp_path) as spooler:
         spooler.adopt([JOB])
         for _ in range(1000):
@@ -96,12 +96,12 @@ async def test_what_cannot_be_used_without_end_is_planned_once(tmp_path: Path) -
         assert (len(spooler._lines[TERMINAL].due), len(spooler._stuck)) == (1, 1)
 
 
-async def test_what_cannot_be_used_while_it_is_asked_for_is_for_the_next_question_after_a_pause(tmp_path: Path) -> None:
-    """A terminal answers each question with an unusable callback, and each of those causes a question."""
+async def test_an_unusable_callback_during_a_poll_causes_the_next_one_after_a_pause(tmp_path: Path) -> None:
+    """The terminal answers each poll with an unusable callback, and each of those causes a poll."""
     over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
 
     async def confused(_request: Request, writer: asyncio.StreamWriter) -> None:
-        running.cancel()  # the next question is not asked, however slow this machine is
+        running.cancel()  # the next poll is not made, however slow this machine is
         spooler.unusable(JOB.print_job_id)
         over.set_result(spooler._lines[TERMINAL].asking)
         writer.write(http(200, b'{"status": "IN_PROGRESS"}'))

@@ -1,4 +1,4 @@
-"""Each event is read once. Large events are read beside the loop, one of each sender at a time."""
+"""Each event is parsed once. Large events are parsed outside the loop, one of each sender at a time."""
 
 import asyncio
 import threading
@@ -14,12 +14,12 @@ from tests.support.events import body
 
 SMALL = body(IDENTITY, "APPROVAL")
 LARGE = SMALL + b" " * APART_BYTES
-#: Bodies that are no events, and the memory allowed for each, in bytes.
+#: Number of bodies that are not events, and the memory allowed for each, in bytes.
 COUNT = 20
 SMALL_BYTES = 4096
 
 
-async def test_within_a_commit_only_what_is_small_is_read() -> None:
+async def test_within_a_commit_only_small_bodies_are_parsed() -> None:
     memory = EventReadings()
     assert memory.within_commit(SMALL) == read_event(SMALL)
     with pytest.raises(BodyNotParsed) as large:
@@ -28,7 +28,7 @@ async def test_within_a_commit_only_what_is_small_is_read() -> None:
     assert memory.within_commit(LARGE) == read_event(LARGE)
 
 
-async def test_what_is_remembered_of_a_body_that_is_no_event_is_small() -> None:
+async def test_the_stored_result_of_an_invalid_body_is_small() -> None:
     memory = EventReadings()
     tracemalloc.start()
     try:
@@ -41,7 +41,7 @@ async def test_what_is_remembered_of_a_body_that_is_no_event_is_small() -> None:
     assert held < COUNT * SMALL_BYTES
 
 
-async def test_a_sender_has_one_large_body_in_the_line() -> None:
+async def test_a_sender_has_at_most_one_large_body_in_the_queue() -> None:
     go, order = threading.Event(), list[bytes]()
 
     def read(content: bytes) -> None:

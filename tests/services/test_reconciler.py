@@ -70,7 +70,7 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_it_ends_even_where_it_is_woken_at_that_moment(tmp_path: Path, turns: int) -> None:
+async def test_the_reconciler_ends_even_if_it_is_woken_at_that_moment(tmp_path: Path, turns: int) -> None:
     with capture_logs() as lines:
         async with asking(tmp_path) as house:
             reconciler = house.reconciler
@@ -86,7 +86,7 @@ async def test_it_ends_even_where_it_is_woken_at_that_moment(tmp_path: Path, tur
             assert done
 
 
-async def test_of_a_payment_that_is_gone_meanwhile_nothing_is_recorded(tmp_path: Path) -> None:
+async def test_nothing_is_recorded_for_a_payment_removed_meanwhile(tmp_path: Path) -> None:
     async with asking(tmp_path) as house:
         gone = str(uuid4())
         await house.reconciler._record(gone, NothingHeard(AttentionCode.STALLED, 60.0))
@@ -94,6 +94,6 @@ async def test_of_a_payment_that_is_gone_meanwhile_nothing_is_recorded(tmp_path:
 
 
 async def some_turns(count: int) -> None:
-    """Run the loop this many times."""
+    """Run the loop for this many turns."""
     for _ in range(count):
         await asyncio.sleep(0)

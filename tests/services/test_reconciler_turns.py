@@ -1,4 +1,4 @@
-"""The order of searches: one at a time for each terminal, and first those that a person or a till waits for."""
+"""The order of searches: one at a time for each terminal, and first those for which a person or a till waits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def mute() -> AsyncIterator[Mute]:
         yield terminal
 
 
-async def test_what_a_till_or_a_person_waits_for_is_asked_for_first(tmp_path: Path) -> None:
+async def test_a_payment_with_a_waiting_till_or_person_is_searched_for_first(tmp_path: Path) -> None:
     async with mute() as terminal, asking(tmp_path, f'base_url = "{terminal.url}"\n', payments=4) as house:
         first, second, third, fourth = house.identities
         running = asyncio.create_task(house.reconciler.run())
@@ -58,7 +58,7 @@ async def test_what_a_till_or_a_person_waits_for_is_asked_for_first(tmp_path: Pa
 
 
 class Line:
-    """Turns, and who has had one."""
+    """Turns, and the order in which they were given."""
 
     def __init__(self, places: int) -> None:
         self.turns = CallTurns(places)
@@ -67,7 +67,7 @@ class Line:
         self.ends: dict[str, asyncio.Event] = {}
 
     def join(self, name: str) -> "asyncio.Task[None]":
-        """Wait for a turn; whether the search is urgent is read when a place is free."""
+        """Wait for a turn. Whether the search is urgent is read when a place is free."""
         self.ends[name] = asyncio.Event()
         return asyncio.create_task(self._have(name))
 
@@ -77,13 +77,13 @@ class Line:
             await self.ends[name].wait()
 
     async def end(self, *names: str) -> None:
-        """End the turns of these, one after the other."""
+        """End these turns, one after the other."""
         for name in names:
             self.ends[name].set()
             await some_turns(5)
 
 
-async def test_who_becomes_urgent_while_waiting_goes_first_and_others_keep_their_order() -> None:
+async def test_a_search_that_becomes_urgent_goes_first_and_others_keep_their_order() -> None:
     line = Line(2)
     tasks = [line.join(name) for name in "abcdef"]
     await some_turns(5)
@@ -99,8 +99,8 @@ async def test_who_becomes_urgent_while_waiting_goes_first_and_others_keep_their
     await asyncio.gather(*tasks)
 
 
-async def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
-    """While it waits; and after it was given the place, before it could use it."""
+async def test_a_cancelled_search_leaves_its_turn_to_the_next() -> None:
+    """While it waits, and after it got the place but before it used it."""
     line = Line(1)
     async with line.turns.turn(always):
         waiting, given, last = [line.join(name) for name in "abc"]
@@ -116,12 +116,12 @@ async def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
         pass
 
 
-async def test_who_gives_up_in_the_instant_in_which_a_place_becomes_free_takes_no_turn() -> None:
+async def test_a_search_cancelled_when_a_place_becomes_free_takes_no_turn() -> None:
     line = Line(1)
     async with line.turns.turn(always):
         waiting, last = line.join("a"), line.join("b")
         await some_turns(5)
-        waiting.cancel()  # its task has not resumed yet when the block ends
+        waiting.cancel()  # its task has not resumed when the block ends
     await some_turns(5)
     assert line.had == ["b"]
     await line.end("b")

@@ -1,4 +1,4 @@
-"""A request during posd's stop is refused at once: no terminal is called for it, and the stop does not wait for it."""
+"""A request during posd's stop is refused at once. No terminal is called for it, and the stop does not wait."""
 
 import asyncio
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.services.inside import CHARGE, RECEIPT, composed
 
 
 @pytest.mark.parametrize("what", ["payments", "printing"])
-async def test_a_start_that_comes_while_posd_stops_looks_at_no_terminal(tmp_path: Path, what: str) -> None:
-    """A second address of the terminal accepts connections and sends nothing, so a check of it would last."""
+async def test_a_start_during_the_stop_checks_no_terminal(tmp_path: Path, what: str) -> None:
+    """A second address of the terminal accepts connections and sends nothing, so a check would take long."""
     looked = asyncio.Event()
     silent = await asyncio.start_server(lambda _reader, _writer: looked.set(), "127.0.0.1", 0)
     async with composed(tmp_path, announced=True) as inside:
@@ -38,8 +38,8 @@ async def test_a_start_that_comes_while_posd_stops_looks_at_no_terminal(tmp_path
 async def test_a_stop_does_not_wait_for_a_terminal_to_be_announced(tmp_path: Path) -> None:
     async with composed(tmp_path, announced=True) as inside:
         inside.fleet.withdraw("a")
-        inside.fleet.state.announced_until = float("inf")  # for ever, if a stop did not end it
+        inside.fleet.state.announced_until = float("inf")  # without end, unless a stop ends the wait
         choosing = asyncio.create_task(inside.fleet.of(inside.terminal.serial).choose())
-        await asyncio.sleep(0)  # it waits from its first step on
+        await asyncio.sleep(0)  # it waits from its first step
         inside.fleet.cancel_calls()
         assert await choosing is None

@@ -1,4 +1,4 @@
-"""Payments and print jobs while the database refuses: the till hears exactly what is known."""
+"""Payments and print jobs while the database refuses: the till gets exactly what is known."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -49,7 +49,7 @@ async def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 @pytest.mark.slow
-async def test_what_cannot_be_recorded_is_not_sent_and_the_same_call_works_later(inside: Inside) -> None:
+async def test_an_unrecorded_start_is_not_sent_and_the_same_call_works_later(inside: Inside) -> None:
     identity = str(uuid4())
     inside.lock()
     with pytest.raises(Problem) as refused:
@@ -62,7 +62,7 @@ async def test_what_cannot_be_recorded_is_not_sent_and_the_same_call_works_later
 
 
 @pytest.mark.slow
-async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_hears_what_is_on_disk(
+async def test_a_reply_that_cannot_be_recorded_is_recorded_later_and_the_till_gets_the_state_on_disk(
     inside: Inside,
 ) -> None:
     identity = str(uuid4())
@@ -84,7 +84,7 @@ async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_
     assert inside.terminal.starts_of(identity) == 1
 
 
-async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_was_sent(
+async def test_a_fault_after_the_send_never_says_that_nothing_was_sent(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = str(uuid4())
@@ -104,7 +104,7 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
     assert concluded.phase is Phase.ACTIVE
 
 
-async def test_a_known_id_is_answered_although_the_call_is_wrong(inside: Inside) -> None:
+async def test_a_known_id_is_answered_even_for_an_invalid_call(inside: Inside) -> None:
     identity = str(uuid4())
     await inside.payments.start(identity, CHARGE)
     refusal = Problem("unsupported_media_type", "not JSON")
@@ -118,7 +118,7 @@ async def test_a_known_id_is_answered_although_the_call_is_wrong(inside: Inside)
     assert unknown.value.code == "unsupported_media_type"
 
 
-async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_stopping(inside: Inside) -> None:
+async def test_a_call_that_waited_for_the_first_one_is_not_refused_by_the_stop(inside: Inside) -> None:
     identity = str(uuid4())
     arrived, release = asyncio.Event(), asyncio.Event()
 
@@ -145,13 +145,13 @@ async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_sto
 
 
 def another_till(inside: Inside, checks: ApprovalChecks | None = None, **parts: Any) -> Payments:
-    """Return the same use case with other parts around it."""
+    """Return the same use case with other parts."""
     urls = CallbackUrls((b"k" * 32,), "", 1)
     checks = checks or ApprovalChecks("", lambda: True)
     return Payments(ServiceParts(inside.store, inside.fleet, **parts), urls, UTC, checks)
 
 
-async def test_no_start_is_recorded_in_a_file_that_lost_its_name_after_the_look_up(inside: Inside) -> None:
+async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: Inside) -> None:
     identity, aside = str(uuid4()), inside.database.with_name("aside.db")
 
     def move_meanwhile(_db: object, _terminal: str) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ async def test_no_start_is_recorded_in_a_file_that_lost_its_name_after_the_look_
     assert await inside.get(identity) is None
 
 
-async def test_a_start_is_late_by_the_clock_that_no_person_sets_although_the_wall_clock_stands(inside: Inside) -> None:
+async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stands(inside: Inside) -> None:
     now, since_boot = datetime.now(UTC), iter([0.0, 59.0, 61.0])
     payments = another_till(inside, now=lambda: now, elapsed=lambda: next(since_boot))
     until = (now + timedelta(seconds=60)).isoformat()
@@ -178,14 +178,14 @@ async def test_a_start_is_late_by_the_clock_that_no_person_sets_although_the_wal
     assert (late.value.code, inside.terminal.requests) == ("expired", [])
 
 
-async def test_of_an_id_that_is_not_known_no_abort_is_sent(inside: Inside) -> None:
+async def test_no_abort_is_sent_for_an_unknown_id(inside: Inside) -> None:
     with pytest.raises(Problem) as unknown:
         await inside.aborts.abort(str(uuid4()), None)
     assert (unknown.value.code, inside.terminal.requests) == ("not_found", [])
 
 
 @pytest.mark.slow
-async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Inside) -> None:
+async def test_a_sent_abort_stays_recorded_despite_a_disk_fault(inside: Inside) -> None:
     identity = str(uuid4())
     await inside.payments.start(identity, CHARGE)
 
@@ -205,9 +205,9 @@ async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Insi
 
 
 @pytest.mark.parametrize("start", [pay, print_it])
-async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, start: Start) -> None:
+async def test_a_start_with_an_uncertain_commit_is_not_sent(inside: Inside, start: Start) -> None:
     identity = str(uuid4())
-    # The log is captured: it would go to a file too.
+    # The log is captured, since it would also go to a file.
     with capture_logs(), broken_disk(inside.database), pytest.raises(Problem) as refused:
         await start(inside, identity)
     assert refused.value.code == "storage_unavailable", "the database was read again: it is not there"
@@ -217,13 +217,13 @@ async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, sta
     assert (inside.terminal.starts_of(identity), len(inside.terminal.prints)) == ((1, 0) if start is pay else (0, 1))
 
 
-async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_denied(
+async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
     identity = str(uuid4())
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
-    # So that the first one is settled when the second is recorded, and not before it.
+    # So that the first one is settled when the second is recorded, and not before.
     monkeypatch.setattr(starting, "RETRY_STORING_SECONDS", 0.3)
 
     with (
@@ -246,14 +246,14 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
 
     inside.terminal.start = answer_when_that_is_over
     repeated = asyncio.create_task(inside.payments.start(identity, CHARGE))
-    await asyncio.sleep(0)  # it looks the id up, and then waits for the lock
+    await asyncio.sleep(0)  # it looks up the id, and then waits for the lock
     inside.unlock()
     transaction, created = await repeated
     assert [item.phase for item in meanwhile if item] == [Phase.STARTING], "the till heard no not_started of it"
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 
-async def test_an_id_that_cannot_be_looked_up_is_not_said_to_be_unused(inside: Inside) -> None:
+async def test_an_id_that_cannot_be_looked_up_is_not_reported_as_unused(inside: Inside) -> None:
     identity = str(uuid4())
     await inside.payments.start(identity, CHARGE)
     inside.foreign.execute("ALTER TABLE transactions RENAME TO elsewhere")
@@ -264,7 +264,7 @@ async def test_an_id_that_cannot_be_looked_up_is_not_said_to_be_unused(inside: I
     assert inside.terminal.starts_of(identity) == 1
 
 
-async def test_a_stop_records_what_is_known_of_a_start_whose_till_has_gone(inside: Inside) -> None:
+async def test_a_stop_records_the_state_of_a_start_whose_till_has_disconnected(inside: Inside) -> None:
     identity = str(uuid4())
     arrived, release = asyncio.Event(), asyncio.Event()
 
@@ -283,14 +283,14 @@ async def test_a_stop_records_what_is_known_of_a_start_whose_till_has_gone(insid
     assert stopped.phase is Phase.IN_DOUBT
 
 
-async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothing_is_sent(inside: Inside) -> None:
+async def test_after_a_callback_between_look_up_and_intent_nothing_is_sent(inside: Inside) -> None:
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
     inside.lock()  # the writer waits for this
     earlier = asyncio.create_task(inside.store.write(lambda unit: begin(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
-    for _ in range(2):  # when the second read is back, the look-up of the start is too
+    for _ in range(2):  # when the second read has returned, the look-up of the start has too
         await inside.store.read(lambda _db: None)
     inside.unlock()
     await earlier

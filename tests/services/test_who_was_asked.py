@@ -1,4 +1,4 @@
-"""An answer counts for the device that gave it, also when another one is announced before it is judged (design 6)."""
+"""A reply counts for the device that sent it, even if another one is announced before it is judged (design 6)."""
 
 import asyncio
 import json
@@ -40,8 +40,10 @@ def announced(name: str, terminal: ScriptedTerminal) -> Announcement:
     return Announcement(name, SERIAL, ("127.0.0.1",), port, None, None, iso(now()))
 
 
-async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gone_again(tmp_path: Path) -> None:
-    """Meanwhile each search goes to a device that claims the serial, and each abort to the device that was asked."""
+async def test_a_reply_of_another_device_proves_nothing_even_after_it_has_left(tmp_path: Path) -> None:
+    """Meanwhile each search goes to a device that claims the serial, and each abort to the device that got the
+    start.
+    """
     identity = str(uuid4())
     async with scripted_terminal(tmp_path, "right") as right, scripted_terminal(tmp_path, "other") as other:
         (tmp_path / "both.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())

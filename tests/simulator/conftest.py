@@ -39,16 +39,16 @@ SPEED = 200.0
 QUICK_SPEED = 2000.0
 #: Slow enough that a test can act between two states: the first event comes after 50 to 100 ms.
 SLOW_SPEED = 20.0
-#: Longest real seconds that a test waits for anything.
+#: Most real seconds of any wait.
 PATIENCE = 30.0
 
-#: Decides the status of the answer to a delivery; None hangs up without an answer.
+#: Returns the status of the reply to a delivery; None disconnects without a reply.
 Script = Callable[[dict[str, Any]], int | None]
 
 
 @dataclass
 class Delivery:
-    """One POST as it reached the receiver."""
+    """One POST that reached the receiver."""
 
     headers: dict[str, str]
     raw: bytes
@@ -57,7 +57,7 @@ class Delivery:
 
 @dataclass
 class Receiver:
-    """An HTTP(S) server of a few lines; `answer` can be changed at any time."""
+    """A small HTTP(S) server. `answer` can be changed at any time."""
 
     answer: Script = lambda _: 200
     location: str = ""
@@ -108,7 +108,7 @@ class Receiver:
         async with self._changed:
             self._changed.notify_all()
         if self.silent:
-            await reader.read()  # until the terminal loses its patience
+            await reader.read()  # until the terminal times out
             return
         status = self.answer(event)
         if status is not None:
@@ -124,7 +124,7 @@ def ca() -> trustme.CA:
 
 @pytest.fixture(scope="session")
 def pem(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Files: `ca`, `certificate`, `private_key` (for 127.0.0.1), and `other_ca`, which vouches for none of them."""
+    """Return files: `ca`, `certificate`, `private_key` (for 127.0.0.1), and `other_ca`, which signed none of them."""
     directory = tmp_path_factory.mktemp("pem")
     leaf = ca.issue_cert("127.0.0.1", "localhost")
     files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "private_key", "other_ca")}
@@ -152,7 +152,7 @@ async def receiver(server_tls: ssl.SSLContext) -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 def settings(tmp_path: Path, pem: dict[str, Path]) -> Callable[..., Settings]:
-    """Make settings for a quick HTTPS terminal without mDNS; keywords replace them."""
+    """Return a function that makes settings for a quick HTTPS terminal without mDNS. Keywords replace them."""
 
     def make(**changes: Any) -> Settings:
         defaults: dict[str, Any] = {
@@ -187,12 +187,12 @@ class Till:
         return await self.start("charge", **fields)
 
     async def start(self, operation: str, **fields: Any) -> httpx2.Response:
-        """Start an operation; a field that is None is left out of the request."""
+        """Start an operation. A field that is None is omitted from the request."""
         body = {name: value for name, value in request(**fields).items() if value is not None}
         return await self.post(json.dumps(body).encode(), LOCAL[operation])
 
     async def run(self, operation: str, **fields: Any) -> dict[str, Any]:
-        """Run an operation to its end; return its final event, with every number as the text that it is on the wire."""
+        """Run an operation to its end. Return its final event, with every number as text."""
         answer = await self.start(operation, **fields)
         assert answer.status_code == 200, answer.text
         transaction = answer.json()["operation"]["client_transaction_id"]
@@ -244,12 +244,12 @@ def terminal_with(**changes: Any) -> Any:
 till = terminal_with()
 #: For many payments one after the other: each takes some 10 ms.
 quick_till = terminal_with(speed=QUICK_SPEED)
-#: A test has time to act between two states, and the terminal waits for an abort for ever.
+#: Slow enough that a test can act between two states. The terminal waits for an abort without limit.
 slow_till = terminal_with(speed=SLOW_SPEED, wait_seconds=0)
 
 
 class Stage:
-    """Terminals that play a text as their scenario."""
+    """Terminals whose scenario is a text of the test."""
 
     def __init__(
         self, settings: Callable[..., Settings], client: httpx2.AsyncClient, directory: Path, receiver: Receiver
@@ -261,7 +261,7 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def plays(self, text: str, **changes: Any) -> AsyncIterator[Till]:
-        """Run a terminal whose scenario is this text, without what every file has."""
+        """Run a terminal whose scenario is this text, without the members that every file has."""
         file = write(self._directory, text)
         async with Simulator(self._settings(scenario_file=file, **changes)) as terminal:
             yield Till(terminal, self._client)
@@ -269,5 +269,5 @@ class Stage:
 
 @pytest.fixture
 def stage(settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path, receiver: Receiver) -> Stage:
-    """Make terminals that play a scenario of the test's own."""
+    """Return a factory of terminals with a test's own scenario."""
     return Stage(settings, client, tmp_path, receiver)

@@ -1,11 +1,11 @@
-"""Scenario files of a test's own."""
+"""Scenario files of a test."""
 
 from pathlib import Path
 
 A, C, Q = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"
 OK, CANCELED = "APPROVAL", "TERMINAL_CANCELED"
 
-#: What every file has, and no test here reads.
+#: Members that every file has, and no test here reads.
 HEAD = """
 summary = "It happens."
 when = "Sometimes."

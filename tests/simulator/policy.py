@@ -18,7 +18,7 @@ START = 1_780_000_000.0
 
 
 class Delivering:
-    """A test's control over a sender, with the arrivals at the receiver and the clock's time of each."""
+    """Control of a sender, with the arrivals at the receiver and their times."""
 
     def __init__(self, sender: Sender, queue: Queue, ledger: Ledger, clock: VirtualClock, receiver: Receiver) -> None:
         self.sender = sender
@@ -36,7 +36,7 @@ class Delivering:
         event_id: str | None = None,
         **fields: Any,
     ) -> str:
-        """Queue an event, return its id; `say` gives the receiver's answer, if the test's receiver listens."""
+        """Queue an event. Return its id. `say` gives the receiver's reply, if the test's receiver listens."""
         event_id = event_id or str(uuid.uuid4())
         body = json.dumps({"event_id": event_id, "client_transaction_id": transaction, "status": "X", "say": say})
         self.sender.submit(QueuedEvent(event_id, transaction, "X", url or self.receiver.url, body, **fields))
@@ -50,7 +50,7 @@ class Delivering:
 
 
 class Book:
-    """The times of arrival at the receiver, in terminal seconds since the clock's start."""
+    """Times of arrival at the receiver, in terminal seconds since the clock's start."""
 
     def __init__(self, clock: VirtualClock, receiver: Receiver, answer: Script) -> None:
         self.arrivals: list[tuple[float, str]] = []
@@ -66,7 +66,7 @@ class Book:
         return [at for at, arrived in self.arrivals if arrived == event_id]
 
     def first(self, event: dict[str, Any]) -> bool:
-        """Whether this is its first arrival."""
+        """Return whether this is its first arrival."""
         return len(self.times(event["event_id"])) == 1
 
     def order(self) -> list[str]:
@@ -83,7 +83,7 @@ async def delivering(
     timeout: float = 30.0,
     paused: bool = False,
 ) -> AsyncIterator[Delivering]:
-    """Run a sender on the queue of that directory; when the block ends it is as after a switch off."""
+    """Run a sender on the queue of that directory. At the end of the block it is as if switched off."""
     queue, ledger = Queue(directory / "queue.jsonl"), Ledger()
     sender = Sender(queue, ledger, clock, Poster(client_context(trust), timeout, clock), seed="policy", unruly=False)
     if paused:

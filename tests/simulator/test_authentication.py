@@ -1,4 +1,4 @@
-"""JSON as JavaScript writes it; and which calls are taken: each vector, and none that is changed or stale."""
+"""JSON as JavaScript writes it; and which calls are accepted: each vector, and none that is changed or stale."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def refused(call: Call) -> str:
 
 
 @every("name", HASHED.keys() - {AS_SENT})
-def test_each_encrypted_vector_is_taken(name: str) -> None:
+def test_each_encrypted_vector_is_accepted(name: str) -> None:
     scheme, headers, body, now = hashed(HASHED[name])
     clear, _ = scheme.verify(headers, body, now)
     assert clear.decode() == HASHED[name]["inputs"]["plaintext"]
@@ -66,12 +66,12 @@ def test_each_encrypted_vector_is_taken(name: str) -> None:
 
 @every("unit", [None, "s"])
 @every("name", HMACS)
-def test_each_hmac_vector_is_taken(name: str, unit: Any) -> None:
+def test_each_hmac_vector_is_accepted(name: str, unit: Any) -> None:
     scheme, headers, body, now = hmacs(HMACS[name], unit)
     assert scheme.verify(headers, body, now)[0] == body
 
 
-def test_what_is_signed_as_it_was_sent_is_refused() -> None:
+def test_a_signature_over_the_text_as_sent_is_refused() -> None:
     assert refused(hashed(HASHED[AS_SENT])) == "the signature is not that of this call"
 
 
@@ -83,7 +83,7 @@ SCHEMES = {
 
 @every("seconds", [-300, 300])
 @every("auth", SCHEMES)
-def test_a_clock_that_is_off_by_less_than_the_window_is_taken(auth: str, seconds: float) -> None:
+def test_a_clock_that_is_off_by_less_than_the_window_is_accepted(auth: str, seconds: float) -> None:
     signed = Signer(auth, CODE, SERIAL).sign(BODY, NOW)
     assert json.loads(SCHEMES[auth].verify(lower(signed.headers), signed.content, NOW + seconds)[0]) == BODY
 
@@ -120,11 +120,11 @@ JAVASCRIPT = [
 
 
 @every(("text", "written"), JAVASCRIPT)
-def test_it_is_written_so(text: str, written: str) -> None:
+def test_values_are_written_as_javascript_does(text: str, written: str) -> None:
     assert stringify_javascript(parse_javascript(text)) == written
 
 
 @every("text", ["NaN", "[Infinity]", "{", "", "01", "[" * 100_000, "\ufeff{}", "'a'"])
-def test_what_is_no_json(text: str) -> None:
+def test_a_value_that_is_not_json_is_refused(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
         parse_javascript(text)

@@ -32,7 +32,7 @@ WRONG = [
 
 
 @every(("content", "named"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_with_a_file_is_said_with_its_name_and_the_key(tmp_path: Path, content: str, named: str) -> None:
+def test_a_fault_of_a_file_is_reported_with_its_name_and_the_key(tmp_path: Path, content: str, named: str) -> None:
     file = write(tmp_path, content)
     with pytest.raises(SettingsError, match=named) as raised:
         read(file)
@@ -40,7 +40,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name_and_the_key(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"summary = 1"])
-def test_a_file_that_is_no_text_or_is_not_there(tmp_path: Path, content: bytes) -> None:
+def test_a_binary_or_missing_file_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "own.toml"
     with pytest.raises(SettingsError, match=r"own\.toml"):
         read(file)

@@ -19,13 +19,13 @@ from tests.support.signing import Signer
 
 @pytest.fixture(autouse=True)
 def kept_signals() -> Iterator[None]:
-    """The command installs a handler of its own, here in the tests' process."""
+    """Restore the signal handlers, since the command installs its own in the tests' process."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
 
 
-def test_the_list_in_a_pipe_is_a_line_for_each_scenario() -> None:
+def test_the_list_in_a_pipe_has_a_line_for_each_scenario() -> None:
     lines = CliRunner().invoke(command, ["--list"]).output.splitlines()
     names = {line.split("\t")[0] for line in lines[1:]}
     assert names == set(payments()) | {CHOICE + name for name in prints()}
@@ -54,13 +54,13 @@ def test_the_list_in_a_pipe_is_a_line_for_each_scenario() -> None:
         (["--set", "color=red"], "color is not a setting"),
     ],
 )
-def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: str) -> None:
+def test_a_wrong_option_exits_with_2_and_a_reason(options: list[str], named: str) -> None:
     result = CliRunner().invoke(command, ["--http", "--listen", "127.0.0.1:0", *options])
     assert result.exit_code == 2
     assert named in result.stderr
 
 
-async def test_a_code_from_a_file_is_asked_for_and_told_nowhere(tmp_path: Path) -> None:
+async def test_a_code_from_a_file_is_used_and_never_shown(tmp_path: Path) -> None:
     file, ledger = tmp_path / "code", tmp_path / "ledger.jsonl"
     file.write_text("a-secret-code\nwhat follows does not count\n")
     options = ["--http", "--set", "edition=2026", "--set", "auth=hash-encrypt", "--set", f"business-code=@{file}"]

@@ -1,4 +1,4 @@
-"""Certificates that no client should trust: each fails for its own reason under the simulator's CA."""
+"""Certificates that no client may trust: each fails for its own reason under the simulator's CA."""
 
 import asyncio
 import ssl

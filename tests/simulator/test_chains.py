@@ -1,4 +1,4 @@
-"""Operations that are done to others: which references fit, which amounts count; and what a restart knows.
+"""Derived operations: which references fit, which amounts count, and what a restart keeps.
 
 A chain is written as `p=pre-auth, r=re-auth p, capture r`: an operation, its original, and a name for its reference.
 """
@@ -17,18 +17,18 @@ Event = dict[str, Any]
 
 
 class Chain:
-    """Runs a chain step by step, and knows the references by their names."""
+    """Runner of a chain, step by step, with the references by name."""
 
     def __init__(self, till: Till) -> None:
         self._till = till
         self.references: dict[str, str] = {}
 
     async def run(self, text: str, **fields: Any) -> list[Event]:
-        """Run all steps to their ends; return their final events."""
+        """Run all steps to their ends. Return their final events."""
         return [await self._run(step, fields) for step in text.split(", ") if step]
 
     async def attempt(self, step: str, **fields: Any) -> httpx2.Response:
-        """Start one step; return the terminal's answer."""
+        """Start one step. Return the terminal's reply."""
         operation, _, name = step.partition(" ")
         return await self._till.start(operation, transaction_reference=self.references.get(name), **fields)
 
@@ -42,7 +42,7 @@ class Chain:
 
 
 CAPTURED, VOIDED, TIPPED, SUPERSEDED = "ALREADY_CAPTURED", "ALREADY_VOIDED", "ALREADY_TIPPED", "REFERENCE_SUPERSEDED"
-#: The operations so far, the next request, and the code of its refusal.
+#: Operations so far, the next request, and the code of its refusal.
 REFUSED = [
     ("", "re-auth x", "UNKNOWN_REFERENCE"),
     ("c=charge", "capture c", "REFERENCE_DOES_NOT_FIT"),
@@ -66,7 +66,7 @@ REFUSED = [
 
 @pytest.mark.quick(7)
 @pytest.mark.parametrize(("done", "asked", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])
-async def test_what_does_not_fit_is_refused(quick_till: Till, done: str, asked: str, code: str) -> None:
+async def test_an_operation_that_does_not_fit_is_refused(quick_till: Till, done: str, asked: str, code: str) -> None:
     chain = Chain(quick_till)
     chain.references["x"] = str(uuid.uuid4())
     await chain.run(done)
@@ -83,7 +83,7 @@ async def test_what_does_not_fit_is_refused(quick_till: Till, done: str, asked: 
 
 
 @pytest.mark.parametrize("amount", [None, {}])
-async def test_a_void_without_an_amount_has_that_of_its_original(quick_till: Till, amount: Any) -> None:
+async def test_a_void_without_an_amount_has_the_amount_of_its_original(quick_till: Till, amount: Any) -> None:
     chain = Chain(quick_till)
     original = {"iva": 1.20, "subtotal_iva": 10.1, "subtotal_iva0": 0.3, "extra_taxes": {"ice": 0.0001}}
     await chain.run("p=pre-auth", amount={"subtotal_iva0": 999})
@@ -94,7 +94,7 @@ async def test_a_void_without_an_amount_has_that_of_its_original(quick_till: Til
     assert quick_till.terminal.ledger.of("final")[-1]["amount"] == quick_till.terminal.ledger.of("final")[-2]["amount"]
 
 
-async def test_a_chain_goes_on_after_a_restart(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> None:
+async def test_a_chain_continues_after_a_restart(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> None:
     references: dict[str, str] = {}
     for done in ("p=pre-auth, r=re-auth p", "c=capture r", "v=void c"):
         async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
@@ -107,7 +107,7 @@ async def test_a_chain_goes_on_after_a_restart(settings: Callable[..., Settings]
         assert (await chain.attempt("capture p")).json()["code"] == CAPTURED
 
 
-#: Letters in it, so that upper and lower case differ.
+#: With letters, so that upper and lower case differ.
 UUID = "7f3cabcd-0000-4000-8000-00000000000f"
 #: One scenario for each final.
 ENDINGS = {
@@ -142,4 +142,4 @@ async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_n
         till = Till(terminal, client)
         assert {transaction: (await till.search(transaction)).content for transaction in told} == told
         assert (await till.search(UUID)).content == b"[]"
-        assert terminal.ledger.of("final") == []  # a ledger in memory has what happens in its time
+        assert terminal.ledger.of("final") == []  # a ledger in memory has the events of its own lifetime

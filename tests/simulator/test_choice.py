@@ -1,4 +1,6 @@
-"""Which scenario a payment takes: armed live, named in its metadata, chosen by its amount, or by option; and hands."""
+"""Choice of a payment's scenario: armed by the control API, named in its metadata, by its amount, or by option; and
+actions.
+"""
 
 from typing import Any
 
@@ -17,7 +19,7 @@ BY_AMOUNT = "reject-after-card"
 
 
 async def chosen(till: Till, **fields: Any) -> tuple[str | None, str | None]:
-    """Pay; return the scenario and the reason for its choice, and check that it was run."""
+    """Pay. Return the scenario and the reason for its choice, and check that it was run."""
     before = len(till.terminal.ledger.of("over"))
     answer = await till.charge(**fields)
     line = till.terminal.ledger.of("start")[-1]
@@ -32,7 +34,7 @@ async def chosen(till: Till, **fields: Any) -> tuple[str | None, str | None]:
     return line["scenario"], line["chosen_by"]
 
 
-async def test_who_chooses_and_in_which_order(stage: Stage) -> None:
+async def test_the_sources_of_a_scenario_have_an_order(stage: Stage) -> None:
     async with stage.plays(steps(A, CANCELED)) as till:
         terminal = till.terminal.terminal
         assert await chosen(till) == ("own", "option")
@@ -47,17 +49,17 @@ async def test_who_chooses_and_in_which_order(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("amount", [{"subtotal_iva0": 9000}, {"subtotal_iva0": 9000.061}, {"subtotal_iva0": 90.06}])
-async def test_other_amounts_choose_nothing(till: Till, amount: dict[str, Any]) -> None:
+async def test_other_amounts_choose_no_scenario(till: Till, amount: dict[str, Any]) -> None:
     assert await chosen(till, amount=amount) == ("approve-contactless", "option")
 
 
-async def test_a_start_that_is_refused_does_not_use_up_what_was_armed(till: Till) -> None:
+async def test_a_refused_start_does_not_use_up_an_armed_scenario(till: Till) -> None:
     till.terminal.terminal.arm("decline")
     assert (await till.post(b"{")).status_code == 400
     assert await chosen(till) == ("decline", "armed")
 
 
-#: What is possible in each state; nothing is in any other.
+#: State -> possible actions; no others are.
 POSSIBLE = {
     A: set(ManualControl),
     C: set(ManualControl),
@@ -67,6 +69,6 @@ POSSIBLE = {
 
 @every("status", [None, *PaymentStatus, "PIN_REQUESTED"])
 @every("hand", ManualControl)
-def test_what_is_possible_in_each_state(status: str | None, hand: ManualControl) -> None:
+def test_each_state_has_its_possible_actions(status: str | None, hand: ManualControl) -> None:
     steps = remainder(status, hand)
     assert (steps is not None) == (hand in POSSIBLE.get(str(status), set()))

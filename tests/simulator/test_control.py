@@ -1,4 +1,4 @@
-"""The control API over real HTTP: a developer can use it, and no page in a browser can."""
+"""The control API over real HTTP: a developer can use it, and no web page in a browser can."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ async def developer(settings: Callable[..., Settings], client: httpx2.AsyncClien
         yield made
 
 
-async def test_a_payment_by_hand(developer: Developer, receiver: Receiver) -> None:
+async def test_a_payment_is_played_by_hand(developer: Developer, receiver: Receiver) -> None:
     assert (await developer.get("/terminals/SN%2F1"))["payment"] is None
     assert (await developer.do("scenario", name="by-hand"))["armed"] == "by-hand"
     identity = request()["client_transaction_id"]
@@ -85,7 +85,7 @@ async def test_a_payment_by_hand(developer: Developer, receiver: Receiver) -> No
     assert hands == [("present-card", True), ("cancel", False), ("approve", True)]
 
 
-async def test_the_switches(developer: Developer) -> None:
+async def test_each_switch_takes_effect(developer: Developer) -> None:
     first = developer.terminal.base_url
     assert (await developer.do("unplug"))["plugged"] is False
     assert (await developer.do("plug"))["plugged"] is True
@@ -131,7 +131,7 @@ WRONG: list[tuple[str, object, int, str]] = [
 ]
 
 
-async def test_what_it_refuses(developer: Developer, settings: Callable[..., Settings]) -> None:
+async def test_invalid_calls_are_refused(developer: Developer, settings: Callable[..., Settings]) -> None:
     for path, body, status, code in WRONG:
         assert await developer.refused(path, body) == (status, code), path
     assert (await developer.client.post(developer.url + "/clock", content=b"{", headers=JSON)).status_code == 422
@@ -162,7 +162,7 @@ BROWSERS: list[tuple[dict[str, str], str | None]] = [
 ]
 
 
-async def test_no_page_in_a_browser_can_drive_it(developer: Developer) -> None:
+async def test_no_web_page_in_a_browser_can_control_it(developer: Developer) -> None:
     for headers, code in BROWSERS:
         call = developer.client.build_request("POST", f"{developer.url}/terminals/SN%2F1/unplug", content=b"{}")
         del call.headers["host"]

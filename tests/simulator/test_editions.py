@@ -1,4 +1,4 @@
-"""Two editions of the vendor's documents: paths, methods, refusals; units of amounts; calls that must be signed."""
+"""Two editions of the vendor's documents: paths, methods, refusals, units of amounts, and calls that must be signed."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ BASE = "/terminal/v1"
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 PRINT = {"printJobId": "job-1", "document": {"text": "TOTAL"}}
 ASK = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79"}
-#: The call, and an accepted body; None if it has none.
+#: Call -> an accepted body; None if it has none.
 BODIES: dict[str, Any] = {"start": {}, "abort": None, "search": ASK, "print": PRINT, "poll": None}
 ID = "?print_job_id=job-1"
 PATHS = {
@@ -65,7 +65,7 @@ class Caller:
         self._client = client
 
     async def call(self, way: str, body: Any = None, *, ahead: float = 0.0, **headers: str) -> httpx2.Response:
-        """Make a call; `json()` of the result is its decrypted answer. `ahead` is how far the clock is ahead."""
+        """Make a call. `json()` of the result is its decrypted reply. `ahead`: seconds by which the clock is ahead."""
         method, path = way.split(" ")
         signed = self.signer.sign(body, time.time() + ahead)
         url = self.terminal.base_url + BASE + path
@@ -74,7 +74,7 @@ class Caller:
         return answer
 
     async def charge(self, **fields: Any) -> Any:
-        """Run a charge to its end; return its entry in the ledger."""
+        """Run a charge to its end. Return its entry in the ledger."""
         body = request(**fields)
         answer = await self.call("POST /async/charge", body)
         assert answer.status_code == 200, answer.text
@@ -106,7 +106,7 @@ def calling(tmp_path: Path, client: httpx2.AsyncClient) -> Calling:
 
 
 @pytest.mark.parametrize("edition", PATHS)
-async def test_each_edition_has_its_paths_and_methods_and_no_other(calling: Calling, edition: str) -> None:
+async def test_each_edition_has_exactly_its_paths_and_methods(calling: Calling, edition: str) -> None:
     async with calling(edition=edition) as caller:
         for what, way in sorted(set().union(*PATHS.values())):
             body = request() if what == "start" else BODIES[what]
@@ -114,7 +114,7 @@ async def test_each_edition_has_its_paths_and_methods_and_no_other(calling: Call
             known = (what, way) in PATHS[edition]
             assert (answer.status_code not in (404, 405) or what == "poll") == (known or what == "poll"), way
             if what == "poll":
-                assert ("print job" in answer.text) == known, way  # it knows none, or there is no such path
+                assert ("print job" in answer.text) == known, way  # the job is unknown, or the path does not exist
 
 
 REFUSALS: list[tuple[str, Any, int, dict[str, Any]]] = [
@@ -143,7 +143,7 @@ REFUSALS: list[tuple[str, Any, int, dict[str, Any]]] = [
 ]
 
 
-async def test_the_newer_edition_refuses_by_a_link_failure(calling: Calling) -> None:
+async def test_the_newer_edition_refuses_with_a_link_failure(calling: Calling) -> None:
     async with calling(edition="2026") as caller:
         answers = [(await caller.call(way, body), row) for row in REFUSALS for way, body in [row[:2]]]
         waiting = await caller.call("POST /async/charge", request(metadata={"scenario": "by-hand"}))
@@ -163,14 +163,14 @@ async def test_the_newer_edition_refuses_by_a_link_failure(calling: Calling) -> 
 
 
 @pytest.mark.parametrize(("edition", "status"), [("classic", "APPROVED"), ("2026", "APPROVAL")])
-async def test_an_approval_says_so_in_the_words_of_its_edition(calling: Calling, edition: str, status: str) -> None:
+async def test_an_approval_has_the_words_of_its_edition(calling: Calling, edition: str, status: str) -> None:
     async with calling(edition=edition) as caller:
         event = await caller.found((await caller.charge())["client_transaction_id"])
     assert event["raw_response"]["transaction_status"] == status
 
 
 UNITS: list[tuple[dict[str, str], Any, str, str, str]] = [
-    # settings, sent subtotal, main units in the ledger, authorized_amount and subtotal in the answer
+    # settings; subtotal as sent; main units in the ledger; authorized_amount and subtotal in the reply
     ({}, Decimal("10.20"), "10.2", "10.2", "10.2"),
     ({"amount_unit": "whole"}, 43890, "43890", "43890", "43890"),
     ({"amount_unit": "hundredths"}, 43890, "438.90", "43890", "43890"),
@@ -179,7 +179,7 @@ UNITS: list[tuple[dict[str, str], Any, str, str, str]] = [
 ]
 
 
-async def test_amounts_are_what_the_terminal_takes_them_for(calling: Calling) -> None:
+async def test_amounts_are_in_the_terminals_unit(calling: Calling) -> None:
     for changes, sent, ledger, authorized, subtotal in UNITS:
         async with calling(**changes) as caller:
             final = await caller.charge(amount={"subtotal_iva0": json.loads(str(sent))})
@@ -191,7 +191,7 @@ async def test_amounts_are_what_the_terminal_takes_them_for(calling: Calling) ->
 
 
 @pytest.mark.parametrize("replies", [False, True])
-async def test_encrypted_calls_are_answered_in_clear_or_encrypted(calling: Calling, replies: bool) -> None:
+async def test_encrypted_calls_get_a_plain_or_encrypted_reply(calling: Calling, replies: bool) -> None:
     async with calling(auth="hash-encrypt", business_code=CODE, encrypt_replies=replies, edition="2026") as caller:
         body = request(metadata={"reference": "Café 😀", "scenario": "by-hand"})
         signed = caller.signer.sign(body, time.time())
@@ -207,7 +207,7 @@ async def test_encrypted_calls_are_answered_in_clear_or_encrypted(calling: Calli
 
 
 @pytest.mark.parametrize("auth", ["hash-encrypt", "hmac"])
-async def test_a_call_that_is_not_authentic_does_nothing(calling: Calling, auth: str) -> None:
+async def test_a_call_without_valid_authentication_has_no_effect(calling: Calling, auth: str) -> None:
     async with calling(auth=auth, business_code=CODE) as caller:
         wrong = Signer(auth, CODE[::-1], "SN-0001")
         good, caller.signer = caller.signer, wrong
@@ -232,7 +232,7 @@ async def test_a_call_that_is_not_authentic_does_nothing(calling: Calling, auth:
         assert set(link) == {"type", "code", "message", "param", "object"}
 
 
-async def test_a_wrong_clock_judges_dates_and_tells(calling: Calling, receiver: Receiver) -> None:
+async def test_a_wrong_clock_is_used_for_dates_and_is_reported(calling: Calling, receiver: Receiver) -> None:
     for minutes, status in ((4, 200), (6, 401), (-6, 401)):
         offset = minutes * 60
         async with calling(auth="hmac", business_code=CODE, clock_offset=offset) as caller:

@@ -23,12 +23,12 @@ MANUAL = Path(__file__).parents[2] / "docs" / "guides" / "simulator.md"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 LOCAL_MODES = 3
 OPTIONS = ("--http", "--listen", "127.0.0.1:0", "--speed", "1000")
-#: The new process has the pseudo-terminal as its own, as from a shell.
+#: Makes the pseudo-terminal the controlling terminal, as a shell does.
 OWN_TERMINAL = ("setsid", "--ctty")
 
 
 class Screen:
-    """A process on a pseudo-terminal: its keys, its output, the modes of the terminal."""
+    """A process on a pseudo-terminal: its keys, its output, and the modes of the terminal."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int, before: list[object]) -> None:
         self.process = process
@@ -60,7 +60,7 @@ class Screen:
         return found.group()
 
     def settled(self, cooked: bool) -> None:
-        """Wait until the terminal gives lines, or single keys."""
+        """Wait until the terminal delivers whole lines, or single keys."""
         deadline = time.monotonic() + PATIENCE
         while bool(termios.tcgetattr(self._device)[LOCAL_MODES] & termios.ICANON) is not cooked:
             assert time.monotonic() < deadline
@@ -92,7 +92,7 @@ def charge(base_url: str) -> None:
         assert client.post(base_url + CHARGE, json=request()).status_code == 200
 
 
-def test_a_payment_and_the_switches_by_keys_and_the_terminal_is_as_it_was(tmp_path: Path) -> None:
+def test_keys_control_a_payment_and_the_switches_and_the_terminal_is_restored(tmp_path: Path) -> None:
     with screen("--scenario", "by-hand", tmp=tmp_path) as shown:
         base_url = shown.base_url()
         help_text = shown.read_until("Ctrl-C ends\r\n")
@@ -115,7 +115,7 @@ def test_a_payment_and_the_switches_by_keys_and_the_terminal_is_as_it_was(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_manual_has_every_key_and_every_call() -> None:
+def test_the_manual_has_every_key_and_every_call_of_the_control_api() -> None:
     rows = re.findall(r"^\| `(.)` \| (.*?) \|", MANUAL.read_text(), re.MULTILINE)
     assert {letter for letter, _ in rows} == {*KEYS, SCENARIO_KEY, "?"}
     deeds = {deed for _, cells in rows for deed in re.findall(r"`([a-z-]+)`", cells)}

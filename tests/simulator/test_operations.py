@@ -17,7 +17,7 @@ WAYS = [(mode, name, path) for mode, paths in (("local", LOCAL), ("cloud", CLOUD
 
 @dataclass(frozen=True)
 class Row:
-    """The wire format of an operation; `original` must be approved before it, None for nothing."""
+    """The wire format of an operation. `original`: the type that must be approved before it, or None."""
 
     event_type: str
     original: str | None
@@ -51,7 +51,7 @@ async def original(till: Till, operation: str) -> str | None:
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize(("mode", "name", "path"), WAYS)
-async def test_it_is_acknowledged_run_and_reported_by_its_words(
+async def test_each_operation_is_acknowledged_run_and_reported_with_its_own_words(
     quick_till: Till, receiver: Receiver, mode: str, name: str, path: str
 ) -> None:
     till, row = quick_till, ROWS[name]
@@ -90,7 +90,7 @@ async def test_it_is_acknowledged_run_and_reported_by_its_words(
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("name", WITH_ORIGINAL)
 @pytest.mark.parametrize("reference", [None, "7f3c"])
-async def test_a_reference_is_required_where_one_belongs(till: Till, name: str, reference: Any) -> None:
+async def test_a_derived_operation_requires_a_reference(till: Till, name: str, reference: Any) -> None:
     answer = await till.post(json.dumps(request(transaction_reference=reference)).encode(), LOCAL[name])
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
     assert "transaction_reference" in answer.json()["message"]

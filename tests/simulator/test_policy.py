@@ -1,6 +1,6 @@
-"""The delivery policy as the spec has it (6.2 and 8): exact delays and limits on a virtual clock, over real TLS.
+"""The delivery policy of the spec (6.2 and 8): exact delays and limits on a virtual clock, over real TLS.
 
-The specification's tables are written here again; nothing is taken from the tested code.
+The specification's tables are repeated here. No value comes from the tested code.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.simulator.policy import START, Book, Delivering, delivering
 from tests.support.connections import Connections
 from tests.support.ports import reserve
 
-#: Spec 6.2, by the outcome of the consumer endpoint.
+#: Spec 6.2: statuses after which the terminal retries.
 RETRIED = (408, 429, 500, 502, 503, 504)
 PERMANENT = (400, 401, 403, 404, 409, 422)
 #: Spec 8.
@@ -29,7 +29,7 @@ ATTEMPTS = 10
 WINDOW = 15 * 60
 BASE = 2
 CAP = 60
-#: The delay after the first, second, … attempt without its jitter: min(60, 2 * 2^attempt).
+#: Delay after each attempt without its jitter: min(60, 2 * 2^attempt).
 DELAYS = [min(CAP, BASE * 2**attempt) for attempt in range(ATTEMPTS - 1)]
 
 
@@ -51,8 +51,8 @@ def refuse_always(_: dict[str, Any]) -> int:
 
 
 @pytest.mark.slow
-async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds(post: Delivering) -> None:
-    """Ten attempts at exact moments, and no more; the jitter covers its whole range."""
+async def test_each_delay_follows_the_formula_with_jitter_within_its_bounds(post: Delivering) -> None:
+    """Ten attempts at exact times, and no more. The jitter covers its whole range."""
     book = Book(post.clock, post.receiver, refuse_always)
     events = [post.submit(f"transaction-{number}") for number in range(20)]
     await post.clock.advance(24 * 3600)
@@ -68,20 +68,20 @@ async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds
         assert [line["retry_in_seconds"] for line in lines] == [*(pytest.approx(gap, abs=0.001) for gap in gaps), None]
         assert post.dropped(event) == ["attempts_exhausted"]
     assert all(-1e-6 <= jitter <= BASE + 1e-6 for jitter in jitters)
-    for quarter in range(4):  # 180 of them: none of the quarters of the range is empty
+    for quarter in range(4):  # 180 values: each quarter of the range has some
         assert any(BASE * quarter / 4 <= jitter < BASE * (quarter + 1) / 4 for jitter in jitters)
     assert len(set(jitters)) == len(jitters)
 
 
 @pytest.mark.parametrize(("away_until", "tried"), [(WINDOW - 1, True), (WINDOW + 1, False)])
-async def test_fifteen_minutes_from_the_first_attempt_go_on_without_the_network(
+async def test_the_fifteen_minutes_continue_without_the_network(
     post: Delivering, away_until: float, tried: bool
 ) -> None:
     book = Book(post.clock, post.receiver, refuse_always)
     event = post.submit("transaction")
     await post.clock.advance(20)
     before = len(book.arrivals)
-    assert before in (3, 4)  # at 0, 2 to 4, 6 to 10, 14 to 20
+    assert before in (3, 4)  # at 0, 2 to 4, 6 to 10, 14 to 20 seconds
     post.sender.pause()
     await post.clock.advance(away_until - 20)
     assert len(book.arrivals) == before
@@ -92,8 +92,8 @@ async def test_fifteen_minutes_from_the_first_attempt_go_on_without_the_network(
     assert post.dropped(event) == ["window_exhausted"]
 
 
-async def test_an_event_that_was_never_tried_waits_for_the_network_as_long_as_it_takes(post: Delivering) -> None:
-    """A burst of delayed events is normal: in the order of each transaction, once, and without a lost attempt."""
+async def test_an_untried_event_waits_for_the_network_without_limit(post: Delivering) -> None:
+    """After that all delayed events are sent: in the order of each transaction, once, and without a lost attempt."""
     book = Book(post.clock, post.receiver, lambda _: 200)
     post.sender.pause()
     made: dict[str, list[str]] = {"a": [], "b": []}
@@ -110,9 +110,9 @@ async def test_an_event_that_was_never_tried_waits_for_the_network_as_long_as_it
     assert len(book.arrivals) == 8
 
 
-async def test_which_answers_are_retried(post: Delivering) -> None:
-    """Each status in the specification to an event of its own, and others. A status outside it is not retried."""
-    post.receiver.location = post.receiver.url + "/elsewhere"  # it is not followed
+async def test_only_the_specified_replies_are_retried(post: Delivering) -> None:
+    """For each status in the specification, with its own event, and for others. A status outside it is not retried."""
+    post.receiver.location = post.receiver.url + "/elsewhere"  # redirects are not followed
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
     statuses = sorted({*RETRIED, *PERMANENT, *range(200, 230), 299, 300, 301, 302, 307, 308, 402, 405, 410, 413, 418})
     statuses += [425, 426, 451, 499, 501, 505, 507, 511, 599]
@@ -128,13 +128,13 @@ async def test_which_answers_are_retried(post: Delivering) -> None:
             assert (results, post.dropped(event)) == ([status], ["permanent_rejection"])
 
 
-async def test_an_event_waits_for_the_one_before_and_not_for_other_transactions(post: Delivering) -> None:
+async def test_an_event_waits_for_the_previous_one_and_not_for_other_transactions(post: Delivering) -> None:
     book = Book(post.clock, post.receiver, lambda event: 503 if event["event_id"] in refused else 200)
     stuck = [post.submit("stuck") for _ in range(3)]
     refused = {stuck[0]}
     free = [post.submit(f"free-{number}") for number in range(5) for _ in range(3)]
     await post.clock.advance(0)
-    assert set(book.order()) == {stuck[0], *free}  # the others are all there, at the first moment
+    assert set(book.order()) == {stuck[0], *free}  # the others all arrive, at the first moment
     assert len(book.arrivals) == 1 + len(free)
     await post.clock.advance(100)
     assert set(book.order()[1 + len(free) :]) == {stuck[0]}
@@ -145,7 +145,7 @@ async def test_an_event_waits_for_the_one_before_and_not_for_other_transactions(
 
 
 @pytest.mark.parametrize("say", [404, 503])
-async def test_what_is_given_up_lets_the_next_one_of_its_transaction_go(post: Delivering, say: int) -> None:
+async def test_after_an_event_is_given_up_the_next_one_is_sent(post: Delivering, say: int) -> None:
     book = Book(post.clock, post.receiver, lambda event: event["say"])
     first, second = post.submit("transaction", say=say), post.submit("transaction", say=200)
     await post.clock.advance(WINDOW)
@@ -153,7 +153,7 @@ async def test_what_is_given_up_lets_the_next_one_of_its_transaction_go(post: De
     assert book.times(second) == book.times(first)[-1:]
 
 
-async def test_what_goes_alone_waits_for_no_other_and_holds_no_other_up(post: Delivering) -> None:
+async def test_an_event_sent_alone_waits_for_no_other_and_delays_no_other(post: Delivering) -> None:
     book = Book(post.clock, post.receiver, lambda event: event["say"])
     late = post.submit("transaction", say=200, alone=True, due=post.clock.after(30))
     stuck = post.submit("transaction", say=503, alone=True)
@@ -165,10 +165,10 @@ async def test_what_goes_alone_waits_for_no_other_and_holds_no_other_up(post: De
     assert [line["again"] for line in post.attempts(again)] == [True]
 
 
-async def test_the_queue_outlives_the_terminal_with_counts_window_and_order(
+async def test_the_queue_survives_the_terminal_with_counts_window_and_order(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
-    """Switched off again and again: ten attempts in all, and the delays continue from their place."""
+    """Over several power cycles: ten attempts in all, and the delays continue."""
     book = Book(clock, receiver, lambda event: 503 if event["event_id"] == first else 200)
     attempts: list[int] = []
     first, others = "", []
@@ -194,7 +194,7 @@ async def test_the_queue_outlives_the_terminal_with_counts_window_and_order(
 
 
 @pytest.mark.parametrize(("off_until", "tried"), [(WINDOW - 1, 1), (WINDOW + 1, 0)])
-async def test_the_window_goes_on_while_the_terminal_is_off(
+async def test_the_window_continues_while_the_terminal_is_off(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver, off_until: float, tried: int
 ) -> None:
     book = Book(clock, receiver, refuse_always)
@@ -217,7 +217,7 @@ async def read_request(reader: asyncio.StreamReader) -> None:
 
 
 async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Close with RST as soon as something comes."""
+    """Close with RST as soon as a byte arrives."""
     await reader.read(1)
     writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -244,7 +244,7 @@ FAILURES: dict[str, tuple[Behaviour, bool, str]] = {
 
 @asynccontextmanager
 async def failing(behaviour: Behaviour, context: ssl.SSLContext | None) -> AsyncIterator[str]:
-    """Serve connections that fail; give the URL."""
+    """Serve connections that fail. Yield the URL."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -270,7 +270,7 @@ async def assert_retried(post: Delivering, url: str, word: str, **fields: Any) -
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_a_connection_that_fails_is_retried(
+async def test_a_failed_connection_is_retried(
     tmp_path: Path,
     pem: dict[str, Path],
     clock: VirtualClock,
@@ -287,7 +287,7 @@ async def test_a_connection_that_fails_is_retried(
         await assert_retried(post, url, word)
 
 
-async def test_a_receiver_that_is_away_or_has_no_address_or_is_not_trusted_is_retried(
+async def test_an_unreachable_unknown_or_untrusted_receiver_is_retried(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
     async with delivering(tmp_path, pem["ca"], clock, receiver) as post:

@@ -19,7 +19,7 @@ async def printer(settings: Callable[..., Settings], client: httpx2.AsyncClient)
         yield PrintTill(terminal, client)
 
 
-async def test_a_job_is_taken_printed_and_told(printer: PrintTill, receiver: Receiver) -> None:
+async def test_a_job_is_accepted_printed_and_reported(printer: PrintTill, receiver: Receiver) -> None:
     answer = await printer.create("job-1", externalReference="ticket 1042", webhookUrl=receiver.url)
     job = {"printJobId": "job-1", "externalReference": "ticket 1042"}
     assert (answer.status_code, answer.json()) == (202, job | {"status": "PENDING"})
@@ -43,7 +43,7 @@ async def test_a_job_is_taken_printed_and_told(printer: PrintTill, receiver: Rec
     assert kinds == ["print", "printing", "printed", "print_webhook"]
 
 
-async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
+async def test_jobs_are_printed_in_order_and_an_empty_printer_delays_all(
     printer: PrintTill, receiver: Receiver
 ) -> None:
     await printer.create("first", "out-of-paper")
@@ -60,20 +60,20 @@ async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
 
 
 @pytest.mark.parametrize("outcome", [200, 302, 404, 503, "connection_reset"], ids=str)
-async def test_the_webhook_is_called_once_also_where_it_fails(
+async def test_the_webhook_is_called_once_even_if_it_fails(
     printer: PrintTill, receiver: Receiver, outcome: int | str
 ) -> None:
-    receiver.location = receiver.url + "/elsewhere"  # it is not followed
+    receiver.location = receiver.url + "/elsewhere"  # redirects are not followed
     receiver.answer = lambda _: outcome if isinstance(outcome, int) else None
     await printer.create("job-1", webhookUrl=receiver.url)
     assert (await printer.told("job-1"))["result"] == outcome
-    await printer.create("job-2", webhookUrl=receiver.url)  # the terminal has gone on
+    await printer.create("job-2", webhookUrl=receiver.url)  # the terminal has continued
     await printer.told("job-2")
     assert [item.event["printJobId"] for item in receiver.deliveries] == ["job-1", "job-2"]
     assert (await printer.status("job-1")).json()["status"] == "COMPLETED"
 
 
-async def test_a_receiver_that_does_not_answer_holds_up_neither_printer_nor_stop(
+async def test_a_receiver_that_does_not_reply_delays_neither_printer_nor_stop(
     printer: PrintTill, receiver: Receiver
 ) -> None:
     receiver.silent = True
@@ -81,10 +81,10 @@ async def test_a_receiver_that_does_not_answer_holds_up_neither_printer_nor_stop
         await printer.create(f"job-{number}", webhookUrl=receiver.url)
     await printer.ended(f"job-{MAX_CALLS + 1}")
     await receiver.wait_for(MAX_CALLS)
-    assert printer.terminal.ledger.of("print_webhook") == []  # the fixture stops it now, in the middle of the calls
+    assert printer.terminal.ledger.of("print_webhook") == []  # the fixture stops it during the calls
 
 
-async def test_an_id_that_is_sent_twice_is_printed_twice(printer: PrintTill) -> None:
+async def test_an_id_sent_twice_is_printed_twice(printer: PrintTill) -> None:
     for _ in range(2):
         assert (await printer.create("job-1")).status_code == 202
     await printer.create("job-2")
@@ -111,7 +111,7 @@ REFUSED: list[tuple[bytes, int, str]] = [
 
 
 @pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
-async def test_what_cannot_be_printed_is_refused(printer: PrintTill, body: bytes, status: int, named: str) -> None:
+async def test_an_unprintable_document_is_refused(printer: PrintTill, body: bytes, status: int, named: str) -> None:
     answer = await printer.post(body, PRINT)
     assert answer.status_code == status
     assert named in answer.json()["message"]
@@ -119,7 +119,7 @@ async def test_what_cannot_be_printed_is_refused(printer: PrintTill, body: bytes
     assert (entry["http_status"], entry["scenario"]) == (status, None)
 
 
-#: A document, and how it reads on paper.
+#: Document -> its text on paper.
 PAPER: list[tuple[Any, str]] = [
     ({"text": "a\nb\tc \r\nd"}, "a\nb       c\nd"),
     ({"text": "\x1b[31mred\x07\u202e"}, "[31mred"),
@@ -145,5 +145,5 @@ PAPER: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("document", "text"), PAPER, ids=range(len(PAPER)))
-def test_a_document_reads_as_text(document: Any, text: str) -> None:
+def test_a_document_has_its_text(document: Any, text: str) -> None:
     assert on_paper(document) == text

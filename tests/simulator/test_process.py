@@ -26,7 +26,7 @@ def trusting(ca_file: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(verify=context, trust_env=False, timeout=PATIENCE)
 
 
-async def test_with_nothing_configured_it_makes_its_own_certificate_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_without_configuration_it_makes_its_own_certificate_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with simulate("--serial", "SN-9", tmp=tmp_path) as (process, ready):
         assert ready["ready"] is True
         assert ready["serial"] == "SN-9"
@@ -43,7 +43,7 @@ async def test_with_nothing_configured_it_makes_its_own_certificate_and_leaves_n
     assert left_in(tmp_path) == []
 
 
-async def test_killed_and_started_again_it_keeps_its_certificate_and_delivers_what_it_owes(
+async def test_after_a_kill_it_keeps_its_certificate_and_delivers_its_pending_events(
     tmp_path: Path, receiver: Receiver, pem: dict[str, Path]
 ) -> None:
     ledger = tmp_path / "ledger.jsonl"
@@ -70,13 +70,13 @@ async def test_killed_and_started_again_it_keeps_its_certificate_and_delivers_wh
 CREATED = {"kind": "print", "access_mode": "local", "http_status": 202, "code": None, "scenario": "completes"}
 
 
-def test_what_a_stranger_sends_does_not_steer_the_screen() -> None:
+def test_a_stranger_cannot_control_the_screen() -> None:
     told = as_words({"at": "2026-11-01T10:00:00.000Z", "print_job_id": "\x1b[2J\nx"} | CREATED)
     assert told is not None
     assert r" print \u001b[2J\nx answered" in unstyle(told)
 
 
-async def test_as_a_process_with_directories_and_ledgers_by_serial(tmp_path: Path) -> None:
+async def test_several_terminals_have_directories_and_ledgers_by_serial(tmp_path: Path) -> None:
     port, ledgers = reserve(), tmp_path / "ledgers"
     serials = ("SN-1", "../SN/2")
     names = [name for serial in serials for name in ("--serial", serial)]

@@ -30,7 +30,7 @@ def reopened(queue: Queue, path: Path) -> Queue:
     return Queue(path)
 
 
-def test_how_an_item_goes_is_known_after_a_restart(path: Path) -> None:
+def test_the_state_of_an_item_is_known_after_a_restart(path: Path) -> None:
     queue = Queue(path)
     late = item("a", 0)
     late.alone, late.due, late.distrusted, late.again = True, 1000.25, True, True
@@ -47,7 +47,7 @@ def test_how_an_item_goes_is_known_after_a_restart(path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
-def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_one_is_whole(path: Path, cut: int) -> None:
+def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_one_is_complete(path: Path, cut: int) -> None:
     queue = Queue(path)
     queue.put(item("a", 0))
     queue.put(item("a", 1))
@@ -60,7 +60,7 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_one_is_whole(path: P
     queue.close()
 
 
-def test_a_damaged_queue_is_named(path: Path) -> None:
+def test_a_damaged_queue_is_reported_by_name(path: Path) -> None:
     path.write_text('{"op":"done","client_transaction_id":"a","number":0}\n')
     with pytest.raises(SettingsError, match=r"line 1 of .*queue.*--state"):
         Queue(path)

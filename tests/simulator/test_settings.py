@@ -27,7 +27,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @every(("changes", "named"), WRONG)
-def test_a_wrong_setting_is_named(settings: Callable[..., Settings], changes: dict[str, Any], named: str) -> None:
+def test_a_wrong_setting_is_reported_by_name(
+    settings: Callable[..., Settings], changes: dict[str, Any], named: str
+) -> None:
     with pytest.raises(SettingsError, match=named) as caught:
         settings(**changes)
     assert CODE not in str(caught.value)
@@ -42,7 +44,7 @@ def test_a_wrong_setting_is_named(settings: Callable[..., Settings], changes: di
         {"host": "192.0.2.1"},
     ],
 )
-async def test_what_cannot_be_used_is_an_error_at_the_start(
+async def test_an_unusable_file_is_an_error_at_the_start(
     settings: Callable[..., Settings], changes: dict[str, Any]
 ) -> None:
     with pytest.raises(SettingsError, match=r"/nonexistent|192\.0\.2\.1"):
@@ -57,7 +59,7 @@ async def test_what_cannot_be_used_is_an_error_at_the_start(
         ('{"at":"2026-11-01T00:00:00.000Z","kind":"final"\n', r"notes is damaged.*--ledger"),
     ],
 )
-def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_that_is_not_a_ledger_is_refused_and_not_changed(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "notes"
     path.write_text(content)
     with pytest.raises(SettingsError, match=said):

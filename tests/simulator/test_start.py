@@ -13,7 +13,7 @@ from tests.simulator.conftest import Receiver, Till, request
 UUID = "7f3c0000-0000-4000-8000-000000000001"
 
 
-async def test_the_acknowledgement(till: Till) -> None:
+async def test_the_acknowledgement_has_the_members_of_the_spec(till: Till) -> None:
     sent = request(metadata={"reference": "a", "scenario": "decline"}, events_webhook_url="https://127.0.0.1:1/x")
     answer = await till.post(json.dumps(sent).encode())
     assert answer.status_code == 200
@@ -54,7 +54,7 @@ REFUSED: list[tuple[bytes, int, str]] = [
 
 @pytest.mark.quick(16)
 @pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
-async def test_what_is_not_as_the_spec_has_it_is_refused(till: Till, body: bytes, status: int, named: str) -> None:
+async def test_a_request_against_the_spec_is_refused(till: Till, body: bytes, status: int, named: str) -> None:
     answer = await till.post(body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
     assert named in answer.json()["message"]
@@ -62,12 +62,12 @@ async def test_what_is_not_as_the_spec_has_it_is_refused(till: Till, body: bytes
     assert (await till.charge()).status_code == 200  # a refusal does not occupy the terminal
 
 
-async def test_of_many_starts_at_once_one_is_taken(slow_till: Till) -> None:
+async def test_of_many_simultaneous_starts_one_is_accepted(slow_till: Till) -> None:
     answers = await asyncio.gather(*(slow_till.charge(metadata={"scenario": "wait-for-abort"}) for _ in range(20)))
     assert Counter(answer.status_code for answer in answers) == {200: 1, 409: 19}
 
 
-async def test_an_id_that_comes_twice_is_taken_twice_and_the_ledger_shows_it(till: Till) -> None:
+async def test_an_id_sent_twice_is_accepted_twice_and_the_ledger_shows_it(till: Till) -> None:
     assert (await till.charge(client_transaction_id=UUID)).status_code == 200
     await till.terminal.ledger.wait_for("final")
     assert (await till.charge(client_transaction_id=UUID)).status_code == 200
@@ -87,7 +87,7 @@ AMOUNTS = [
 async def test_money_is_exact_from_the_request_to_the_event(
     till: Till, receiver: Receiver, amount: str, total: str
 ) -> None:
-    """Every digit is compared as text: no decoder is between the wire and the assertion."""
+    """Every digit is compared as text: there is no decoder between the wire and the assertion."""
     body = f'{{"client_transaction_id":"{UUID}","amount":{amount},"events_webhook_url":"{receiver.url}"}}'
     answer = await till.post(body.encode())
     assert f'"amount":{amount}' in answer.text

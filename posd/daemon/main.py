@@ -25,7 +25,7 @@ from posd.daemon import metrics, sockets, systemd
 from posd.daemon.build import LocalApi
 from posd.daemon.parts import CannotStart, Daemon, certificate_pair, wall_clock
 from posd.daemon.reload import InForce, Reloader, keep
-from posd.daemon.surroundings import Surroundings
+from posd.daemon.surroundings import DaemonLoop, Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import HttpListener, give_memory_back, use_one_heap
@@ -79,7 +79,8 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         _give_up_root(config.database.path)
-        asyncio.run(serve(config, surroundings, refused))
+        with asyncio.Runner(loop_factory=DaemonLoop) as runner:
+            runner.run(serve(config, surroundings, refused))
     except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
         words = _why(error, config.database.path)
         log.error("posd.cannot_start", error=words)  # noqa: TRY400 - the message is the whole story

@@ -1,10 +1,15 @@
-"""Environment of the daemon except its event loop, files and variables. The code that builds the daemon injects it."""
+"""Environment of the daemon except its files and variables. The code that builds the daemon injects it."""
 
+import asyncio
 import random
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,6 +26,47 @@ from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces
+
+#: Most look-ups of names at a time.
+MAX_LOOKUPS = 8
+
+
+class DaemonLoop(asyncio.SelectorEventLoop):
+    """Event loop of the daemon. It looks up names on threads of their own.
+
+    A name server that does not answer holds such a thread for half a minute or more. Other work on threads, such as
+    the reading of large events, must not wait for it, and neither must the stop of posd.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
+
+    async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
+        """Return the addresses of a name. Raise OSError."""
+        await self._lookups.acquire()
+        found = self.create_future()
+
+        def finish(addresses: Any, error: Exception | None) -> None:
+            self._lookups.release()
+            if found.cancelled():
+                return
+            if error is None:
+                found.set_result(addresses)
+            else:
+                found.set_exception(error)
+
+        threading.Thread(target=self._look_up, args=(host, port, hints, finish), daemon=True).start()
+        return await found
+
+    def _look_up(self, host: Any, port: Any, hints: dict[str, int], finish: Callable[..., None]) -> None:
+        addresses, error = None, None
+        try:
+            addresses = socket.getaddrinfo(host, port, **hints)
+        except (OSError, UnicodeError) as failure:
+            error = failure
+        with suppress(RuntimeError):  # the loop is closed, because posd has stopped
+            self.call_soon_threadsafe(partial(finish, addresses, error))
 
 
 class Surroundings(msgspec.Struct, frozen=True):

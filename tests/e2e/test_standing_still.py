@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from posd.base.fair_queue import APART_BYTES
 from posd.httpd.messages import MAX_AT_ONCE
 from posd.tls import issue
 from tests.e2e.conftest import CHARGE
@@ -21,6 +22,7 @@ from tests.support.daemon import Daemon, living, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import connect, deliver
 from tests.support.manager import Manager, manager
+from tests.support.needs import needs
 from tests.support.ports import reserve
 from tests.support.standing import FullOutput, fill_manager
 from tests.support.tables import there
@@ -28,6 +30,8 @@ from tests.support.terminal import ScriptedTerminal
 
 #: Most seconds without a suspended peer; on an idle machine 0.1.
 PATIENCE_SECONDS = 15.0
+#: Address of a name server of a test; nothing else listens there.
+NAME_SERVER = "127.0.0.77"
 #: More payments than fit into a pipe of the usual size. Each has ten log lines.
 PAYMENTS = 60
 
@@ -101,6 +105,29 @@ async def test_payments_continue_while_the_log_is_not_read_and_no_line_is_lost(
     assert [line["transaction"] for line in lines if line["event"] == "payment.outcome"] == paid
     assert [line["event"] for line in lines][-2:] == ["posd.stopping", "posd.stopped"]
     assert sorted(line["timestamp"] for line in lines) == [line["timestamp"] for line in lines]
+
+
+@needs("unshare", "mount", root=True)
+async def test_payments_continue_while_the_name_server_does_not_answer(home: Path, terminal: ScriptedTerminal) -> None:
+    """Each look-up of a name takes minutes. There are more of them than a default executor has threads."""
+    others = [f"SN-NAME-{number}" for number in range(min(32, (os.cpu_count() or 1) + 4) + 1)]
+    named = "".join(f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://{serial}.test"\n' for serial in others)
+    resolver = home / "resolv.conf"
+    resolver.write_text(f"nameserver {NAME_SERVER}\noptions timeout:30 attempts:5\n")
+    mounted = f'mount --bind {resolver} /etc/resolv.conf && exec "$@"'
+    posd = Daemon(home, toml(home, terminal.toml + named), entering=("unshare", "--mount", "sh", "-c", mounted, "sh"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind((NAME_SERVER, 53))
+        async with started(posd):
+            identity, large = str(uuid4()), {"metadata": {"text": "x" * APART_BYTES}}
+            request = CHARGE | {"terminal": terminal.serial} | large
+            assert (await posd.call("PUT", f"/transactions/{identity}", request)).status == 201
+            starts = [posd.call("PUT", f"/transactions/{uuid4()}", CHARGE | {"terminal": serial}) for serial in others]
+            assert {(await start).json["code"] for start in asyncio.as_completed(starts)} == {"terminal_offline"}
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                event = body(identity, "TERMINAL_CANCELED", None, terminal.serial, **large)
+                assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
+            await stops(posd)
 
 
 async def test_sigterm_ends_posd_while_the_log_is_not_read(home: Path, terminal: ScriptedTerminal) -> None:

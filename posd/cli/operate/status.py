@@ -185,7 +185,6 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
     if whole:
         yield _disk(document["disk"])
         yield _backup(document)
-        yield StatusLine("relay", named("none"))
     else:
         yield StatusLine("not shown", _say("socket_of_tills"), steps=[RemedyStep(_say("use_admin_socket"))])
 

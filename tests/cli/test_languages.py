@@ -17,8 +17,8 @@ from posd.cli.explain.catalogue import read, use
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
-from posd.cli.watch.state import WatchState
-from posd.cli.watch.texts import once
+from posd.cli.watch.state import ListName, WatchState
+from posd.cli.watch.texts import became, heading, once, what
 from posd.clock.rules import Doubt
 from posd.daemon import reload, status
 from posd.terminals.identity import AddressConflict
@@ -26,7 +26,7 @@ from tests.cli.documents import AT, ID, answer, attention, outcome, print_job, t
 from tests.cli.processes import asked, asked_on_terminal, posd, posd_process
 from tests.cli.stub import problem
 from tests.cli.test_status import NONE_OPEN, check, well
-from tests.cli.watch.shops import BUSY, NOW
+from tests.cli.watch.shops import BUSY, NOW, identity
 from tests.support.tables import every
 
 CLI = Path(str(cli.__file__)).parent
@@ -130,10 +130,14 @@ def test_the_live_view_is_in_the_language() -> None:
     use(Language.ES)
     try:
         drawn = "\n".join(text.plain for text in once(WatchState(BUSY), NOW, 100))
+        row = next(row for row in BUSY.rows(NOW) if row.identity == identity(1) and row.section is ListName.OPEN)
+        told = (heading(row), what(row), became(row, "abort", {"outcome": None})[0])
     finally:
         use(Language.EN)
     for word in ("accesible", "sin respuesta", "cobro: espera la tarjeta", "pregunte a una persona", "última hora"):
         assert word in drawn, drawn
+    assert told[:2] == (f"pago {identity(1)}", "pago de 11.20 en SN-0001")
+    assert told[2].startswith("se pidió abortar pago de 11.20 en SN-0001. Todavía puede aprobarse")
 
 
 def test_a_locale_without_accents_shows_letters_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

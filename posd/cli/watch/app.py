@@ -25,8 +25,9 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import Footer, OptionList, Static
 
+from posd.base.negotiation import Language
 from posd.base.text import shown
-from posd.cli.explain.catalogue import say
+from posd.cli.explain.catalogue import language, say
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts
 from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
@@ -176,6 +177,8 @@ def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool
     return Binding(keys, action, word, key_display=sign, tooltip=words, show=show)
 
 
+#: Keys that answer the question with yes: in any language, and in Spanish too.
+YES, YES_IN_SPANISH = ("y", "Y", "upper_y"), ("s", "S", "upper_s")
 #: Keys that a narrow screen must show come first.
 KEYS = (
     _key("q", "quit", "quit", "q", "quit (also Ctrl-C); on a page: back (also Escape)"),
@@ -271,10 +274,10 @@ class Watch(App[None]):
         self._is_used |= isinstance(event, events.Key)
         if isinstance(event, events.Key) and self._asked is not None:
             row, self._asked = self._asked, None
-            if event.key in ("y", "Y", "upper_y"):
+            if event.key in YES or (event.key in YES_IN_SPANISH and language() is Language.ES):
                 self._act(row, "abort")
             else:
-                self.say("not aborted", "dim")
+                self.say(say("watch", "not_aborted"), "dim")
             return
         await super().on_event(event)
 
@@ -303,7 +306,7 @@ class Watch(App[None]):
             return
         self._drawn = key
         if self._was_away and self.state.away is None:
-            self.say("posd is back", "green")
+            self.say(say("watch", "back"), "green")
         self._was_away = self.state.away is not None
         over = asyncio.get_running_loop().time() > self._message_until
         self.screen.query_one(Footer).display = self.size.height > 2
@@ -377,7 +380,7 @@ class Watch(App[None]):
     def _payment(self, call: str) -> Row | None:
         row = self._row()
         if row is not None and row.kind is not Kind.PAYMENT:
-            self.say(f"{call} is for payments: select one of them first", "yellow")
+            self.say(say("watch", "for_payments", call=call), "yellow")
             return None
         return row
 
@@ -404,17 +407,12 @@ class Watch(App[None]):
         if row is None:
             return
         if not row.document["abortable"]:
-            why = (
-                "it has ended"
-                if row.outcome
-                else "the bank was asked already, or its terminal was released or is not certain"
-            )
-            self.say(f"cannot abort {texts.what(row)}: {why}; r asks the terminal about it", "yellow")
+            why = say("watch", "has_ended" if row.outcome else "too_late")
+            self.say(say("watch", "cannot_abort", what=texts.what(row), why=why), "yellow")
             return
         self._asked = row
-        self.say(
-            f"{say('watch', 'abort', what=texts.what(row))}  y: yes, any other key: no", "bold yellow", float("inf")
-        )
+        question = f"{say('watch', 'abort', what=texts.what(row))}  {say('watch', 'yes_key')}"
+        self.say(question, "bold yellow", float("inf"))
 
     def action_reconcile(self) -> None:
         """Ask the terminal for the state of the selected payment."""
@@ -428,8 +426,7 @@ class Watch(App[None]):
             else:
                 self.say(*texts.became(row, call, document))
 
-        doing = "to abort {}" if call == "abort" else "how {} stands"
-        self.say(f"asking {row.document['terminal']} {doing.format(texts.what(row))} …", "cyan")
+        self.say(say("watch", f"asking_{call}", terminal=row.document["terminal"], what=texts.what(row)), "cyan")
         path = f"/transactions/{row.identity}/{call}"
         self.source.ask(lambda api: api.post(path, seconds=RECONCILE_SECONDS).body, said)
 

@@ -336,16 +336,15 @@ def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:
 
 def heading(row: Row) -> str:
     """Return the name of a row, on one line."""
-    if row.kind is Kind.TERMINAL:
-        return shown(f"terminal {row.identity}")
-    noun = "print job" if row.kind is Kind.PRINT_JOB else words_of(row.document).noun
-    return shown(f"{noun} {row.identity}")
+    nouns = {Kind.TERMINAL: named("terminal"), Kind.PRINT_JOB: named("print job")}
+    return shown(f"{nouns.get(row.kind) or words_of(row.document).noun} {row.identity}")
 
 
 def what(row: Row) -> str:
     """Return the object of a question: "the payment of 11.20 on SN-0001"."""
-    amount = asked(row.document.get("amount"))
-    return shown(f"the {words_of(row.document).noun}{f' of {amount}' if amount else ''} on {row.document['terminal']}")
+    amount, noun = asked(row.document.get("amount")), words_of(row.document).noun
+    name = "what_of" if amount else "what"
+    return shown(say("watch", name, noun=noun, amount=amount, terminal=row.document["terminal"]))
 
 
 def advice(row: Row) -> tuple[str, Sequence[str]]:
@@ -383,13 +382,13 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
     """Return the result of `abort` or `reconcile` for a payment, and its style."""
     if document["outcome"] is not None:
         style, meaning = words.meaning(document)
-        return f"{meaning} ({what(row)}: {words.state(document)})", style
+        return f"{meaning} ({what(row)}: {named(words.state(document))})", style
     if call == "abort":
-        return f"asked to abort {what(row)}. It may still approve: its outcome is awaited", "green"
+        return say("watch", "abort_asked", what=what(row)), "green"
     search = document["last_search"]
     came = chosen("search")[search["result"]]["means"] if search else say("payment", "not_asked")
     told = words_of(document).fill(came)
-    return f"{what(row)} is still open ({words.state(document)}). {told}", "yellow"
+    return say("watch", "still_open", what=what(row), state=named(words.state(document)), told=told), "yellow"
 
 
 def help_page(keys: Iterable[Pair]) -> RenderableType:

@@ -63,7 +63,7 @@ async def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Count
     payment = shop.charge(25, scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.shows("▸", "SN-0001", "25.00", "waiting for card")
-        for key in ("n", "q", "a", "enter"):
+        for key in ("n", "q", "a", "s", "enter"):
             await view.press("a")
             await view.shows("abort the payment of 25.00 on SN-0001?")
             await view.press(key)

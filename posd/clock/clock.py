@@ -11,6 +11,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -108,61 +109,60 @@ class Stretch(msgspec.Struct, frozen=True):
             yield iso(parse_iso(self.since) - kept), self.since
 
 
+@dataclass(eq=False)
 class WallClock:
-    """Guard of the clock: call `begin` before any use, `run` as a task, `keep` at the stop."""
+    """Guard of the clock: call `begin` before any use, `run` as a task, `keep` at the stop.
 
-    def __init__(
-        self,
-        store: Store,
-        limit: timedelta,
-        built: datetime,
-        now: Callable[[], datetime],
-        elapsed: Callable[[], float],
-        kernel_state: Callable[[float], Kernel],
-    ) -> None:
-        """`limit`: the largest usual step. `elapsed`: seconds since the boot, sleep included."""
-        self._store = store
-        self.limit = limit
-        self.built = built
-        self._now = now
-        self._elapsed = elapsed
-        self._kernel_state = kernel_state
-        #: The highest trusted time, and the confirmed time; None before the first.
-        self.known: StoredClock | None = None
-        self._written: StoredClock | None = None
-        self._reference: ClockReading | None = None
-        self._heard: deque[tuple[str, str, str, float]] = deque(maxlen=MOST_SIGHTINGS)
-        self._listeners: list[Callable[[], None]] = []
-        self._looked = elapsed()
-        #: Why the clock is not trusted, as of the last reading, or None.
-        self.reason: Doubt | None = None
-        self._detail = ""
-        #: The present period without a trusted clock, or None.
-        self.stretch: Stretch | None = None
-        #: Earlier periods, the newest first.
-        self.past: deque[Stretch] = deque(maxlen=MOST_STRETCHES)
-        self._unwritten: list[Stretch] = []
-        self._ahead_of: str | None = None  # last time of the clock before it was set ahead
+    `limit`: the largest usual step. `elapsed`: seconds since the boot, sleep included.
+    """
+
+    store: Store
+    limit: timedelta
+    built: datetime
+    now: Callable[[], datetime]
+    elapsed: Callable[[], float]
+    kernel_state: Callable[[float], Kernel]
+    #: The highest trusted time, and the confirmed time; None before the first.
+    known: StoredClock | None = field(default=None, init=False)
+    _written: StoredClock | None = field(default=None, init=False)
+    _reference: ClockReading | None = field(default=None, init=False)
+    _heard: deque[tuple[str, str, str, float]] = field(
+        default_factory=partial(deque, maxlen=MOST_SIGHTINGS), init=False
+    )
+    _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
+    #: Why the clock is not trusted, as of the last reading, or None.
+    reason: Doubt | None = field(default=None, init=False)
+    _detail: str = field(default="", init=False)
+    #: The present period without a trusted clock, or None.
+    stretch: Stretch | None = field(default=None, init=False)
+    #: Earlier periods, the newest first.
+    past: deque[Stretch] = field(default_factory=partial(deque, maxlen=MOST_STRETCHES), init=False)
+    _unwritten: list[Stretch] = field(default_factory=list, init=False)
+    #: Last time of the clock before it was set ahead.
+    _ahead_of: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._looked = self.elapsed()
         self.reading = self._read()
 
     async def begin(self) -> None:
         """Load the state of earlier runs, and read the clock. Raise StorageUnavailable."""
-        newest = await self._store.read(changes.newest_at)
-        self._written = await self._store.read(_kept)
+        newest = await self.store.read(changes.newest_at)
+        self._written = await self.store.read(_kept)
         self.known = rules.beginning(self._written, None if newest is None else parse_iso(newest))
-        found = await self._store.read(stretches)
+        found = await self.store.read(stretches)
         self.stretch = next((item for item in found if item.until is None), None)
         self.past.extend(item for item in found if item.until is not None)
         self.look()
 
     async def run(self) -> None:
         """Read the clock regularly, and store the state, until cancelled."""
-        kept = self._elapsed() - KEEP_SECONDS
+        kept = self.elapsed() - KEEP_SECONDS
         while True:
             self.look()
-            if self._unwritten or self._elapsed() - kept >= KEEP_SECONDS:
+            if self._unwritten or self.elapsed() - kept >= KEEP_SECONDS:
                 await self.keep()
-                kept = self._elapsed()
+                kept = self.elapsed()
             await tick(LOOK_SECONDS)
 
     async def keep(self) -> None:
@@ -172,7 +172,7 @@ class WallClock:
         if kept == self._written and not noted:
             return
         with suppress(StorageUnavailable, CommitUncertain):
-            await self._store.write(partial(_keep, kept=kept, noted=noted))
+            await self.store.write(partial(_keep, kept=kept, noted=noted))
             self._written = kept
             self._unwritten = self._unwritten[len(noted) :]
 
@@ -199,7 +199,7 @@ class WallClock:
 
     def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
         """Record the time in an event of a terminal."""
-        self._heard.append((terminal, payment, occurred_at, self._elapsed()))  # parsed later: this runs for each event
+        self._heard.append((terminal, payment, occurred_at, self.elapsed()))  # parsed later: this runs for each event
 
     def look(self) -> None:
         """Read the clocks and judge them."""
@@ -220,7 +220,7 @@ class WallClock:
     @property
     def kernel(self) -> Kernel:
         """The kernel's state for the last reading."""
-        return self._kernel_state(self.reading.wall.timestamp())
+        return self.kernel_state(self.reading.wall.timestamp())
 
     @property
     def terminals(self) -> TerminalTimes:
@@ -292,7 +292,7 @@ class WallClock:
             "" if self.reason is None else self._detail,
             None if before is None else iso(before.highest),
         )
-        await self._store.write(partial(_confirm, kept=kept, said=said))
+        await self.store.write(partial(_confirm, kept=kept, said=said))
         self._ahead_of = self._set_ahead(reading)
         self.known = self._written = kept
         self._reference = reading
@@ -301,7 +301,7 @@ class WallClock:
         return said
 
     def _read(self) -> ClockReading:
-        return ClockReading(self._now(), self._elapsed())
+        return ClockReading(self.now(), self.elapsed())
 
 
 def _occurred(text: str) -> datetime | None:

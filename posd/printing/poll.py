@@ -27,7 +27,7 @@ from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, PollLimits, PollPause, PollPlan
 from posd.printing.start import PrintTurns
 from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
-from posd.records.model import Phase
+from posd.records.model import Phase, tag
 from posd.records.service import RecordService, ServiceParts
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import RecordedChange, WriteTransaction
@@ -227,19 +227,17 @@ class PrintPoller(RecordService):
             entry = Polled(answer)
             await self._store.write(partial(_record, identity=job.print_job_id, entry=entry, now=self._now()))
             crash_point("print_poll.recorded")
-        self._log(job.print_job_id, terminal, answer)
-        return answer, reached
-
-    def _log(self, identity: str, terminal: str, answer: Answer) -> None:
-        self.polls["answer" if isinstance(answer, PollAnswered) else "no_answer"] += 1
+        result = tag(answer)
+        self.polls[result] += 1
         log.info(
             "print.poll",
-            print_job=identity,
+            print_job=job.print_job_id,
             terminal=terminal,
             status=answer.report.status if isinstance(answer, PollAnswered) else None,
-            result="answer" if isinstance(answer, PollAnswered) else "no_answer",
+            result=result,
             reason=answer.reason if isinstance(answer, NoAnswer) else None,
         )
+        return answer, reached
 
     def _tell_stuck(self, now: float) -> float:
         """Report stuck jobs. Return the time of the next report."""

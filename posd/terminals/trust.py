@@ -251,15 +251,11 @@ async def probe(base_url: str, given: TerminalTrust, seconds: float, explain: Ex
     port = parts.port or (443 if secure else 80)
     try:
         async with asyncio.timeout(seconds):
-            _, writer = await (
-                asyncio.open_connection(
-                    host,
-                    port,
-                    ssl=given.context,
-                    server_hostname=server_hostname(called(base_url, given.server_name)),
-                )
-                if secure
-                else asyncio.open_connection(host, port)
+            _, writer = await asyncio.open_connection(
+                host,
+                port,
+                ssl=given.context if secure else None,
+                server_hostname=server_hostname(called(base_url, given.server_name)) if secure else None,
             )
     except TimeoutError:
         return Unreached(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")

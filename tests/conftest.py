@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import forks, leftovers
 
-# The speed of an example depends on the machine, not on posd.
+# the duration of an example depends on the machine, not on posd
 settings.register_profile(
     "quick", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25, print_blob=True
 )
@@ -32,9 +32,9 @@ MAX_DIRECTORY = 24
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TESTS = Path(__file__).parent
 TOLD = "told"
-#: The one file that needs the plugin of schemathesis, which takes a second of each process.
+#: The only file that needs the plugin of schemathesis, which takes a second in each process.
 SCHEMATHESIS = "test_schemathesis.py"
-#: Files that begin first, so that in the end no worker is left with one of them while the others have nothing to do.
+#: Files that start first, so that no worker still runs one of them while the others are idle.
 LONGEST = {
     "test_back_in_time.py",
     "test_backup.py",
@@ -52,9 +52,9 @@ LONGEST = {
     "test_store.py",
     SCHEMATHESIS,
 }
-#: Folders of tests in one process with asyncio, TLS or SQLite, which differ between the Pythons of Debian.
+#: Folders with asyncio, TLS or SQLite in the test's process. These differ between the Pythons of Debian.
 ANOTHER_PYTHON = {"client", "services", "store", "terminals", "tls", "web"}
-#: How many processes had been started when a test began.
+#: Number of processes that had been started when a test began.
 STARTS = pytest.StashKey[int]()
 SESSION = pytest.StashKey[pytest.Session]()
 
@@ -63,7 +63,7 @@ held = leftovers.Held()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add our options."""
+    """Add the options of this suite."""
     parser.addoption("--whole", action="store_true", help="run the slow tests too")
     parser.addoption(
         "--after-quick",
@@ -86,12 +86,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the environment of the tests the same everywhere; their output goes to a directory that is removed."""
+    """Make the environment of the tests the same everywhere. Output goes to a directory that is removed."""
     global held
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
     if config.getoption("--whole") or any(SCHEMATHESIS in argument for argument in config.args):
         config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"))
-    # In the background, under nohup and in CI they may be ignored, which every process here would inherit.
+    # In the background, under nohup and in CI these may be ignored, and every process here would inherit that.
     for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -109,7 +109,7 @@ def _begin(config: pytest.Config) -> None:
     places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
     place = next(item for item in places if len(str(item)) <= MAX_DIRECTORY and os.access(item, os.W_OK))
     run = Path(tempfile.mkdtemp(prefix="posd-", dir=place))
-    run.chmod(0o755)  # tests that become another user find theirs below
+    run.chmod(0o755)  # tests that change their user have their directories below it
     config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
     os.environ[leftovers.RUN] = str(run)
     # Otherwise each of a thousand processes compiles its imports again.
@@ -123,9 +123,9 @@ def _begin(config: pytest.Config) -> None:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Import all test files where all are collected, each worker starting at another one.
+    """Import all test files if all are collected, each worker starting at another one.
 
-    pytest compiles a file at its first import. Without this, on a new checkout each worker compiles all of them.
+    pytest compiles a file at its first import. Without this, on a new checkout each worker would compile all of them.
     """
     if WORKER and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.name != SCHEMATHESIS]
@@ -177,7 +177,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """What is started belongs to this test,"""
+    """Assign the processes that a test starts to that test."""
     item.stash[STARTS] = starts.count
     with leftovers.owning(item.nodeid):
         return (yield)
@@ -187,7 +187,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """or to those that share the fixture which starts it."""
+    """Assign the processes that a fixture starts to the tests that share it."""
     if fixturedef.scope == "function":
         return (yield)
     with leftovers.owning(request.node.nodeid or "session"):
@@ -199,7 +199,7 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Fail a test that leaves something behind, and end it, so that this test alone fails."""
+    """Fail a test that leaves something behind, and end the remains, so that only this test fails."""
     try:
         return (yield)
     finally:
@@ -231,13 +231,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Remember what gives the exit code."""
+    """Store the session, which has the exit code."""
     session.config.stash[SESSION] = session
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Exclude the collected tests from garbage collection, and remember open descriptors before the first test."""
+    """Exclude the collected tests from garbage collection, and record the open descriptors before the first test."""
     gc.collect()
     gc.freeze()
     held.begin()

@@ -23,9 +23,9 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "report": (("report", "--timezone", "UTC"), 37),
     "demo": (("demo", "--speed", "20"), 60),
 }
-#: The size of the terminal of `posd watch`.
+#: Size of the terminal of `posd watch`.
 WATCH = {"watch-80x24": (80, 24)}
-#: What differs from run to run: ids, names of one run, times, days, numbers.
+#: Parts that differ between runs: ids, names of one run, times, days, numbers.
 CHANGES = re.compile(
     r"uptime .*|/tmp/\S+|DEMO-\w+|\b[0-9a-f]{8}(?:-[0-9a-f-]+|\.\.\.)?"
     r"|\w+day \d+ \w+ \d{4}|\d+ [A-Z][a-z]{2} |\d+|[─\s]+"
@@ -34,7 +34,7 @@ CHANGES = re.compile(
 
 @contextmanager
 def shop() -> Iterator[Counter]:
-    """A shop with two terminals, a few payments of today, one at the terminal and one in doubt."""
+    """Yield a shop with two terminals, some payments of today, one at the terminal and one in doubt."""
     with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2, speed=1000.0) as counter:
         first, second = counter.serials
         for amount, serial in ((11.2, first), (25, second), (8.5, first)):
@@ -53,7 +53,7 @@ def lines(name: str, socket: Path) -> Iterator[str]:
     command, _ = COMMANDS[name]
     for line in posd_on_terminal(*command, socket=socket, columns=COLUMNS).written.splitlines():
         text = re.sub(r"\x1b\[[0-9;?]*[A-Zac-ln-z]", "", line)
-        if not re.search("[⠀-⣿]", text):  # what turns while posd works
+        if not re.search("[⠀-⣿]", text):  # the spinner of a working command
             yield text.rstrip()
 
 
@@ -76,7 +76,7 @@ def pictures() -> Iterator[tuple[str, str]]:
 
 
 def words(picture: str) -> list[str]:
-    """Return the lines of a picture, without what differs from run to run."""
+    """Return the lines of a picture, without the parts that differ between runs."""
     shown: dict[str, str] = {}
     for text in Xml.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
         line = text.get("clip-path", "")

@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures that show a command: drawn by a command, current, and complete without a network."""
+"""The pictures of docs/pictures: drawn from commands, current, and complete without a network."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_every_picture_is_shown_in_a_document() -> None:
 
 
 @each_picture
-def test_a_picture_loads_nothing(name: str) -> None:
+def test_a_picture_loads_nothing_from_a_network(name: str) -> None:
     text = (FOLDER / f"{name}.svg").read_text("utf-8")
     assert "@font-face" not in text
     assert "@import" not in text
@@ -23,6 +23,6 @@ def test_a_picture_loads_nothing(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_each_picture_shows_what_its_command_shows_now() -> None:
+def test_each_picture_equals_the_output_of_its_command() -> None:
     stored = {name: words((FOLDER / f"{name}.svg").read_text("utf-8")) for name in NAMES}
     assert {name: words(picture) for name, picture in pictures()} == stored, "run python -m tests.pictures"

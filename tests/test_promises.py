@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROMISES: dict[str, dict[str, list[str]]] = tomllib.loads((ROOT / "tests/promises.toml").read_text())
-#: What begins a row of each document. Of the architecture, two chapters have rows.
+#: Beginning of a row in each document. In the architecture, two chapters have rows.
 ROW = re.compile(r"^(?:\d\. |- |\| )(?:\*\*)?(.*)", re.MULTILINE)
 CHAPTERS = {
     "docs/design/architecture.md": ("## Promises", "## Rules that hold everywhere"),

@@ -29,7 +29,7 @@ CONTEXTS: Mapping[str, tuple[Callable[[], ssl.SSLContext], int, ssl.VerifyMode, 
     "server": (tls_contexts.server, 0x88000, ssl.CERT_NONE, False),
 }
 
-#: Kinds of keys and their agreement, by a suite's name of TLS 1.2.
+#: Key types and key agreement, by the name of a TLS 1.2 suite.
 SUITES = {
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -43,7 +43,7 @@ SUITES = {
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
-def test_a_tls_context(name: str) -> None:
+def test_each_tls_context_has_explicit_settings(name: str) -> None:
     make, flags, mode, named = CONTEXTS[name]
     context = make()
     assert (context.verify_flags, context.verify_mode, context.check_hostname) == (flags, mode, named)
@@ -56,8 +56,8 @@ def test_a_tls_context(name: str) -> None:
     assert not [suite for suite in offered if any(weak in suite for weak in ("NULL", "RC4", "DES", "PSK", "MD5"))]
 
 
-def test_no_context_is_made_elsewhere() -> None:
-    """By a default of the interpreter. The client and the simulator import nothing of posd."""
+def test_no_other_code_makes_a_tls_context() -> None:
+    """A default of the interpreter would apply there. The client and the simulator import nothing of posd."""
     home = Path(tls_contexts.__file__).parents[1]
     made = {
         str(path.relative_to(home))
@@ -75,11 +75,11 @@ async def handshake(ca: Path, leaf: Leaf) -> None:
 
 
 @pytest.mark.parametrize("name", OLD_STYLE)
-async def test_a_private_ca_that_one_python_trusts_is_trusted_by_all(tmp_path: Path, name: str) -> None:
+async def test_a_private_ca_is_trusted_by_every_python_or_none(tmp_path: Path, name: str) -> None:
     await handshake(*OLD_STYLE[name].write(tmp_path, "127.0.0.1"))
 
 
-async def test_an_intermediate_ca_alone_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+async def test_an_intermediate_ca_alone_is_trusted_if_it_is_configured(tmp_path: Path) -> None:
     below = trustme.CA().create_child_ca()
     below.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     issued = below.issue_cert("127.0.0.1")
@@ -108,20 +108,22 @@ READER_PRAGMAS: Mapping[str, object] = {"query_only": 1, "busy_timeout": 2000, "
 @pytest.mark.parametrize(
     ("connect", "pragmas"), [(connect_writer, PRAGMAS), (connect_reader, READER_PRAGMAS)], ids=["writer", "reader"]
 )
-def test_a_pragma(tmp_path: Path, connect: Callable[[Path], sqlite3.Connection], pragmas: Mapping[str, object]) -> None:
+def test_each_pragma_is_explicit(
+    tmp_path: Path, connect: Callable[[Path], sqlite3.Connection], pragmas: Mapping[str, object]
+) -> None:
     connect_writer(tmp_path / "file.db").close()
     with closing(connect(tmp_path / "file.db")) as db:
         assert {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas} == pragmas
 
 
-def test_no_transaction_is_begun_by_the_module(tmp_path: Path) -> None:
+def test_the_module_sqlite3_begins_no_transaction(tmp_path: Path) -> None:
     with closing(open_file(tmp_path / "file.db")) as db:
         db.execute("CREATE TABLE rows (value)")
         db.execute("INSERT INTO rows VALUES (1)")
         assert (db.in_transaction, db.isolation_level) == (False, None)
 
 
-def test_a_reply_of_a_terminal_is_asked_for_unpacked() -> None:
+def test_a_terminal_is_asked_for_uncompressed_replies() -> None:
     assert HEADERS["accept-encoding"] == "identity"
 
 
@@ -145,7 +147,7 @@ LIMITS_OF_JSON: Mapping[str, bool] = {
 
 @pytest.fixture(scope="module", params=["640", "0"])
 def read_under(request: pytest.FixtureRequest) -> Mapping[str, bool]:
-    """Accepted numbers if the environment sets another limit of digits."""
+    """Return the accepted numbers if the environment sets another limit of digits."""
     program = """
 import json, sys
 from posd.base import json_types
@@ -169,5 +171,5 @@ print(json.dumps({text: is_read(text) for text in json.load(sys.stdin)}))
 
 
 @pytest.mark.parametrize("text", LIMITS_OF_JSON, ids=lambda text: text[:12])
-def test_a_limit_of_json(read_under: Mapping[str, bool], text: str) -> None:
+def test_each_limit_of_json_is_explicit(read_under: Mapping[str, bool], text: str) -> None:
     assert read_under[text] == LIMITS_OF_JSON[text]

@@ -49,12 +49,12 @@ def strict(ca: Path) -> ssl.SSLContext:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """Connect over 127.0.0.1, calling the server by `name`; the client's error is raised here."""
+    """Connect over 127.0.0.1, calling the server by `name`. Raise the client's error."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
-            # If the client refuses, the test is about its own error.
+            # If the client refuses, the test checks the client's error.
             with connection, contextlib.suppress(OSError):
                 server.wrap_socket(connection, server_side=True).close()
 
@@ -90,7 +90,7 @@ def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
         )
 
 
-def test_what_the_certificates_say(made: TlsFiles) -> None:
+def test_the_certificates_have_the_expected_fields(made: TlsFiles) -> None:
     now = datetime.now(UTC)
     ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
     assert server.subject == "CN=pos.shop.example"
@@ -110,7 +110,7 @@ def load(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def test_files_are_private_and_nothing_else_is_left(made: TlsFiles) -> None:
+def test_files_are_private_and_no_other_file_is_left(made: TlsFiles) -> None:
     directory = made.certificate.parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {
@@ -168,15 +168,13 @@ def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pyte
         ([], ["pos"], "is not an IP address"),
     ],
 )
-def test_names_that_cannot_stand_in_a_certificate(
-    tmp_path: Path, names: list[str], addresses: list[str], message: str
-) -> None:
+def test_invalid_names_are_refused(tmp_path: Path, names: list[str], addresses: list[str], message: str) -> None:
     with pytest.raises(tls.SubjectError, match=message):
         issue.init(tmp_path / "tls", names=names, addresses=addresses)
     assert not (tmp_path / "tls").exists()
 
 
-def test_a_long_name_is_kept_whole_where_it_counts(tmp_path: Path) -> None:
+def test_a_long_name_is_complete_where_it_matters(tmp_path: Path) -> None:
     name = f"{'a' * 60}.{'b' * 60}.example"
     made = issue.init(tmp_path / "tls", names=[name], addresses=[])
     assert tls.describe(made.certificate).names == (name,)
@@ -207,7 +205,7 @@ def swap(path: Path) -> None:
         ("ca.crt", swap, "does not belong to"),
     ],
 )
-def test_a_broken_ca_is_told_and_nothing_is_changed(
+def test_a_broken_ca_is_reported_and_nothing_is_changed(
     made: TlsFiles, file: str, harm: Callable[[Path], None], message: str
 ) -> None:
     harm(made.certificate.parent / file)
@@ -217,14 +215,14 @@ def test_a_broken_ca_is_told_and_nothing_is_changed(
     assert made.certificate.read_bytes() == before
 
 
-def test_an_expired_ca_is_told(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_ca_is_reported(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(hours=12))
     issue.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
     with pytest.raises(TlsError, match=r"has expired .* --force"):
         issue.init(made.certificate.parent, names=NAMES, addresses=[])
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TlsError, match=r"cannot read or write the certificates in .*file/tls: Not a directory"):
         issue.init(tmp_path / "file/tls", names=NAMES, addresses=[])
@@ -240,20 +238,20 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("server.key", swap, r"server.key: does not belong to the certificate .*server.crt"),
     ],
 )
-def test_a_pair_that_cannot_be_served(made: TlsFiles, file: str, harm: Callable[[Path], None], message: str) -> None:
+def test_an_unusable_pair_is_refused(made: TlsFiles, file: str, harm: Callable[[Path], None], message: str) -> None:
     harm(made.certificate.parent / file)
     with pytest.raises(TlsError, match=message):
         tls.load(made.certificate, made.private_key, datetime.now(UTC))
 
 
-def test_a_key_that_may_not_be_read(made: TlsFiles) -> None:
+def test_an_unreadable_key_is_refused(made: TlsFiles) -> None:
     made.private_key.unlink()
     made.private_key.mkdir()
     with pytest.raises(TlsError, match=r"server.key: cannot be read \(Is a directory\); make it readable"):
         tls.load(made.certificate, made.private_key, None)
 
 
-def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
+def test_an_encrypted_key_is_refused_without_a_question(made: TlsFiles) -> None:
     key = load_pem_private_key(made.private_key.read_bytes(), password=None)
     made.private_key.write_bytes(
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
@@ -269,7 +267,7 @@ def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
         (-timedelta(hours=1), DAY, r"server.crt: is not valid yet \(today is 20.*clock"),
     ],
 )
-def test_a_certificate_outside_its_time(
+def test_a_certificate_outside_its_dates_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backdated: timedelta, lifetime: timedelta, message: str
 ) -> None:
     monkeypatch.setattr(issue, "BACKDATED", backdated)
@@ -280,7 +278,7 @@ def test_a_certificate_outside_its_time(
 
 
 def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
-    """RSA, and a chain with an intermediate CA: nothing here is bound to what init makes."""
+    """RSA, and a chain with an intermediate CA: nothing depends on the form of posd's own certificates."""
     root = trustme.CA(key_type=trustme.KeyType.RSA)
     leaf = root.create_child_ca().issue_cert("pos.shop.example", key_type=trustme.KeyType.RSA)
     certificate, key = tmp_path / "shop.crt", tmp_path / "shop.key"
@@ -292,12 +290,12 @@ def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
     shake_hands(tls.load(certificate, key, None).context, client, "pos.shop.example")
 
 
-def test_a_ca_certificate_is_no_server_certificate(made: TlsFiles) -> None:
+def test_a_ca_certificate_is_refused_as_server_certificate(made: TlsFiles) -> None:
     with pytest.raises(TlsError, match="would be refused by the terminals"):
         tls.load(made.ca_key, made.ca_key, None)
 
 
-def test_a_certificate_in_an_unusual_block_is_told(made: TlsFiles) -> None:
+def test_an_unusual_pem_block_is_reported(made: TlsFiles) -> None:
     text = made.certificate.read_text().replace(" CERTIFICATE-----", " X509 CERTIFICATE-----")
     made.certificate.write_text(text)
     with pytest.raises(TlsError, match=r"server.crt: has no block BEGIN CERTIFICATE"):
@@ -335,7 +333,7 @@ def posd(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_command(tmp_path: Path) -> None:
+def test_the_command_makes_and_shows_certificates(tmp_path: Path) -> None:
     done = posd(tmp_path, "init")
     assert (done.returncode, done.stderr) == (0, "")
     made = tls.files(tmp_path / "tls")
@@ -358,7 +356,7 @@ def test_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
+def test_the_command_reports_faults(tmp_path: Path) -> None:
     done = posd(tmp_path, "init", "--address", "pos")
     assert (done.returncode, done.stdout) == (2, "")
     assert "posd: 'pos' is not an IP address" in done.stderr
@@ -390,14 +388,14 @@ def test_one_command_at_a_time_makes_certificates(made: TlsFiles) -> None:
         ("::1", "", [], ["::1"]),
     ],
 )
-def test_by_what_terminals_call_this_machine(
+def test_the_names_by_which_terminals_call_this_machine_are_found(
     listen: str, advertised: str, names: list[str], addresses: list[str]
 ) -> None:
     assert tls.called_as(listen, advertised) == tls.Subjects(tuple(names), tuple(addresses))
 
 
 @pytest.mark.parametrize(("listen", "versions"), [("0.0.0.0", {4}), ("::", {4, 6})])
-def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, versions: set[int]) -> None:
+def test_a_listener_on_every_address_is_called_by_the_lan_addresses(listen: str, versions: set[int]) -> None:
     found = {ipaddress.ip_address(text) for text in tls.called_as(listen, "").addresses}
     assert not any(address.is_loopback or address.is_link_local for address in found)
     assert {address.version for address in found} <= versions
@@ -405,7 +403,7 @@ def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, 
     assert found == {address for address in local if not address.is_loopback and address.version in versions}
 
 
-def test_what_a_certificate_lacks(made: TlsFiles) -> None:
+def test_missing_names_of_a_certificate_are_found(made: TlsFiles) -> None:
     info = tls.load(made.certificate, made.private_key, None).info
     assert info == tls.describe(made.certificate)
     has = tls.Subjects(("POS.shop.example", "localhost"), ("10.0.0.9", "0:0:0:0:0:0:0:1"))
@@ -421,7 +419,7 @@ def extension(ca: Path, kind: type[x509.ExtensionType]) -> x509.Extension[x509.E
     return load(ca).extensions.get_extension_for_class(kind)
 
 
-def test_a_ca_may_vouch_for_servers_of_private_networks_and_for_this_machine_alone(made: TlsFiles) -> None:
+def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) -> None:
     limits = extension(made.ca_certificate, x509.NameConstraints)
     assert limits.critical
     ca = load(made.ca_certificate)
@@ -434,7 +432,7 @@ def test_a_ca_may_vouch_for_servers_of_private_networks_and_for_this_machine_alo
     )
 
 
-def test_what_the_ca_may_not_vouch_for_is_refused_where_it_is_named_and_else_left_out(
+def test_a_name_outside_the_cas_limits_is_refused_if_configured_and_else_omitted(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(tls.SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):
@@ -447,7 +445,7 @@ def test_what_the_ca_may_not_vouch_for_is_refused_where_it_is_named_and_else_lef
 @pytest.mark.parametrize(
     ("left", "following"), [(400, False), (200, True), (20, True)], ids=["new", "seven months before", "late"]
 )
-def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_goes_on(
+def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_stays_in_use(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, following: bool
 ) -> None:
     directory, old = made.ca_certificate.parent, made.ca_certificate.read_bytes()

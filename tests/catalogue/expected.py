@@ -8,7 +8,7 @@ from posd.simulator.scenario import PrintScenario, Scenario, Strict
 class Till(Strict, frozen=True):
     """Actions of the till, or of a person.
 
-    `abort`: at this status (or "started"). `reconcile`: a person asks after the last step.
+    `abort`: at this status (or "started"). `reconcile`: a person searches after the last step.
     """
 
     abort: str | None = None

@@ -17,11 +17,11 @@ from tests.catalogue.expected import expect_of, till_of
 from tests.support.daemon import Daemon
 from tests.support.streams import stream
 
-#: If no test amount is required.
+#: Amount of payments whose scenario is not chosen by amount.
 ANY_AMOUNT = 12.34
 #: Seconds until a payment is read again without a change.
 LOOK_AGAIN_SECONDS = 2.0
-#: Longest that anything here may take, in seconds, before it is stuck.
+#: Most seconds of any wait.
 PATIENCE_SECONDS = 150.0
 
 
@@ -63,7 +63,7 @@ class Said:
 
 @dataclass
 class Played:
-    """One scenario as it was played."""
+    """Result of one scenario."""
 
     name: str
     identity: str
@@ -71,9 +71,9 @@ class Played:
     start: int | str
     abort: int | str | None
     document: Any
-    #: The ends at which the acquirer approved, of the terminal's ledger: as often money moved.
+    #: Ends in the terminal's ledger at which the acquirer approved. Money moved once for each.
     charges: list[Entry]
-    #: Starts, and aborts, that came to the terminal.
+    #: Starts, and aborts, that reached the terminal.
     starts: int
     aborts: int
 
@@ -89,7 +89,7 @@ class News:
         """Follow until cancelled."""
         last = 0
         while True:
-            with suppress(TimeoutError):  # nothing has happened for a while
+            with suppress(TimeoutError):  # no change for a while
                 async with stream(socket, "/feed", last_event_id=last) as messages:
                     async for message in messages:
                         change = json.loads(message.data)
@@ -98,9 +98,9 @@ class News:
                         self._changed[change["id"]].set()
 
     async def of(self, identity: str) -> None:
-        """Wait for the next change of that id since the last time that it was waited for, but not for long.
+        """Wait for the next change of that id since the last wait, but not for long.
 
-        A doubt becomes one for an operator by time alone, which is no change.
+        A doubt becomes one for an operator by time alone, without a change.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
@@ -209,7 +209,7 @@ class Play:
 
 
 async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
-    """Wait until that holds, looking at each line of the ledger."""
+    """Wait until a condition is true, checked at each line of the ledger."""
     news = asyncio.Event()
     ledger.listen(lambda _entry: news.set())
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -219,7 +219,7 @@ async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
 
 
 def _tells_all(scenario: Scenario) -> bool:
-    """Whether every event reaches posd, or is given up soon."""
+    """Return whether every event reaches posd, or is given up soon."""
     deeds = [step.do for step in scenario.steps if step.do in ("unplug", "plug")]
     stays_unplugged = bool(deeds) and deeds[-1] == "unplug"
     return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

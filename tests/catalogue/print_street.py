@@ -1,7 +1,7 @@
-"""Real daemons and a simulated terminal for each print scenario of the catalogue, all of them played at the same time.
+"""Real daemons and a simulated terminal for each print scenario of the catalogue, all played at the same time.
 
-There are two daemons, because a job's end arrives by one webhook and by polls: one polls so rarely that the webhook is
-faster, the other one polls soon. They differ only in these times.
+There are two daemons, because a job's end arrives by one webhook and by polls. One polls so rarely that the webhook is
+faster; the other polls soon. They differ only in these times.
 """
 
 import asyncio
@@ -21,13 +21,14 @@ from tests.catalogue.street import IMPATIENT, PATIENT
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
 
-#: Printers run this much faster than people: a receipt takes 20 to 60 ms.
+#: Factor by which printers are faster than in a shop: a receipt takes 20 to 60 ms.
 SPEED = 50.0
-#: In real seconds. By the first, webhooks bring the ends; by the second, questions, well after each webhook in time.
+#: In real seconds. With the first setting webhooks report the ends; with the second, polls, well after each timely
+#: webhook.
 SELDOM = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 2\n"
 SOON = "[print]\npoll_first_seconds = 2\npoll_max_seconds = 2\nstuck_seconds = 4\n"
 RECEIPT = {"text": "MY SHOP\nTotal 11.20"}
-#: Longest that anything here may take, in seconds, before it is stuck.
+#: Most seconds of any wait.
 PATIENCE_SECONDS = 60.0
 
 
@@ -63,12 +64,12 @@ class PrintPlay:
     news: News
     simulator: Simulator
     settings: Settings
-    #: What the till's PUT was answered with.
+    #: Status of the response to the till's PUT.
     start: int = 0
 
     @property
     def scenario(self) -> PrintScenario:
-        """What is played."""
+        """The played scenario."""
         return prints()[self.name]
 
     async def run(self) -> "PrintPlay":
@@ -94,7 +95,7 @@ class PrintPlay:
         return (await self.daemon.call("GET", f"/print-jobs/{self.name}")).json
 
     def papers(self) -> int:
-        """Return how often it came out on paper."""
+        """Return the number of printed copies."""
         return sum(item["external_reference"] == CHOICE + self.name for item in self.simulator.printer.prints())
 
     async def _put(self, identity: str, scenario: str) -> int:
@@ -123,7 +124,7 @@ class PrintPlay:
 
 
 def _asked_soon(scenario: PrintScenario) -> bool:
-    """Whether it needs a daemon that polls soon, because nothing else shows its end or that there is none."""
+    """Return whether it needs the daemon that polls soon, because nothing else shows its end."""
     expect = print_expect_of(scenario)
     brought = expect.decided_by == "webhook" or "quarantined_event" in expect.passed
     return not brought
@@ -174,7 +175,7 @@ async def _group(
 
 @asynccontextmanager
 async def print_street(directory: Path, names: Container[str]) -> AsyncIterator[dict[str, PrintPlay]]:
-    """Run it for the block: a play for each of these scenarios of the catalogue."""
+    """Run all for the block: a play for each of these scenarios of the catalogue."""
     async with AsyncExitStack() as stack:
         plays: dict[str, PrintPlay] = {}
         for soon, times in ((False, SELDOM), (True, SOON)):

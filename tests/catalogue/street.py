@@ -1,7 +1,7 @@
 """Real daemons and a simulated terminal for each scenario of the catalogue, each played once, many at a time.
 
-There are two daemons. The patient one asks for nothing by itself: however slow the machine is, the ends come as the
-scenarios say. The other one asks soon, for the scenarios that end by its asking. They differ in these times alone.
+There are two daemons. One never searches by itself, so that the ends come from the scenarios on any machine. The other
+searches soon, for scenarios that end by a search. They differ only in these times.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from tests.catalogue.playing import News, Play, Played
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
 
-#: Terminals run this much faster than people: an approved cycle takes about a second.
+#: Factor by which terminals are faster than people: an approved cycle takes about a second.
 SPEED = 20.0
 #: Of both daemons.
 DEBUG = '[logging]\nlevel = "debug"\n'
-#: The patience of the daemon that asks soon, in real seconds: shorter than by default, and far from the times of the
+#: Limits of the daemon that searches soon, in real seconds: shorter than by default, and far from the times of the
 #: scenarios.
 SOON = """
 [reconcile]
@@ -41,15 +41,15 @@ stall_seconds = 1200
 stall_after_request_seconds = 600
 """
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
-#: Real seconds, long enough for a reply on a busy machine.
+#: In real seconds, long enough for a reply on a busy machine.
 PATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 120\n"
-#: Of terminals that do not answer, or take longer than posd waits by default.
+#: For terminals that do not reply, or take longer than posd waits by default.
 IMPATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 1\n"
 #: Terminal seconds after which posd has given up by default, both time-outs together.
 GIVEN_UP_SECONDS = 23.0
-#: A terminal of the fleet without a device; events may have its serial.
+#: A terminal of the fleet without a device. Events may have its serial.
 ANOTHER_SERIAL = "SN-0002"
-#: Scenarios that are played at the same time.
+#: Number of scenarios that are played at the same time.
 TOGETHER = 16
 
 
@@ -61,7 +61,7 @@ class Street:
     news: News
     terminals: Mapping[str, Settings]
     places: asyncio.Semaphore
-    #: Terminals that run until the end, because their payments stay open, or posd may still ask.
+    #: Terminals that run until the end, because their payments stay open or posd may still ask.
     simulators: dict[str, Simulator] = field(default_factory=dict)
 
     async def play(self, name: str) -> Played:
@@ -72,13 +72,13 @@ class Street:
 
 
 def _gives_up(scenario: Scenario) -> bool:
-    """Whether posd has to time out a call of this scenario."""
+    """Return whether a call of this scenario must time out."""
     replies = (scenario.start, scenario.abort, scenario.search)
     return any(reply.fault == "silent" or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
 
 
 def _asked_soon(scenario: Scenario) -> bool:
-    """Whether it needs the daemon that asks soon: its end comes by a search or a time-out, or it moves."""
+    """Return whether it needs the daemon that searches soon: its end comes by a search or a time-out, or it moves."""
     expect = expect_of(scenario)
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
     by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}
@@ -124,7 +124,7 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
 def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str, signed: str) -> str:
     """Return how posd's configuration names that terminal."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
-    # A terminal that moves while a payment is open is followed by its pinned certificate only.
+    # A terminal that moves during a payment is followed only with a pinned certificate.
     pinned = _changes_key(scenario) or settings.mdns
     trust = f'fingerprint_sha256 = "{fingerprint}"' if pinned else f'ca_file = "{made.ca_certificate}"'
     times = IMPATIENT if _gives_up(scenario) else PATIENT

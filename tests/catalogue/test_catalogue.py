@@ -12,7 +12,7 @@ from tests.catalogue.themes import QUICK, REQUIRED, THEMES
 from tests.support.tables import every
 
 
-def test_every_file_has_one_place_in_the_themes() -> None:
+def test_every_file_belongs_to_one_theme() -> None:
     assert Counter(name for theme in THEMES.values() for name in theme.names) == Counter(list(payments()))
 
 
@@ -22,16 +22,16 @@ def test_the_quick_suite_has_some_of_each_theme() -> None:
 
 
 @every("item", REQUIRED)
-def test_it_has_every_bad_day(item: str) -> None:
+def test_the_catalogue_has_every_required_situation(item: str) -> None:
     assert set(REQUIRED[item]) <= set(payments())
 
 
-def test_it_has_faults_of_printing() -> None:
+def test_the_catalogue_has_faults_of_printing() -> None:
     assert {"fails", "out-of-paper", "loses-reply", "error-but-prints", "silent", "calls-twice"} <= set(prints())
 
 
 @every("name", [*payments(), *prints()])
-def test_each_is_told_in_sentences(name: str) -> None:
+def test_each_scenario_is_described_in_sentences(name: str) -> None:
     scenario = payments().get(name) or prints()[name]
     for text in (scenario.summary, scenario.when, scenario.advice or "."):
         assert text == text.strip()
@@ -41,7 +41,7 @@ def test_each_is_told_in_sentences(name: str) -> None:
 
 
 @every("name", payments())
-def test_each_states_what_the_till_gets_in_words_of_the_local_api(name: str) -> None:
+def test_each_scenario_states_the_tills_result_in_words_of_the_local_api(name: str) -> None:
     expect = expect_of(payments()[name])
     assert (expect.result in set(Result)) == (expect.phase == Phase.FINAL)
     assert (expect.evidence in set(EvidenceKind)) == (expect.phase == Phase.FINAL)
@@ -50,19 +50,19 @@ def test_each_states_what_the_till_gets_in_words_of_the_local_api(name: str) -> 
     assert expect.next_step in set(NextStep)
 
 
-def test_no_two_share_an_amount_or_a_story() -> None:
+def test_no_two_scenarios_share_an_amount_or_a_text() -> None:
     amounts = [Decimal(item.amount) for item in payments().values() if item.amount is not None]
     assert len(set(amounts)) == len(amounts)
     summaries = [item.summary for item in payments().values()]
     assert len(set(summaries)) == len(summaries)
 
 
-def test_what_is_open_is_in_attention_and_what_is_charged_otherwise_too() -> None:
+def test_open_and_unexpected_charges_have_an_attention() -> None:
     for name, scenario in payments().items():
         expect = expect_of(scenario)
         if expect.phase != Phase.FINAL or (expect.charges != (expect.result == Result.APPROVED)):
             assert expect.attention, name
 
 
-def test_the_document_says_what_the_files_say() -> None:
+def test_the_document_equals_the_files() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == document(), "write it anew: python -m tests.catalogue"

@@ -21,7 +21,7 @@ from tests.support.shop import nothing_to_correct
 from tests.support.slow import named_quick, played_in
 from tests.support.webhooks import disk
 
-#: What the daemon can log.
+#: Events that the daemon can log.
 EVENTS = events()
 
 #: Attentions that a slow machine can raise where none is expected.
@@ -38,7 +38,7 @@ Playing = dict[str, "asyncio.Task[Played]"]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
-    """Where each scenario is played that a test of this run is about; where none is, the quick ones."""
+    """Yield the daemons for the scenarios of this run's tests; without any, for the quick ones."""
     names = played_in(request) or [name for name in payments() if name in QUICK]
     with TemporaryDirectory(prefix="posd-") as directory:
         async with streets(Path(directory), names) as opened:
@@ -47,7 +47,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def playing(opened: Streets) -> AsyncIterator[Playing]:
-    """All of these scenarios, played side by side."""
+    """Play all of these scenarios side by side."""
     tasks = {name: asyncio.create_task(street.play(name), name=name) for name, street in opened.items()}
     try:
         yield tasks
@@ -59,7 +59,7 @@ async def playing(opened: Streets) -> AsyncIterator[Playing]:
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CASES)
-async def test_posd_says_what_the_scenario_says(opened: Streets, playing: Playing, name: str) -> None:
+async def test_posd_reports_the_end_of_the_scenario(opened: Streets, playing: Playing, name: str) -> None:
     scenario = payments()[name]
     expect = expect_of(scenario)
     played = await playing[name]
@@ -73,7 +73,7 @@ async def test_posd_says_what_the_scenario_says(opened: Streets, playing: Playin
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
-async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(playing: Playing, name: str) -> None:
+async def test_posds_amounts_equal_the_terminals_ledger(playing: Playing, name: str) -> None:
     played = await playing[name]
     outcome = played.document["outcome"]
     if outcome is None:
@@ -93,7 +93,7 @@ async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(playing: 
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_it_is_sent_once_and_an_abort_where_the_till_says_so(playing: Playing, name: str) -> None:
+async def test_a_start_is_sent_once_and_an_abort_only_if_the_till_asks(playing: Playing, name: str) -> None:
     scenario = payments()[name]
     played = await playing[name]
     assert played.starts == (0 if scenario.out_of_reach else 1)
@@ -101,7 +101,7 @@ async def test_it_is_sent_once_and_an_abort_where_the_till_says_so(playing: Play
     assert played.aborts == sent
 
 
-async def test_it_is_chosen_by_its_amount_or_else_by_metadata_or_option(
+async def test_a_scenario_is_chosen_by_amount_or_else_by_metadata_or_option(
     playing: Playing,
 ) -> None:
     for name, task in playing.items():
@@ -110,21 +110,21 @@ async def test_it_is_chosen_by_its_amount_or_else_by_metadata_or_option(
         assert (await task).chosen_by == way, name
 
 
-async def test_it_stays_so(opened: Streets, playing: Playing) -> None:
-    """posd has kept asking about open payments, and neither they nor the ended ones have changed."""
+async def test_the_end_does_not_change(opened: Streets, playing: Playing) -> None:
+    """posd has continued to ask about open payments. Neither they nor the ended ones have changed."""
     for name, task in playing.items():
         scenario = payments()[name]
         document = await opened[name].daemon.transaction((await task).identity)
         assert Said.of(document, scenario) == Said.expected(scenario), name
 
 
-async def test_it_follows_from_what_was_recorded(opened: Streets, playing: Playing) -> None:
+async def test_the_end_follows_from_the_record(opened: Streets, playing: Playing) -> None:
     await asyncio.gather(*playing.values())
     for street in every(opened):
         await nothing_to_correct(street.daemon)
 
 
-async def test_its_log_names_events_of_the_table_and_no_secret(opened: Streets, playing: Playing) -> None:
+async def test_the_log_has_only_events_of_the_table_and_no_secret(opened: Streets, playing: Playing) -> None:
     await asyncio.gather(*playing.values())
     bodies: list[str] = []
     for street in every(opened):

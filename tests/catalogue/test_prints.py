@@ -17,7 +17,7 @@ from tests.support.secrets import Secrets
 from tests.support.slow import named_quick, played_in
 from tests.support.tables import every
 
-#: Ends that the webhook brings, that a question brings, and that the reply itself is.
+#: Scenarios whose end comes by the webhook, by a poll, or by the reply.
 QUICK = {"completes", "fails", "refuses", "out-of-paper", "error-but-prints", "calls-twice", "loses-reply", "stuck"}
 
 Playing = dict[str, "asyncio.Task[PrintPlay]"]
@@ -25,7 +25,7 @@ Playing = dict[str, "asyncio.Task[PrintPlay]"]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plays(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, PrintPlay]]:
-    """A play for each scenario that a test of this run is about; where none is, for the quick ones."""
+    """Yield a play for each scenario of this run's tests; without any, for the quick ones."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with print_street(Path(directory), played_in(request) or QUICK) as opened:
             yield opened
@@ -46,7 +46,7 @@ async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
 @pytest.mark.quick(2)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", named_quick(prints(), QUICK))
-async def test_posd_says_what_the_scenario_says(playing: Playing, name: str) -> None:
+async def test_posd_reports_the_end_of_the_scenario(playing: Playing, name: str) -> None:
     expect = print_expect_of(prints()[name])
     play = await playing[name]
     assert play.start == expect.start
@@ -58,7 +58,7 @@ async def test_posd_says_what_the_scenario_says(playing: Playing, name: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
-async def test_it_stays_so_and_each_job_was_created_once(playing: Playing) -> None:
+async def test_the_end_does_not_change_and_each_job_was_created_once(playing: Playing) -> None:
     for name, task in playing.items():
         play = await task
         assert Said.of(await play.job()) == Said.expected(prints()[name]), name
@@ -68,7 +68,7 @@ async def test_it_stays_so_and_each_job_was_created_once(playing: Playing) -> No
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_it_follows_from_what_was_recorded(playing: Playing) -> None:
+async def test_the_end_follows_from_the_record(playing: Playing) -> None:
     done = await asyncio.gather(*playing.values())
     for daemon in {id(play.daemon): play.daemon for play in done}.values():
         report = (await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)).json["printing"]
@@ -77,14 +77,14 @@ async def test_it_follows_from_what_was_recorded(playing: Playing) -> None:
 
 
 @every("name", prints())
-def test_a_file_says_when_it_happens_and_fits_together(name: str) -> None:
+def test_a_file_has_its_situation_and_is_consistent(name: str) -> None:
     scenario = prints()[name]
     for text in (scenario.summary, scenario.when, scenario.advice or "None."):
         assert text[0].isupper()
         assert text[-1] == "."
     expect = print_expect_of(scenario)
     assert expect.phase == "final" or expect.decided_by is None
-    if scenario.creation.after_webhook:  # otherwise it would never be answered
+    if scenario.creation.after_webhook:  # otherwise the creation would never get a reply
         assert scenario.creation.taken
         assert scenario.webhooks
         assert scenario.memory != "none"
@@ -98,7 +98,7 @@ def test_the_ordinary_receipt_is_the_default() -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_its_log_names_events_of_the_table_and_no_secret(playing: Playing) -> None:
+async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playing) -> None:
     played = [await task for task in playing.values()]
     secrets = Secrets({"business code": BUSINESS_CODE})
     secrets.add_requests(text for play in played for text in play.simulator.print_requests)

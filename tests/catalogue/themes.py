@@ -98,7 +98,7 @@ THEMES: Mapping[str, Theme] = {
     ),
 }
 
-#: What the quick suite plays: some of each theme, most of them with an end that comes by itself.
+#: Scenarios of the quick suite: some of each theme, most with an end that does not need a search.
 QUICK = frozenset(
     _names("""approve-contactless decline wrong-clock lost-acknowledgement cut-acknowledgement refused-409 redirected
     web-page-but-runs duplicated-events only-the-final missing-card-presented event-of-another-serial wait-for-abort

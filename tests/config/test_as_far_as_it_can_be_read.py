@@ -7,7 +7,7 @@ import pytest
 from posd.config import ConfigError, examine, load
 
 
-def test_what_is_right_is_kept_and_what_is_wrong_is_told_and_has_its_default(tmp_path: Path) -> None:
+def test_valid_keys_are_kept_and_invalid_ones_are_reported_and_have_their_default(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[webhooks]\nlisten = "0.0.0.0:9443"\nmax_body_bytes = 1\n[nothing]\n[[terminals]]\nserial = "S"\n')
     config, problems = examine(file)
@@ -21,7 +21,7 @@ def test_what_is_right_is_kept_and_what_is_wrong_is_told_and_has_its_default(tmp
 
 
 @pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
-def test_where_nothing_can_be_read_there_is_no_configuration(tmp_path: Path, text: str | None) -> None:
+def test_an_unreadable_file_gives_no_configuration(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "config.toml"
     if text is not None:
         file.write_text(text)

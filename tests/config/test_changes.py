@@ -1,4 +1,4 @@
-"""Effects of a changed configuration at once, and those that need a restart."""
+"""Which changes of a configuration apply at once, and which need a restart."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from posd.config.schema import SECTIONS, keys
 from posd.daemon.reload import TAKEN_UP, needs_restart, taken_up
 
 TERMINAL = '[[terminals]]\nserial = "SN-1"\n'
-#: Another value for each key that a reload applies.
+#: Key that a reload applies -> another value.
 OTHER = {
     "logging.level": '"debug"',
     "terminal_defaults.scheme": '"http"',
@@ -33,13 +33,13 @@ def read(text: str) -> Config:
         ("", '[profile.charge]\npath = "/x"\n', ("the profile",)),
     ],
 )
-def test_terminals_and_the_profile(before: str, after: str, words: tuple[str, ...]) -> None:
+def test_changes_of_terminals_and_the_profile_apply_at_once(before: str, after: str, words: tuple[str, ...]) -> None:
     assert taken_up(read(before), read(after)) == words
     assert needs_restart(read(before), read(after)) == ()
 
 
 @pytest.mark.parametrize("key", OTHER)
-def test_what_is_taken_up(key: str) -> None:
+def test_keys_that_a_reload_applies_are_reported(key: str) -> None:
     section, name = key.split(".")
     new = read(f"[{section}]\n{name} = {OTHER[key]}\n")
     assert taken_up(read(""), new) == (key,)
@@ -52,6 +52,6 @@ def test_everything_else_needs_a_restart() -> None:
     assert taken_up(read(""), read(text)) == ()
 
 
-def test_what_is_named_exists() -> None:
+def test_every_named_key_exists() -> None:
     known = {f"{name}.{key}" for name, section in SECTIONS.items() for key in keys(section)} | set(SECTIONS)
     assert known >= TAKEN_UP

@@ -33,7 +33,7 @@ RIGHT = f'[terminal_defaults]\nheaders = {{A = "{SECRET}"}}\n[[terminals]]\nseri
 WRONG = '[merchant]\ntimezone = "x"\n[logging]\nlevl = "info"\n'
 
 
-def test_check(tmp_path: Path) -> None:
+def test_check_accepts_a_valid_file(tmp_path: Path) -> None:
     file = write(tmp_path, RIGHT)
     done = posd_process("config", "check", "--file-only", config=file)
     assert (done.returncode, done.stderr) == (0, "")
@@ -43,7 +43,7 @@ def test_check(tmp_path: Path) -> None:
     assert document == {"file": str(file), "ok": True, "problems": [], "notes": []}
 
 
-def test_check_tells_what_keeps_posd_from_starting_on_this_machine(tmp_path: Path) -> None:
+def test_check_reports_what_prevents_a_start_on_this_machine(tmp_path: Path) -> None:
     own = f'[database]\npath = "posd.db"\n[local_api]\ndirectory = "run"\nadmin_group = ""\ntill_group = ""\n{RIGHT}'
     file = write(tmp_path, f'[webhooks]\nlisten = "127.0.0.1:0"\n{own}')
     done = posd(file, "check")
@@ -59,7 +59,7 @@ def test_check_tells_what_keeps_posd_from_starting_on_this_machine(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"], "nothing is made"
 
 
-def test_check_tells_every_problem(tmp_path: Path) -> None:
+def test_check_reports_every_problem(tmp_path: Path) -> None:
     file = write(tmp_path, WRONG)
     done = posd_process("config", "check", config=file)
     assert (done.returncode, done.stdout) == (2, "")
@@ -72,7 +72,7 @@ def test_check_tells_every_problem(tmp_path: Path) -> None:
     assert [problem["key"] for problem in json.loads(done.stdout)["problems"]] == ["merchant.timezone", "logging.levl"]
 
 
-def test_show(tmp_path: Path) -> None:
+def test_show_prints_every_key(tmp_path: Path) -> None:
     file = write(tmp_path, RIGHT)
     done = posd(file, "show")
     assert (done.returncode, done.stderr) == (0, "")
@@ -100,7 +100,7 @@ def test_show_names_the_file_of_each_value(tmp_path: Path) -> None:
     assert "logging.level" not in files
 
 
-def test_check_says_which_default_decides_the_day_and_what_the_listeners_take(tmp_path: Path) -> None:
+def test_check_names_the_default_time_zone_and_the_listeners(tmp_path: Path) -> None:
     def summary(text: str) -> str:
         return posd(write(tmp_path, text), "check", "--file-only").stdout
 
@@ -111,7 +111,7 @@ def test_check_says_which_default_decides_the_day_and_what_the_listeners_take(tm
     assert "http on 192.0.2.1:9464" in summary('[metrics]\nlisten = "192.0.2.1:9464"')
 
 
-def test_show_profile(tmp_path: Path) -> None:
+def test_show_profile_prints_every_row(tmp_path: Path) -> None:
     file = write(tmp_path, "[profile.abort]\nconfirmed = true\n[profile.cloud.void]\nabortable = false\n")
     lines = [line.split("\t") for line in posd(file, "show", "--profile").stdout.splitlines()]
     assert lines[0] == ["Local network, classic", "method", "path", "abortable", "standing"]
@@ -144,5 +144,5 @@ def test_show_profile(tmp_path: Path) -> None:
     assert (shown["local", "void"]["abortable"], shown["local", "search"]["abortable"]) == (True, None)
 
 
-def test_show_needs_a_right_configuration(tmp_path: Path) -> None:
+def test_show_needs_a_valid_configuration(tmp_path: Path) -> None:
     assert posd(write(tmp_path, WRONG), "show").returncode == 2

@@ -14,9 +14,9 @@ from posd.config.schema import PROFILE_KEYS, PROFILE_SECTIONS, SECTIONS, Termina
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.toml"
-#: What the package lays onto a machine.
+#: The file that the package installs on a machine.
 OF_A_SHOP = ROOT / "packaging" / "config.toml"
-#: Most settings of it, so that it is quick to read.
+#: Most settings in it, so that it is quick to read.
 MOST_SETTINGS = 10
 
 
@@ -29,20 +29,20 @@ def defaults() -> Config:
     return parse('[[terminals]]\nserial = "SN-0001"', file=EXAMPLE)
 
 
-def test_it_loads_and_says_what_the_code_says_without_it() -> None:
+def test_the_example_has_the_defaults_of_the_code() -> None:
     example, bare = load(EXAMPLE), defaults()
     for section in (*SECTIONS, "terminals", "profiles", "profile_headers"):
         name = "print_" if section == "print" else section
         assert getattr(example, name) == getattr(bare, name), section
 
 
-def test_what_a_machine_has_at_first_is_right_and_sets_nothing() -> None:
+def test_the_installed_file_is_valid_and_sets_nothing() -> None:
     """Its settings would stay, even if a later version has a better default."""
     assert not list(flat(tomllib.loads(OF_A_SHOP.read_text())))
     assert load(OF_A_SHOP).terminals == ()
 
 
-def test_what_a_shop_needs_is_short_and_can_be_used_as_it_is_shown() -> None:
+def test_the_settings_of_a_shop_are_few_and_valid_as_shown() -> None:
     text = re.sub(r"(?m)^#(?=[a-z])", "", OF_A_SHOP.read_text())
     config = parse(text, file=OF_A_SHOP)
     shown = list(flat(documented(OF_A_SHOP)))
@@ -71,19 +71,19 @@ def flat(table: dict[str, Any], at: str = "") -> Iterator[str]:
             yield f"{at}{name}"
 
 
-def test_it_has_every_key_and_no_other() -> None:
+def test_the_example_has_every_key_and_no_other() -> None:
     document = documented()
     (document["terminals"],) = document["terminals"]
     assert sorted(flat(document)) == sorted(every_key())
 
 
-def test_a_row_that_starts_something_has_what_the_others_have_not() -> None:
+def test_a_row_of_a_start_has_its_additional_keys() -> None:
     starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "refund"}
     assert {name for name in EDITIONS["classic"].local if "abortable" in row_keys(name)} == starts
     assert {name for name in EDITIONS["classic"].local if "pointer" in row_keys(name)} == {"search"}
 
 
-def test_it_marks_every_assumption() -> None:
+def test_the_example_marks_every_assumption() -> None:
     lines = EXAMPLE.read_text().splitlines()
     for access_mode in ACCESS_MODES:
         at = PROFILE_SECTIONS[access_mode]
@@ -92,7 +92,7 @@ def test_it_marks_every_assumption() -> None:
             assert below.startswith("# Assumption, ") == row.assumption, operation
 
 
-def test_every_key_is_explained() -> None:
+def test_every_key_has_a_comment() -> None:
     """Each key of the sections is below a comment, or below a key that shares its comment."""
     explained = False
     for line in EXAMPLE.read_text().partition("[profile.charge]")[0].splitlines():

@@ -23,7 +23,9 @@ def resolved(config: Config) -> dict[str, str]:
     return {name: header.resolve() for name, header in config.terminals[0].headers.items()}
 
 
-def test_values_come_from_the_file_a_file_or_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_come_from_the_configuration_a_file_or_a_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "token").write_text("from file\n")
     (tmp_path / "credentials").mkdir()
     (tmp_path / "credentials/key").write_text("from credential\n")
@@ -49,7 +51,7 @@ def test_a_terminals_header_replaces_the_same_name_in_any_case(tmp_path: Path) -
 
 ALL, LOCAL, CLOUD, OWN = "terminal_defaults", "profile", "profile.cloud", "the terminal"
 
-#: access mode -> the sections that give its headers, the later ones on top
+#: access mode -> the sections with its headers, in order of precedence, the last one first
 LAYERS = {"local": (ALL, LOCAL, OWN), "cloud": (ALL, CLOUD, OWN)}
 NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
 
@@ -59,7 +61,7 @@ NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
 def test_the_later_section_replaces_the_same_name_in_any_case(
     tmp_path: Path, mode: str, given: tuple[str, ...]
 ) -> None:
-    """Of every set of sections that give a header: the last one counts, and none of the other access mode."""
+    """For every set of sections with a header: the last one counts, and none of the other access mode."""
 
     def headers(section: str) -> str:
         own = f"Only-{section.replace('.', '-').replace(' ', '-')}"
@@ -104,7 +106,7 @@ def test_a_credential_outside_the_service_is_found_missing_only_when_used(
 
 
 @pytest.mark.parametrize("where", ["value", "file"])
-def test_a_value_never_shows(tmp_path: Path, where: str) -> None:
+def test_a_value_is_never_shown(tmp_path: Path, where: str) -> None:
     (tmp_path / "token").write_text(SECRET)
     config = read(f'{{A = "{SECRET}"}}' if where == "value" else '{A = {file = "token"}}', tmp_path)
     shown = repr(config) + str(config) + json.dumps([entry.value for entry in entries(config)])
@@ -134,7 +136,7 @@ def test_a_value_never_shows(tmp_path: Path, where: str) -> None:
         ('"x"', "must be a table"),
     ],
 )
-def test_headers_that_cannot_be_sent(tmp_path: Path, headers: str, reason: str) -> None:
+def test_invalid_headers_are_refused(tmp_path: Path, headers: str, reason: str) -> None:
     (tmp_path / "two-lines").write_text(f"{SECRET}\n{SECRET}\n")
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff\x00")

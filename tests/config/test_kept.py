@@ -1,4 +1,4 @@
-"""The stored configuration is the one that was read, whatever its files contain now."""
+"""The stored configuration is the one that was read, even if its files have changed."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from posd.config import load
 from posd.daemon import reload
 
 
-def test_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_read_configuration_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     file = tmp_path / "config.toml"
     file.write_text('[logging]\nlevel = "debug"\n')

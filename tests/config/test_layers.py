@@ -49,7 +49,7 @@ def test_tables_merge_a_later_value_wins_and_terminals_add_up(file: Path) -> Non
         a='[webhooks]\nlisten = "127.0.0.1:9443"\n[discovery]\nservice_types = ["_two._tcp.local."]\n'
         '[[terminals]]\nserial = "SN-2"\n',
     )
-    (file.parent / FOLDER / ".c.toml").write_text("no toml")  # left by an editor
+    (file.parent / FOLDER / ".c.toml").write_text("no toml")  # left behind by an editor
     (file.parent / FOLDER / "c.toml.dpkg-old").write_text("no toml")
     config = load(file)
     assert config.file == file
@@ -59,14 +59,14 @@ def test_tables_merge_a_later_value_wins_and_terminals_add_up(file: Path) -> Non
     assert [item.serial for item in config.terminals] == ["SN-1", "SN-2", "SN-3"]
 
 
-def test_a_file_in_place_of_the_folder_is_no_folder_that_is_missing(file: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_an_error(file: Path) -> None:
     (file.parent / FOLDER).rmdir()
     (file.parent / FOLDER).write_text("no folder")
     ((name, _, _, reason),) = problems(file)
     assert (name, reason) == (FOLDER, "cannot be read (Not a directory)")
 
 
-def test_relative_paths_are_those_of_the_first_file(file: Path) -> None:
+def test_relative_paths_start_at_the_first_file(file: Path) -> None:
     (file.parent / "ca.pem").touch()
     further(file, a='[database]\npath = "state/posd.db"\n')
     assert load(file).database.path == file.parent / "state" / "posd.db"
@@ -100,7 +100,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(file: Path) -> None:
     assert [(name, line) for name, line, _, _ in problems(file)] == [("config.toml", None), ("a.toml", 1)]
 
 
-def test_the_first_file_need_not_be_there_where_others_are(file: Path) -> None:
+def test_the_first_file_may_be_missing_if_others_exist(file: Path) -> None:
     file.unlink()
     assert problems(file)[0][3] == "does not exist", "of a name that is mistyped the defaults must not run"
     further(file, a='[merchant]\nid = "M-9"\n')
@@ -117,15 +117,15 @@ def test_a_machine_without_any_configuration_runs_on_defaults(monkeypatch: pytes
     [
         ("terminals[0].serial", ("first", "terminals[0].serial")),
         ("terminals[1].serial", ("second", "terminals[0].serial")),
-        ("terminals[2].serial", ("first", "terminals[2].serial")),  # of none of them
+        ("terminals[2].serial", ("first", "terminals[2].serial")),  # in none of them
         ("terminals[1]", ("second", "terminals[0]")),
         ("merchant.id", ("second", "merchant.id")),
-        ("merchant.timezone", ("second", "merchant.timezone")),  # the last that has the section
+        ("merchant.timezone", ("second", "merchant.timezone")),  # the last file that has the section
         ("profile.charge.path", ("first", "profile.charge.path")),
         ('"a b".c', ("first", '"a b".c')),
     ],
 )
-def test_the_origin_of_a_key(key: str, found: tuple[str, str]) -> None:
+def test_a_key_has_the_file_that_sets_it(key: str, found: tuple[str, str]) -> None:
     layers = Layers(Path("first"))
     layers.add(Path("first"), '["a b"]\nc = 1\n[merchant]\nid = "1"\n[[terminals]]\nserial = "1"\n')
     layers.add(Path("second"), '[merchant]\nid = "2"\n[[terminals]]\nserial = "2"\n')

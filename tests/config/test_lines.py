@@ -37,7 +37,7 @@ level = "info"
 LINES = {
     "local_api": 2,
     "local_api.language": 3,
-    "local_api.till_group": 2,  # it is missing: the beginning of its section
+    "local_api.till_group": 2,  # a missing key: the beginning of its section
     "discovery.serial_keys": 6,
     "discovery.serial_keys[1]": 6,
     "discovery.interfaces": 10,
@@ -63,12 +63,12 @@ def test_a_key_is_found_on_its_line(ends: str) -> None:
     assert {key: line_of(text, key) for key in LINES} == LINES
 
 
-def test_what_is_no_toml_or_very_long_is_not_searched() -> None:
+def test_an_invalid_or_very_long_file_is_not_searched() -> None:
     assert line_of("[a\n", "a") is None
     assert line_of("[a]\n" + "\n" * MAX_LINES, "a") is None
 
 
-def test_a_file_that_is_no_toml_is_located_by_its_parser(tmp_path: Path) -> None:
+def test_an_invalid_file_has_the_line_of_its_parser(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[logging]\nlevel = yes\n")
     with pytest.raises(ConfigError, match=r"config\.toml:2: is not valid TOML: Invalid value") as caught:
         load(tmp_path / "config.toml")

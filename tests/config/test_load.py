@@ -1,4 +1,4 @@
-"""What a right configuration gives: values, defaults, inheritance, paths, sources."""
+"""Content of a valid configuration: values, defaults, inheritance, paths, sources."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.terminal_defaults.ca_file == tmp_path / "ca.pem"
 
 
-def test_files_are_not_opened_where_the_caller_may_not_read_them() -> None:
+def test_files_are_not_opened_if_the_caller_may_not_read_them() -> None:
     text = '[webhooks]\ncertificate = "none.crt"\nprivate_key = "none.key"\n[terminal_defaults]\n'
     text += 'headers = {A = {file = "none"}}'
     config = parse(text, file=Path("/etc/posd/config.toml"), check_files=False)
@@ -80,7 +80,7 @@ def test_terminals_inherit_and_override() -> None:
     assert config.sources["terminals[0].reply_timeout_seconds"] == "terminal_defaults"
 
 
-def test_a_terminal_in_the_cloud() -> None:
+def test_a_terminal_in_the_cloud_has_its_settings() -> None:
     config = read(
         """
         [webhooks]
@@ -98,7 +98,7 @@ def test_a_terminal_in_the_cloud() -> None:
     assert config.webhooks.public_url == "https://pos.example/shop-14"
 
 
-def test_the_cloud_by_default_asks_nothing_of_a_terminal_on_this_network() -> None:
+def test_a_default_of_cloud_requires_nothing_of_a_local_terminal() -> None:
     text = '[terminal_defaults]\naccess_mode = "cloud"\n'
     assert read(text).terminals == ()
     config = read(text + '[[terminals]]\nserial = "A"\naccess_mode = "local"')
@@ -115,22 +115,22 @@ def test_fingerprints_are_normalised(written: str) -> None:
     ("listen", "host", "port"),
     [("127.0.0.1:0", "127.0.0.1", 0), ("[::]:8443", "::", 8443), ("[::1]:65535", "::1", 65535)],
 )
-def test_listen_addresses(listen: str, host: str, port: int) -> None:
+def test_listen_addresses_are_read(listen: str, host: str, port: int) -> None:
     webhooks = read(f'[webhooks]\nlisten = "{listen}"').webhooks
     assert (webhooks.host, webhooks.port, str(webhooks.listen)) == (host, port, listen)
 
 
 @pytest.mark.parametrize("host", ["pos.shop.example", "10.0.0.9", "fd00::9", "pos_1", "localhost"])
-def test_hosts_that_can_be_advertised(host: str) -> None:
+def test_valid_hosts_can_be_advertised(host: str) -> None:
     assert read(f'[webhooks]\nadvertise_host = "{host}"').webhooks.advertise_host == host
 
 
 @pytest.mark.parametrize("url", ["https://10.0.0.9", "https://[fd00::9]:6869", "https://t.example:1/a/b"])
-def test_base_urls(url: str) -> None:
+def test_valid_base_urls_are_accepted(url: str) -> None:
     assert read(f'[[terminals]]\nserial = "A"\nbase_url = "{url}"').terminals[0].base_url == url
 
 
-def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:
+def test_the_shown_configuration_can_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret")
     shown_once = read(
         """
@@ -159,7 +159,7 @@ def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:
     assert "\n".join(line for line, _ in toml_lines(again)) == text
 
 
-def test_a_refund_may_be_a_void() -> None:
+def test_a_refund_may_use_the_path_of_a_void() -> None:
     rows = read('[profile.refund]\npath = "/terminal/v1/async/void"').profiles["classic"].local
     assert rows["refund"].path == rows["void"].path
 
@@ -178,7 +178,7 @@ def test_listeners_of_other_addresses_may_have_one_port(metrics: str, webhooks: 
     read(f'[metrics]\nlisten = "{metrics}"\n[webhooks]\nlisten = "{webhooks}"')
 
 
-def test_the_daemon_can_import_it_cheaply() -> None:
+def test_the_daemon_imports_few_modules_for_it() -> None:
     heavy = {"click", "rich", "cryptography", "hypercorn", "starlette", "zeroconf", "httpx2"}
     code = f"import sys, posd.config, posd.config.show, posd.tls; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Every mistake is reported with key, reason and cure, all of them in one run."""
+"""Every mistake is reported with key, reason and cure, all in one run."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ PUBLIC = '[webhooks]\npublic_url = "https://a.example"\n'
 
 #: (key, content of the file, part of the reason, part of the cure)
 WRONG = [
-    # unknown keys
+    # Unknown keys.
     ("mechant", "[mechant]\n", "not a known key", "did you mean merchant?"),
     ("merchant.timezon", '[merchant]\ntimezon = "UTC"', "not a known key", "did you mean timezone?"),
     ("webhooks.zzz", "[webhooks]\nzzz = 1", "not a known key", "[webhooks] knows: listen, advertise_host"),
@@ -40,7 +40,7 @@ WRONG = [
     ("profile.charge.pointer", '[profile.charge]\npointer = ""', "not a known key", "remove it"),
     ("profile.abort.abortable", "[profile.abort]\nabortable = false", "not a known key", "knows: method, path"),
     ("profile.charge.headers", "[profile.charge]\nheaders = {}", "not a known key", "[[terminals]] or [profile] or"),
-    # wrong types
+    # Wrong types.
     ("merchant", 'merchant = "x"', "must be a table, is a string", "write a section [merchant]"),
     ("merchant.id", "[merchant]\nid = 12", "must be a string, is a whole number", "write a string"),
     ("terminals", '[terminals]\nserial = "A"', "must be a list of tables, is a table", "write [[terminals]]"),
@@ -56,7 +56,7 @@ WRONG = [
     ("profile.void.abortable", '[profile.void]\nabortable = "no"', "must be true or false", "write true or false"),
     ("profile.headers", 'profile.headers = "x"', "must be a table", 'write headers = {NAME = "value"}'),
     ("profile.search.path", '[profile.search]\nmethod = "GET"', "does not name the transaction", "into the path"),
-    # impossible values
+    # Impossible values.
     ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "no known time zone", "America/Guayaquil"),
     ("merchant.id", '[merchant]\nid = "a\\nb"', "control character", "one line"),
     ("local_api.directory", '[local_api]\ndirectory = ""', "is empty", "write a path"),
@@ -111,10 +111,10 @@ WRONG = [
     ),
     ("profile.headers.Host", '[profile]\nheaders = {Host = "a"}', "posd sets itself", "remove it"),
     ("profile.search.pointer", '[profile.search]\npointer = "x"', "not a JSON Pointer", "correct it"),
-    # files
+    # Files.
     ("terminal_defaults.ca_file", '[terminal_defaults]\nca_file = "no.pem"', "No such file", "correct the path"),
     ("profile.cloud.headers.A", '[profile.cloud]\nheaders = {A = {file = "no"}}', "No such file", "make it readable"),
-    # between values
+    # Conflicts between values.
     (
         "terminals[1].base_url",
         f'{PUBLIC}[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\naccess_mode = "cloud"',
@@ -168,7 +168,7 @@ WRONG = [
         )
         for url in ("https://a.example", "https://A.example.:443/")
     ),
-    # a path of another operation: a void would charge, a search too
+    # A path of another operation: a void would charge, and so would a search.
     *(
         (
             f"profile.{operation}.path",
@@ -196,7 +196,7 @@ WRONG = [
         "is a second pin beside public_key_sha256",
         "keep public_key_sha256",
     ),
-    # how terminals are called: editions, authentication, units
+    # Calls to terminals: editions, authentication, units.
     ("terminals[0].auth", '[[terminals]]\nserial = "A"\nauth = "basic"', "is not known", "none, hash-encrypt, hmac"),
     ("hash_encrypt.key_separator", '[hash_encrypt]\nkey_separator = ""', "not a separator", "visible ASCII"),
     ("hash_encrypt.timestamp_unit", '[hash_encrypt]\ntimestamp_unit = "m"', "is not known", "s, ms"),
@@ -272,14 +272,14 @@ def test_a_mistake_is_one_problem_at_its_key(tmp_path: Path, key: str, text: str
 
 
 @pytest.mark.parametrize(("url", "reason"), URLS, ids=[url for url, _ in URLS])
-def test_a_base_url_that_cannot_be_called(tmp_path: Path, url: str, reason: str) -> None:
+def test_an_invalid_base_url_is_refused(tmp_path: Path, url: str, reason: str) -> None:
     (problem,) = problems(f'[[terminals]]\nserial = "A"\nbase_url = "{url}"', tmp_path)
     assert problem.key == "terminals[0].base_url"
     assert reason in problem.reason
     assert "hunter2" not in str(problem)
 
 
-def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = """
         mechant = 1
         [webhooks]
@@ -329,8 +329,8 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_one_mistake_makes_no_second_one(tmp_path: Path) -> None:
-    """A value that is wrong by itself is not compared with others: its place was taken by a default."""
+def test_one_mistake_causes_no_second_one(tmp_path: Path) -> None:
+    """A wrong value is not compared with others, since a default replaced it."""
     (tmp_path / "there").touch()
     text = '[webhooks]\ncertificate = "there"\nprivate_key = "none"'
     assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks.private_key"]
@@ -354,7 +354,7 @@ def test_one_mistake_makes_no_second_one(tmp_path: Path) -> None:
         (b"a = 1\n\xef\xbb\xbf", "is not valid TOML"),
     ],
 )
-def test_a_file_that_is_not_toml(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_file_that_is_not_toml_is_reported(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -364,7 +364,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path, content: bytes, reason: str) ->
     assert problem.key == ""
 
 
-def test_a_byte_order_mark_and_windows_lines_are_no_mistake(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(b'\xef\xbb\xbf[merchant]\r\nid = "12"\r\n')
     assert load(file).merchant.id == "12"
@@ -414,14 +414,14 @@ def test_any_file_gives_a_configuration_or_a_list_of_problems(document: dict[str
         assert again.reconcile == config.reconcile
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"does not exist; write it .*--config or POSD_CONFIG"):
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)"):
         load(tmp_path)
 
 
-def test_a_certificate_that_cannot_be_read_and_has_no_key_is_told_both_at_once(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_without_a_key_is_reported_with_both_faults(tmp_path: Path) -> None:
     found = problems('[webhooks]\ncertificate = "nope.crt"', tmp_path)
     assert [problem.key for problem in found] == ["webhooks.certificate", "webhooks.certificate"]
     assert {"cannot be read", "without private_key"} == {

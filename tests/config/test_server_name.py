@@ -14,13 +14,13 @@ def read(defaults: str = "", *terminals: str) -> Config:
     return parse(f"[terminal_defaults]\n{defaults}\n{sections}", file=Path("/etc/posd/config.toml"))
 
 
-def test_it_is_inherited_and_replaced() -> None:
+def test_a_server_name_is_inherited_and_replaced() -> None:
     config = read("server_name = 'terminal.example'", "", "server_name = '10.1.2.3'", "server_name = ''")
     assert [item.server_name for item in config.terminals] == ["terminal.example", "10.1.2.3", ""]
 
 
 @pytest.mark.parametrize("name", ["*.example", "https://a.example", "a.example:6869", "[::1]", "a b", "10.0.0.256"])
-def test_what_is_no_name(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read("", f"server_name = '{name}'")
     (problem,) = caught.value.problems
@@ -37,7 +37,7 @@ def test_what_is_no_name(name: str) -> None:
     ],
     ids=["fingerprint", "base_url", "scheme"],
 )
-def test_it_is_refused_where_no_name_is_checked(text: str, reason: str) -> None:
+def test_it_is_refused_if_no_name_is_checked(text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read("", f"server_name = 'a.example'\n{text}")
     (problem,) = caught.value.problems
@@ -45,7 +45,7 @@ def test_it_is_refused_where_no_name_is_checked(text: str, reason: str) -> None:
     assert reason in problem.reason
 
 
-def test_one_of_the_defaults_is_for_those_that_use_it() -> None:
+def test_a_default_applies_only_to_terminals_that_use_it() -> None:
     read("server_name = 'a.example'")
     read("server_name = 'a.example'", PIN, "")
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""The log lines of the code, found in its text: module, line, event, level, fields."""
+"""The log lines of the code, found in its source: module, line, event, level, fields."""
 
 import ast
 import re
@@ -11,9 +11,9 @@ from posd.payments.rows import PAYMENT
 from posd.printing.rows import PRINT_JOB
 
 PACKAGE = Path(posd.__file__).parent
-#: What is not the daemon.
+#: Folders that are not part of the daemon.
 APART = ("cli", "simulator", "client")
-#: Names of the loggers in a module: a module that logs of two parts has two.
+#: Names of the loggers in a module. A module that logs for two parts has two.
 LOGGERS = ("log", "listener_log")
 #: method of a logger -> the level of its lines.
 LEVELS = {
@@ -24,17 +24,17 @@ LEVELS = {
     "exception": "error",
     "critical": "critical",
 }
-#: Word of each kind of record, with which its events begin -> `name`, the field with the record's id.
+#: First word of the events of each kind of record -> the field with the record's id.
 KINDS = {kind.word: kind.name for kind in (PAYMENT, PRINT_JOB)}
-#: What passes that field.
+#: Calls that pass that field.
 NAMED = re.compile(r"\w+(\.\w+)*\.named\(")
-#: Keywords that are no fields of a line.
+#: Keywords that are not fields of a line.
 NO_FIELDS = {"exc_info"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """A call that logs. `open` if it passes fields that its text does not name (`**`)."""
+    """A call that logs. `open`: whether it passes fields that its source does not name (`**`)."""
 
     place: str
     event: str
@@ -55,7 +55,7 @@ def modules() -> Iterator[Path]:
 
 
 def lines(text: str, name: str) -> Iterator[Line]:
-    """Yield the log lines of a module. Raise NotPlain where `log` is used in another way."""
+    """Yield the log lines of a module. Raise NotPlain if `log` is used in another way."""
     tree = ast.parse(text)
     plain = set()
     for node in ast.walk(tree):
@@ -82,7 +82,9 @@ def lines(text: str, name: str) -> Iterator[Line]:
 
 
 def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
-    """Return the events that a text may be, each with the fields that may name a record. None if that is not clear."""
+    """Return the events that an expression can have, each with its fields for the id of a record. None if that is
+    unclear.
+    """
     match text:
         case ast.Constant(value=str() as event):
             return {event: tuple(KINDS.values())}
@@ -93,7 +95,7 @@ def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
 
 
 def _methods(function: ast.expr) -> set[str] | None:
-    """Return the methods of `log` that a call may use; None if it calls something else."""
+    """Return the methods of `log` that a call may use, or None if it calls something else."""
     match function:
         case ast.Attribute(value=ast.Name(id=name), attr=method) if name in LOGGERS and method in LEVELS:
             return {method}

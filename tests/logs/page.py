@@ -38,7 +38,7 @@ A repeated line is written a few times and then counted (column "at most", separ
 | `error` | 3 | needs a person now |
 """
 
-#: Limits that are not by posd.logs.output.
+#: Limits that posd.logs.output does not apply.
 OWN_WAY = {"listener.refused": "1 a minute, each `kind`", "listener.distrusted": "1 an hour, each `peer`"}
 
 #: first part of an event's name -> the heading of its table.

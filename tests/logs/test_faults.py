@@ -42,7 +42,7 @@ def raised(error: BaseException) -> BaseException:
     ],
     ids=repr,
 )
-def test_a_message_is_told_where_it_is_of_the_code_alone(error: Exception, message: bool) -> None:
+def test_a_message_is_logged_only_if_it_is_a_constant_of_the_code(error: Exception, message: bool) -> None:
     (item,) = output.exception_words(raised(error))
     assert item["type"] == type(error).__qualname__
     assert ("message" in item) is message
@@ -50,7 +50,7 @@ def test_a_message_is_told_where_it_is_of_the_code_alone(error: Exception, messa
     assert item["frames"] == [f"tests/logs/test_faults.py:{raised.__code__.co_firstlineno + 2} raised"]
 
 
-def test_what_led_to_it_is_told_and_no_chain_is_endless() -> None:
+def test_the_causes_are_logged_and_the_chain_is_limited() -> None:
     first = raised(ValueError(VALUE))
     second = RuntimeError(VALUE)
     second.__cause__ = first
@@ -88,7 +88,7 @@ def test_a_deep_fault_fits_into_a_line_of_the_journal() -> None:
     assert len(line(0.0)) < 48 * 1024
 
 
-def test_an_address_of_a_person_is_taken_out_of_words() -> None:
+def test_an_e_mail_address_is_removed_from_a_text() -> None:
     fields = {"event": "payment.attention", "detail": f"it says <{VALUE}>, and 5 @ 3", "peer": "10.0.0.1"}
     ((line,), _) = output.renderer({}, wall)(output.LineSink(), "info", fields)
     assert json.loads(line(0.0))["detail"] == "it says <(an e-mail address)>, and 5 @ 3"

@@ -20,11 +20,11 @@ from tests.support.https import deliver
 from tests.support.terminal import ScriptedTerminal
 
 LIMIT = LineLimit(3, MINUTE)
-#: More than any limit lets through.
+#: More lines than any limit permits.
 FLOOD = 60
 
 
-def test_the_first_lines_of_a_window_pass_and_the_rest_are_counted() -> None:
+def test_the_first_lines_of_a_window_are_written_and_the_rest_counted() -> None:
     windows = LineCounter()
     assert [windows.admit(("a", "info"), LIMIT, now) for now in (0, 1, 2, 3, 59)] == [True] * 3 + [False] * 2
     assert windows.admit(("b", "info"), LIMIT, 3)
@@ -35,20 +35,20 @@ def test_the_first_lines_of_a_window_pass_and_the_rest_are_counted() -> None:
     assert windows.admit(("a", "info"), LIMIT, 60)
 
 
-def test_what_was_left_out_is_told_however_late_it_is_asked_for() -> None:
+def test_omitted_lines_are_reported_at_any_later_time() -> None:
     windows = LineCounter()
     assert [windows.admit(("a", "info"), LIMIT, 0) for _ in range(5)].count(True) == 3
     assert not windows.admit(("a", "info"), LIMIT, 1000)  # its end was not logged yet
     assert windows.take(1001) == [(("a", "info"), 3)]
 
 
-def test_a_window_that_ended_with_nothing_to_tell_begins_anew() -> None:
+def test_a_window_without_omitted_lines_begins_again() -> None:
     windows = LineCounter()
     assert all(windows.admit(("a", "info"), LIMIT, at) for at in (0, 1, 2, 61, 62, 63))
     assert windows.next_end() is None
 
 
-def test_a_flood_of_keys_shares_one_and_the_table_stays_small() -> None:
+def test_a_flood_of_keys_shares_one_entry_and_the_table_stays_small() -> None:
     windows = LineCounter()
     passed = sum(windows.admit(("a", "info", number), LIMIT, 0) for number in range(10 * MAX_KEYS))
     assert passed == MAX_KEYS + LIMIT.lines
@@ -57,15 +57,15 @@ def test_a_flood_of_keys_shares_one_and_the_table_stays_small() -> None:
     assert windows.admit(("a", "info", -1), LIMIT, 60)
 
 
-def test_a_table_that_was_full_is_not_looked_through_for_each_line() -> None:
+def test_a_full_table_is_not_searched_for_each_line() -> None:
     windows = LineCounter(max_keys=2)
     for key, at in (("first", 0.0), ("second", 0.0), ("third", 59.5), ("fourth", 60.1), ("fifth", 60.6)):
         assert windows.admit(("a", "info", key), LIMIT, at)
     assert list(windows._windows) == [("a", "info"), ("a", "info", "fifth")]
 
 
-def test_what_counts_apart_by_its_kind_is_told_of_too() -> None:
-    """The line that names the event also has a field `kind`."""
+def test_lines_counted_by_their_kind_are_reported_too() -> None:
+    """The line that reports the event has a field `kind` too."""
     floods = output.FloodFilter()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}
     for _ in range(LIMITS["stream.cut_off"].lines):
@@ -77,7 +77,7 @@ def test_what_counts_apart_by_its_kind_is_told_of_too() -> None:
     assert [(item["event"], item["kind"], item["count"]) for item in lines] == [("log.collapsed", "stream.cut_off", 1)]
 
 
-def test_what_is_told_of_a_window_names_the_fields_by_which_its_lines_count_apart() -> None:
+def test_the_report_of_a_window_names_the_fields_by_which_its_lines_are_counted() -> None:
     floods = output.FloodFilter()
     line = {"event": "webhook.quarantined", "level": "warning", "terminal": "SN-1", "transaction": "7f3c"}
     for _ in range(LIMITS["webhook.quarantined"].lines):
@@ -102,22 +102,22 @@ def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: i
     assert written + told + sum(count for _, count in windows.take(float("inf"))) == len(lines)
 
 
-def test_each_event_that_people_should_look_at_has_a_limit() -> None:
+def test_each_event_for_people_has_a_limit() -> None:
     for name, event in events().items():
         for level in event.levels:
             assert level in ("debug", "info") or limit_of(name, level) is not None, name
         assert LIMITS.get(name, TROUBLE).lines >= 1, name
 
 
-def test_a_payment_without_trouble_is_never_left_out() -> None:
+def test_a_payment_without_faults_is_never_omitted() -> None:
     for event in ("payment.started", "payment.answered", "payment.outcome", "print.started", "print.answered"):
         assert limit_of(event, "info") is None
     assert "transaction" in LIMITS["payment.attention"].by
     assert "transaction" in LIMITS["webhook.event"].by
 
 
-def test_the_end_of_a_window_is_told_by_itself_and_of_all_at_the_end() -> None:
-    """With a second in place of a minute: the lines of a loop, of a thread, and those left at the end."""
+def test_each_window_is_reported_at_its_end_and_all_at_the_stop() -> None:
+    """With a second instead of a minute: the lines of a loop, of a thread, and those left at the end."""
     script = """
 import asyncio, threading
 from posd.logs import output as logs
@@ -148,7 +148,7 @@ logs.floods.tell()
     assert lines[2]["kind"] == "a.flood"
 
 
-async def test_strangers_are_one_line_and_at_the_end_a_number(
+async def test_strangers_cause_one_line_and_at_the_end_a_number(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
 ) -> None:

@@ -27,13 +27,13 @@ LEVELS = ["debug", "info", "warning", "error", "warning"]
 
 
 def stream(descriptor: int) -> str:
-    """Return a file as systemd writes it into JOURNAL_STREAM."""
+    """Return the value of JOURNAL_STREAM for a file, as systemd writes it."""
     found = os.fstat(descriptor)
     return f"{found.st_dev}:{found.st_ino}"
 
 
 def through_pipe(script: str, journal: str | None) -> list[bytes]:
-    """Run a script with a pipe as stdout; `journal` is JOURNAL_STREAM, "stdout" that of the pipe."""
+    """Run a script with a pipe as stdout. `journal`: JOURNAL_STREAM; "stdout": that of the pipe."""
     read, write = os.pipe()
     environment = {name: value for name, value in os.environ.items() if name != "JOURNAL_STREAM"}
     if journal is not None:
@@ -44,7 +44,7 @@ def through_pipe(script: str, journal: str | None) -> list[bytes]:
         return output.read().splitlines()
 
 
-def test_the_journal_hears_how_important_each_line_is_and_gets_valid_json() -> None:
+def test_the_journal_gets_the_level_of_each_line_and_valid_json() -> None:
     lines = through_pipe(SCRIPT, "stdout")
     assert [line[:3] for line in lines] == [b"<7>", b"<6>", b"<4>", b"<3>", b"<4>"]
     assert [json.loads(line[3:])["level"] for line in lines] == LEVELS
@@ -57,7 +57,7 @@ def test_elsewhere_a_line_is_json_and_nothing_else(journal: str | None) -> None:
     assert [json.loads(line)["level"] for line in lines] == LEVELS
 
 
-def test_what_is_wrong_with_the_configuration_is_an_error_of_the_journal(tmp_path: Path) -> None:
+def test_a_fault_of_the_configuration_is_an_error_in_the_journal(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[webhooks]\nlisten = 7\nwrong = "secret"\n')
     with (tmp_path / "journal").open("wb") as given:
@@ -71,7 +71,7 @@ def test_what_is_wrong_with_the_configuration_is_an_error_of_the_journal(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_crash_at_the_start_is_one_line_with_an_id_and_without_the_value_it_failed_on() -> None:
+def test_a_crash_at_the_start_is_one_line_with_an_id_and_without_the_faulty_value() -> None:
     script = """
 import sys
 from posd.daemon import main as daemon
@@ -96,7 +96,7 @@ sys.exit(daemon.run(Config))
     assert line["exception"][0]["frames"][-1].endswith(" serve")
 
 
-def test_what_python_would_write_by_itself_is_a_line_without_values() -> None:
+def test_output_of_python_itself_is_a_line_without_values() -> None:
     script = """
 import asyncio, threading, logging
 from posd.logs import output as logs

@@ -1,4 +1,4 @@
-"""No secret and no personal data: a daemon is led through everything, with marks in it, and its log is searched."""
+"""No secret and no personal data: a daemon runs through every situation with marked texts, and its log is searched."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.support.https import deliver, post, send
 from tests.support.secrets import PLACES, Secrets, forms, marks
 from tests.support.terminal import Request, ScriptedTerminal, http
 
-#: What the daemon can log.
+#: Events that the daemon can log.
 EVENTS = catalogue.events()
 
 MARKS = marks()
@@ -34,7 +34,7 @@ RECEIPT = {
     MARKS["receipt_extra"]: MARKS["receipt_extra"],
 }
 
-#: Causes faults in the daemon whose messages quote secret data: in calls, callbacks, tasks and threads.
+#: Causes faults in the daemon whose messages quote secret data, in calls, callbacks, tasks and threads.
 FAULTS = """
 import os
 if os.environ.get("POSD_TEST_FAULT"):
@@ -74,7 +74,7 @@ def configured(
     terminal: ScriptedTerminal,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:
-    """The fleet, with secret headers from all three places."""
+    """Return the configuration of the fleet, with secret headers from all three sources."""
     (home / "header").write_text(MARKS["header_file"] + "\n")
     credentials = home / "credentials"
     credentials.mkdir()
@@ -89,7 +89,7 @@ X-Credential = {{credential = "terminal-key"}}
 
 
 async def paid(posd: Daemon, terminal: ScriptedTerminal) -> str:  # noqa: F811
-    """A payment with marks wherever the till can write, and events with marks wherever the terminal can."""
+    """Run a payment with marks in every text of the till, and events with marks in every text of the terminal."""
     identity = str(uuid4())
     request = {
         "amount": AMOUNT,
@@ -115,7 +115,7 @@ async def paid(posd: Daemon, terminal: ScriptedTerminal) -> str:  # noqa: F811
 
 
 async def troubled(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F811
-    """What a terminal answers that should not be, and bodies that are refused."""
+    """Send invalid replies of a terminal, and bodies that are refused."""
 
     async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(422, json.dumps({"error": MARKS["refusal"]}).encode()))
@@ -161,7 +161,7 @@ async def troubled(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F
 
 
 async def printed(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F811
-    """Print jobs with marked texts; one fails in the terminal's words."""
+    """Run print jobs with marked texts. One fails with a text of the terminal."""
     for number in range(2):
         job = str(uuid4())
         request = {"document": {"lines": [MARKS["document"]]}, "external_reference": MARKS["external_reference"]}
@@ -184,7 +184,7 @@ async def printed(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F8
 
 
 async def called_wrongly(posd: Daemon) -> None:
-    """A till whose wrong requests contain secrets."""
+    """Send a till's invalid requests with secrets."""
     for method in ("GET", "PUT", "POST", "PATCH"):
         for path in (
             f"/transactions/{quote(MARKS['path'])}",
@@ -204,7 +204,7 @@ async def called_wrongly(posd: Daemon) -> None:
 
 
 async def disturbed(posd: Daemon) -> None:
-    """Strangers on the LAN."""
+    """Send requests of strangers on the LAN."""
     path, query = MARKS["stranger_path"], MARKS["stranger_query"]
     mark = MARKS["stranger_header"]
     for where in (
@@ -222,7 +222,7 @@ async def disturbed(posd: Daemon) -> None:
         f"X{mark}: {mark}\r\n\r\n",
     ):
         assert await send(posd.port, posd.ca, raw.encode()) is not None
-        reader, writer = await asyncio.open_connection("127.0.0.1", posd.port)  # no TLS at all
+        reader, writer = await asyncio.open_connection("127.0.0.1", posd.port)  # without TLS
         writer.write(raw.encode())
         await reader.read()
         writer.close()
@@ -235,7 +235,7 @@ async def disturbed(posd: Daemon) -> None:
 
 
 async def failing(posd: Daemon, terminal: ScriptedTerminal, callback: str) -> None:  # noqa: F811
-    """Faults of posd's own, with values in their messages."""
+    """Cause faults of posd itself, with values in their messages."""
     request = {"amount": AMOUNT, "metadata": {"reference": MARKS["metadata"]}}
     reply = await posd.call("PUT", f"/transactions/{uuid4()}", request)
     assert (reply.status, reply.json["code"]) == (500, "internal_error")
@@ -253,7 +253,7 @@ def faulty(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-async def test_no_mark_and_no_token_ever_comes_out(
+async def test_no_mark_and_no_token_is_in_the_log(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
     configured: str,
@@ -306,14 +306,14 @@ async def test_no_mark_and_no_token_ever_comes_out(
 
 
 @pytest.mark.parametrize("form", range(9))
-def test_a_mark_is_found_however_it_is_written(form: int) -> None:
+def test_a_mark_is_found_in_any_form(form: int) -> None:
     """The search of the test above can fail."""
     text = list(forms(MARKS["metadata"]))[form]
     assert Secrets(MARKS).found_in([{"event": "x", "detail": f"before {text} after"}])
     assert not Secrets(MARKS).found_in([{"event": "x", "detail": "nothing of it"}])
 
 
-def test_tokens_of_addresses_are_looked_for() -> None:
+def test_tokens_of_addresses_are_searched_for() -> None:
     url = "https://10.0.0.1:8443/webhooks/transactions/x/c2VjcmV0LXRva2Vu"
     secrets = Secrets({})
     secrets.add_requests([json.dumps({"events_webhook_url": url}), json.dumps({"webhookUrl": url})])
@@ -329,7 +329,7 @@ def test_tokens_of_addresses_are_looked_for() -> None:
         '[terminal_defaults]\nheaders = {{X-Key = {{value = "{mark}"}}}}\n',
     ],
 )
-async def test_a_wrong_header_is_told_without_its_value(home: Path, toml: str) -> None:  # noqa: F811
+async def test_a_wrong_header_is_reported_without_its_value(home: Path, toml: str) -> None:  # noqa: F811
     mark = MARKS["header_value"]
     daemon = Daemon(home, toml.format(mark=mark))
     code, said = await daemon.cannot_start()

@@ -1,4 +1,4 @@
-"""Texts from outside in the daemon's log, its metrics and its reports to the service manager."""
+"""Texts from outside in the daemon's log, its metrics and its notifications to the service manager."""
 
 import json
 from datetime import UTC, datetime
@@ -18,12 +18,12 @@ from tests.support.strange import ALL, STRANGE
 from tests.support.tables import every
 
 LOGGER = SimpleNamespace(name="posd.test")
-#: A text that no UTF-8 has: of the name of a file, or of a JSON string.
+#: A text that UTF-8 cannot encode, from the name of a file or a JSON string.
 HALF = "x\ud800y\udcff"
 
 
 @every("text", [*STRANGE.values(), ALL[:MAX_TEXT], HALF], [*STRANGE, "all", "half a character"])
-def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> None:
+def test_a_log_entry_is_one_line_with_the_text(text: str) -> None:
     floods.forget()
     for prefixes in ({}, {"info": b"<6>"}):
         fields = {"event": "test.event", "level": "info", "detail": text, "code": text, "fleet": [text, {text: text}]}
@@ -43,7 +43,7 @@ def test_the_time_of_a_line_always_has_six_digits(detail: str, microsecond: int)
     assert json.loads(made(0.0))["timestamp"] == f"2026-11-20T10:42:03.{microsecond:06}Z"
 
 
-async def test_the_service_manager_hears_one_assignment_for_each(
+async def test_the_service_manager_gets_one_assignment_for_each_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with manager(tmp_path) as heard:

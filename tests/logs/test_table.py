@@ -1,4 +1,4 @@
-"""The table of events and the code say the same, and the page is made of the table."""
+"""The table of events agrees with the code, and the page is generated from the table."""
 
 import re
 from collections import defaultdict
@@ -11,12 +11,12 @@ from tests.logs.found import LOGGERS, PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
 from tests.support.tables import every, try_each
 
-#: What the daemon can log.
+#: Events that the daemon can log.
 EVENTS = events()
 
 
 def wanted(event: str, found: list[Line]) -> str:
-    """Return the row that the code asks for, as it can be put into the table."""
+    """Return the row that the code needs, in the form of the table."""
     levels = {level for line in found for level in line.levels}
     fields = {field for line in found for field in line.fields}
     return f'[event."{event}"]\n    levels = {sorted(levels)}\n    fields = "{" ".join(sorted(fields))}"'
@@ -40,7 +40,7 @@ def check_row(event: str, found: list[Line]) -> None:
         assert set(row.fields) == fields, says
 
 
-def test_an_event_has_the_row_that_the_code_asks_for() -> None:
+def test_an_event_has_the_row_that_the_code_needs() -> None:
     found: dict[str, list[Line]] = defaultdict(list)
     for module in modules():
         for line in lines(module.read_text(), str(module.relative_to(PACKAGE.parent))):
@@ -50,7 +50,7 @@ def test_an_event_has_the_row_that_the_code_asks_for() -> None:
 
 
 @every(("event", "row"), EVENTS.items(), ids=EVENTS)
-def test_a_row_can_be_used(event: str, row: LogEvent) -> None:
+def test_each_row_is_used(event: str, row: LogEvent) -> None:
     assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "an event is words with dots between"
     assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs/output.py"
     assert set(re.findall(r"{(\w*)}", row.says)) <= set(row.fields)
@@ -59,17 +59,17 @@ def test_a_row_can_be_used(event: str, row: LogEvent) -> None:
     assert len(set(row.fields)) == len(row.fields)
 
 
-def test_no_field_is_allowed_that_no_line_has() -> None:
+def test_every_permitted_field_is_used_by_a_line() -> None:
     assert {field for row in EVENTS.values() for field in row.fields} == FIELDS
 
 
-def test_limits_are_of_events_that_there_are() -> None:
+def test_limits_belong_to_existing_events() -> None:
     for event, limit in LIMITS.items():
         assert event in EVENTS
         assert set(limit.by) & set(EVENTS[event].fields) or not limit.by
 
 
-def test_the_page_is_made_of_the_table() -> None:
+def test_the_page_is_generated_from_the_table() -> None:
     assert PAGE.read_text() == page(), "write it anew: python -m tests.logs"
 
 
@@ -91,12 +91,12 @@ def test_every_logger_has_a_name_by_which_its_lines_are_found() -> None:
         "f(log)",
     ],
 )
-def test_what_the_table_cannot_be_held_against_is_found(text: str) -> None:
+def test_calls_that_cannot_be_compared_are_found(text: str) -> None:
     with pytest.raises(NotPlain):
         list(lines(text, "x.py"))
 
 
-def test_lines_are_found_as_they_are() -> None:
+def test_log_lines_are_found_in_the_source() -> None:
     text = "(log.error if a else log.warning)('a.b', c=1, exc_info=e)\ndef f():\n    log.exception('c.d', **g)\n"
     assert list(lines(text, "x.py")) == [
         Line("x.py:1", "a.b", frozenset({"error", "warning"}), frozenset({"c"}), open=False),
@@ -104,7 +104,7 @@ def test_lines_are_found_as_they_are() -> None:
     ]
 
 
-def test_a_line_of_either_kind_of_record_is_found_once_for_each() -> None:
+def test_a_line_of_either_kind_of_record_is_found_once_for_each_kind() -> None:
     assert list(lines('log.info(f"{kind.word}.sent", **self.kind.named(identity), terminal=t)', "x.py")) == [
         Line("x.py:1", "payment.sent", frozenset({"info"}), frozenset({"transaction", "terminal"}), open=False),
         Line("x.py:1", "print.sent", frozenset({"info"}), frozenset({"print_job", "terminal"}), open=False),

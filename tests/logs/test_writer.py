@@ -16,7 +16,7 @@ LINE = b"x" * 99 + b"\n"
 
 
 class Told:
-    """Logs how many lines were dropped, through the same writer."""
+    """Records the reported numbers of dropped lines, through the same writer."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -29,7 +29,7 @@ class Told:
 
 @contextmanager
 def small_pipe() -> Iterator[tuple[int, int]]:
-    """A pipe of one page."""
+    """Yield a pipe of one page."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     try:
@@ -54,7 +54,7 @@ def read_all(descriptor: int, count: int) -> bytes:
     return found
 
 
-def test_lines_come_in_order_and_one_larger_than_the_pipe_comes_whole() -> None:
+def test_lines_arrive_in_order_and_a_line_larger_than_the_pipe_arrives_completely() -> None:
     lines = [b"%d\n" % number for number in range(1000)] + [b"y" * 100_000 + b"\n", b"last\n"]
     with small_pipe() as (read, write):
         writer, _ = writer_to(write)
@@ -65,12 +65,12 @@ def test_lines_come_in_order_and_one_larger_than_the_pipe_comes_whole() -> None:
     assert writer.dropped == 0
 
 
-def test_a_reader_that_stands_still_holds_nobody_up_and_is_told_afterwards_what_was_dropped_where_it_was() -> None:
+def test_a_suspended_reader_blocks_nothing_and_later_gets_the_number_of_dropped_lines() -> None:
     with small_pipe() as (read, write):
         writer, told = writer_to(write, 10 * len(LINE))
-        os.write(write, b"-" * 4096)  # now it is full
+        os.write(write, b"-" * 4096)  # the pipe is full
         writer.put([b"first\n"])
-        while writer._lines:  # the thread has not taken it yet
+        while writer._lines:  # the thread has not read the line yet
             time.sleep(0)
         writer.put([LINE] * 25)
         assert not writer.drain(0)
@@ -93,7 +93,7 @@ def test_a_pipe_that_another_process_made_non_blocking_loses_nothing() -> None:
         assert writer.drain(60)
 
 
-def test_a_reader_that_is_gone_is_counted_and_no_fault() -> None:
+def test_lines_for_a_closed_reader_are_counted_without_a_fault() -> None:
     read, write = os.pipe()
     os.close(read)
     writer, told = writer_to(write)
@@ -103,7 +103,7 @@ def test_a_reader_that_is_gone_is_counted_and_no_fault() -> None:
     os.close(write)
 
 
-def test_without_an_output_lines_are_counted() -> None:
+def test_without_an_output_all_lines_are_counted() -> None:
     def nowhere() -> int:
         raise ValueError
 
@@ -114,8 +114,8 @@ def test_without_an_output_lines_are_counted() -> None:
     assert writer.dropped == 1
 
 
-def test_a_line_that_a_full_disk_has_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
-    """A limit on the size of files stands for a full disk."""
+def test_a_line_cut_off_by_a_full_disk_does_not_damage_the_next_one(tmp_path: Path) -> None:
+    """A limit on the size of files simulates a full disk."""
     script = """
 import resource, signal, structlog
 from posd.logs import output as logs

@@ -1,4 +1,4 @@
-"""Release the present description of the API: `python -m tests.openapi`. It is a promise from then on.
+"""Release the present description of the API: `python -m tests.openapi`. After that it is a promise.
 
 If it would break the last release, the breaks are printed and nothing is released.
 """

@@ -1,4 +1,4 @@
-"""Check an answer to a request of schemathesis by its default checks. Every exception is listed here."""
+"""Check of a response to a request of schemathesis, with its default checks. All exceptions are listed here."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from urllib3.connection import HTTPConnection
 from tests.openapi.simulated import STUCK_SECONDS
 from tests.support.daemon import Daemon
 
-#: What a schema cannot say, or not without being unreadable: kind of failure, status, code, words of the answer -> why.
+#: Rules that a schema cannot express readably: kind of failure, status, code, text of the response -> the reason.
 REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "unknown_terminal", ""): "which terminals there are, the configuration says",
     ("RejectedPositiveData", 422, "unknown_original", ""): "which payments there are, the records say",
@@ -41,7 +41,7 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "not a known member"): "the configuration admits more",
     ("RejectedPositiveData", 422, "amount_exceeds", ""): "what an original allows, the records say",
 }
-#: A request that breaks the description and is still accepted: call -> what breaks it, and why it is accepted.
+#: Call -> an accepted request that breaks the description, and the reason.
 TAKEN: dict[str, tuple[str, str]] = {
     "list_events": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
     "read_feed": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
@@ -72,7 +72,7 @@ class OnSocket(HTTPAdapter):
 
 
 def session(daemon: Daemon) -> Session:
-    """Return what calls the sockets of a daemon: `http://admin` and `http://till`."""
+    """Return a session that calls the sockets of a daemon: `http://admin` and `http://till`."""
     made = Session()
     made.mount("http://admin", OnSocket(daemon.admin_socket))
     made.mount("http://till", OnSocket(daemon.till_socket))
@@ -80,7 +80,7 @@ def session(daemon: Daemon) -> Session:
 
 
 def faults(case: Any, session: Session, home: Path) -> tuple[Any, str]:
-    """Make a request; return the answer and its faults in words, empty if there are none."""
+    """Make a request. Return the response and its faults as text, empty without any."""
     admin = case.operation.definition.raw["x-posd-socket"] == ["admin"]
     _inside(case, home)
     response = case.call(base_url="http://admin" if admin else "http://till", session=session, timeout=STUCK_SECONDS)
@@ -105,15 +105,16 @@ def _inside(case: Any, home: Path) -> None:
 
 
 def _listed(failure: Failure, case: Any, response: Any) -> bool:
-    """Whether a failure is a refusal that is known."""
+    """Return whether a failure is a listed exception."""
     kind = type(failure).__name__
     name = case.operation.definition.raw["operationId"]
-    if kind == "AcceptedNegativeData" and response.status_code == 410:  # refused: a known id is answered first
+    if kind == "AcceptedNegativeData" and response.status_code == 410:  # refused, because a known id is answered first
         return True
-    if kind == "JsonSchemaError" and case.query.get("amounts") == "text":  # its words say: not as described
+    # the response says that it is not as described
+    if kind == "JsonSchemaError" and case.query.get("amounts") == "text":
         return True
     if kind == "AcceptedNegativeData" and "in header - object with unexpected properties" in str(failure):
-        return True  # a server ignores a header that it does not know
+        return True  # a server ignores an unknown header
     if kind == "AcceptedNegativeData":
         return name in TAKEN and TAKEN[name][0] in str(failure)
     try:

@@ -1,7 +1,7 @@
-"""What a new description of the API breaks of an older one (docs/reference/api-versions.md).
+"""Breaks of an older description of the API by a new one (docs/reference/api-versions.md).
 
-Who reads an answer knows the old description: everything that it promises has to be there, and nothing may come that it
-rules out. Who asks knows the old one too: everything that it lets him say has to be taken, and to mean the same.
+A reader of a response knows the old description. Everything that it promises must be there, and nothing that it
+excludes may come. A caller knows the old one too. Everything that it permits must be accepted, with the same meaning.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,18 +9,18 @@ from typing import Any
 
 from tests.support.described import OPEN_WORDS, Schema
 
-#: Limits: by how a limit can be drawn closer. A new limit is a closer one.
+#: Limits, by the direction in which they become stricter. A new limit is a stricter one.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-#: Keywords that must be equal in requests: another value accepts other requests.
+#: Keywords that must be equal in requests, since another value accepts other requests.
 EXACT = ("pattern", "format", "contentEncoding")
 
-#: Replaced patterns -> the pattern that replaced them and accepts everything that they accepted.
+#: Replaced pattern -> a pattern that accepts everything that it accepted.
 WIDENED = {(r"^metadata\.[^\u0000\u0022\u005c]+$", r"^metadata\.")}
 
 #: The name of a schema, if it has one.
 NAME = "x-name"
-#: Of a union in an answer: there may be more kinds one day.
+#: Marks a union in a response that may get more kinds.
 OPEN_UNION = "x-posd-open"
 
 
@@ -30,7 +30,7 @@ def _more(schema: Schema) -> Any:
 
 
 class Comparison:
-    """Compares two descriptions. `faults` lists each break and its place."""
+    """Comparison of two descriptions. `faults`: each break with its place."""
 
     def __init__(self, old: Schema, new: Schema) -> None:
         self.old = old
@@ -38,7 +38,7 @@ class Comparison:
         self._found: dict[tuple[Any, ...], list[str]] = {}
 
     def faults(self) -> list[str]:
-        """Return everything that is broken."""
+        """Return all breaks."""
         return list(dict.fromkeys(self._paths()))
 
     def _paths(self) -> Iterator[str]:
@@ -113,7 +113,7 @@ class Comparison:
                     yield from self._told(f"{at} {row['event']}", row["data"], messages[row["event"]]["data"])
 
     def _told(self, at: str, old: Schema, new: Schema) -> Iterator[str]:
-        """What is broken for who reads what `new` describes."""
+        """Yield the breaks for a reader of responses."""
         before, after = list(branches(self.old, old)), list(branches(self.new, new))
         for branch in after:
             broken = min((self._once(self._tells, at, item, branch) for item in before), key=len, default=[])

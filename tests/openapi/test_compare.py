@@ -1,4 +1,4 @@
-"""The comparison of two descriptions, by a table of changes that are allowed and of such that are not."""
+"""The comparison of two descriptions, with a table of permitted and forbidden changes."""
 
 import copy
 from collections.abc import Callable
@@ -130,15 +130,15 @@ def faults(change: Change) -> list[str]:
 
 @pytest.mark.slow
 @every("name", ALLOWED)
-def test_what_may_be_added(name: str) -> None:
+def test_permitted_additions_are_no_breaks(name: str) -> None:
     assert faults(ALLOWED[name]) == []
 
 
 @pytest.mark.slow
 @every("name", FORBIDDEN)
-def test_what_never_changes(name: str) -> None:
+def test_forbidden_changes_are_breaks(name: str) -> None:
     assert faults(FORBIDDEN[name])
 
 
-def test_what_was_released_still_holds() -> None:
+def test_the_present_description_breaks_no_release() -> None:
     assert Comparison(released.read(), released.today()).faults() == []

@@ -1,4 +1,4 @@
-"""The description by itself: it is valid and complete, its examples are right, and it is cheap to serve."""
+"""The description itself: it is valid and complete, its examples are right, and it is cheap to serve."""
 
 import json
 import subprocess
@@ -31,13 +31,13 @@ def contents() -> list[Any]:
 
 
 @pytest.mark.slow
-def test_it_is_valid() -> None:
-    from openapi_spec_validator import OpenAPIV31SpecValidator  # it takes half a second
+def test_the_description_is_valid() -> None:
+    from openapi_spec_validator import OpenAPIV31SpecValidator  # this import takes half a second
 
     OpenAPIV31SpecValidator(DOCUMENT).validate()
 
 
-def test_every_call_is_there_once() -> None:
+def test_every_call_is_described_once() -> None:
     served = [(route.method.lower(), route.path, route.name) for route in routes.ALL]
     described = [
         (method, path, operation["operationId"])
@@ -48,7 +48,7 @@ def test_every_call_is_there_once() -> None:
     assert len({name for _, _, name in served}) == len(served)
 
 
-def test_every_code_is_there_with_its_own_fields() -> None:
+def test_every_code_is_described_with_its_own_fields() -> None:
     common = {"type", "title", "status", "detail", "code"}
     for code, row in PROBLEMS.items():
         schema = DOCUMENT["components"]["schemas"]["Problem" + code.title().replace("_", "")]
@@ -58,7 +58,7 @@ def test_every_code_is_there_with_its_own_fields() -> None:
         assert schema["properties"]["status"]["const"] == row.status
 
 
-def test_each_answer_after_which_a_call_is_made_again_says_when() -> None:
+def test_each_response_that_asks_for_a_repetition_says_when() -> None:
     calls = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
     assert all("429" in call["responses"] for call in calls)
     for status in ("429", "503"):
@@ -67,7 +67,7 @@ def test_each_answer_after_which_a_call_is_made_again_says_when() -> None:
         assert [answer for answer in answers if "Retry-After" not in answer.get("headers", {})] == []
 
 
-def test_what_stands_for_a_reader_is_there() -> None:
+def test_introduction_and_tags_are_present() -> None:
     for operation in DESCRIBED.operations():
         assert operation["summary"]
         assert operation["tags"]
@@ -81,7 +81,7 @@ def test_what_stands_for_a_reader_is_there() -> None:
 
 
 @every("content", contents())
-def test_examples_are_as_described(content: Any) -> None:
+def test_examples_match_their_schemas(content: Any) -> None:
     values = [item["value"] for item in content.get("examples", {}).values() if "value" in item]
     values += [content["example"]] if "example" in content else []
     refs = [item["$ref"] for item in content.get("examples", {}).values() if "$ref" in item]

@@ -1,6 +1,6 @@
 """Each example of the description belongs to a call, and the daemon accepts the examples of requests.
 
-That each is as its type describes it, with every field and no other: tests/openapi/test_document.py.
+tests/openapi/test_document.py tests that each matches its type, with every field and no other.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.support.daemon import Daemon
 
 DOCUMENT = released.today()
 EXAMPLES = Examples.read()
-#: The id that examples of others name.
+#: The id that other examples name.
 ORIGINAL = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 
 
@@ -47,7 +47,7 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize(("method", "path", "operation", "body"), examples())
-def test_an_example_is_taken(daemon: Daemon, method: str, path: str, operation: Any, body: Any) -> None:
+def test_the_daemon_accepts_an_example(daemon: Daemon, method: str, path: str, operation: Any, body: Any) -> None:
     where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}", serial=SERIAL)
     body = body | {name: f"{daemon.directory}{body[name]}" for name in ("path", "into") if name in body}
     body |= dict.fromkeys({"after", "up_to"} & body.keys(), 0)  # this feed has not come so far
@@ -66,7 +66,7 @@ def test_an_example_is_taken(daemon: Daemon, method: str, path: str, operation: 
         assert str(reply.status_code) in operation["responses"]
 
 
-def test_every_example_is_of_a_call_that_has_it() -> None:
+def test_every_example_belongs_to_a_call() -> None:
     calls = {route.name: route for route in routes.ALL}
     assert set(EXAMPLES.bodies) == {name for name, route in calls.items() if route.body is not None}
     for name, examples in EXAMPLES.answers.items():
@@ -86,7 +86,7 @@ def test_every_problem_of_every_call_has_an_example() -> None:
     assert not missing, f"no example in posd/api/examples.json, problems: {missing}"
 
 
-def test_every_example_of_a_problem_is_of_a_call_that_has_it() -> None:
+def test_every_example_of_a_problem_belongs_to_a_call() -> None:
     of_calls = {route.name: route.problems for route in routes.ALL}
     for code, found in EXAMPLES.problems.items():
         named = [name for calls in found if calls != EVERY_CALL for name in calls.split()]
@@ -95,7 +95,7 @@ def test_every_example_of_a_problem_is_of_a_call_that_has_it() -> None:
 
 
 def test_the_example_of_a_problem_is_a_text_of_the_code() -> None:
-    # The texts of invalid_request are put together; test_refusals.py compares them with the daemon's.
+    # The texts of invalid_request are composed. test_refusals.py compares them with the daemon's.
     invented = [
         f"{code} ({calls}): {fields['detail']}"
         for code, found in EXAMPLES.problems.items()

@@ -1,6 +1,6 @@
 """Clients that two generators make from the description. Each charges on a running daemon and reads two refusals.
 
-The programs are in tests/openapi/clients; docs/guides/generated-clients.md says how each was made.
+The programs are in tests/openapi/clients. docs/guides/generated-clients.md says how each was made.
 """
 
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 CLIENTS = Path(__file__).with_name("clients")
 NODE_MODULES = CLIENTS / "node_modules"
-#: Longest time of a generator, a compiler or a client, in seconds. After it the test fails.
+#: Most seconds of a generator, a compiler or a client.
 STUCK_SECONDS = 250.0
 
 
@@ -34,7 +34,7 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def description(daemon: Daemon, tmp_path: Path) -> Path:
-    """The description as the daemon serves it."""
+    """Return the description as the daemon serves it."""
     file = tmp_path / "posd.json"
     with calling(daemon) as client:
         file.write_bytes(client.get("/v1/openapi.json").raise_for_status().content)
@@ -69,7 +69,7 @@ def check(said: str) -> None:
     }
 
 
-def test_openapi_python_client(daemon: Daemon, description: Path, tmp_path: Path) -> None:
+def test_openapi_python_client_makes_a_working_client(daemon: Daemon, description: Path, tmp_path: Path) -> None:
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it formats with ruff
     made = ("--path", description, "--output-path", tmp_path / "posd_api", "--meta", "none", "--fail-on-warning")
     run(sys.executable, "-m", "openapi_python_client", "generate", *made, cwd=tmp_path, PATH=tools)
@@ -78,7 +78,7 @@ def test_openapi_python_client(daemon: Daemon, description: Path, tmp_path: Path
 
 @needs("node")
 @needs_paths({NODE_MODULES: "npm ci --prefix tests/openapi/clients"})
-def test_openapi_typescript(daemon: Daemon, description: Path, tmp_path: Path) -> None:
+def test_openapi_typescript_makes_a_working_client(daemon: Daemon, description: Path, tmp_path: Path) -> None:
     for name in ("charge.ts", "tsconfig.json", "package.json"):
         shutil.copy(CLIENTS / name, tmp_path)
     (tmp_path / "node_modules").symlink_to(NODE_MODULES)

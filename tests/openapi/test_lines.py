@@ -1,4 +1,4 @@
-"""Every line that a history can have is written as it always was, and as described: also such as few days have."""
+"""Every line that a history can have keeps its form and matches the description, even if it is rare."""
 
 import json
 from typing import Any, get_args
@@ -33,7 +33,7 @@ TRANSACTION = Transaction(
 WHO = {"operator": "Ana", "note": "n", "uid": 1000}
 NO_ERRORS = {"error_code": None, "error_message": None}
 
-#: Entry -> what its line has behind `at`, in this order.
+#: Entry -> the members of its line after `at`, in this order.
 LINES: list[tuple[Any, dict[str, Any]]] = [
     (
         entries.Attempted(NotSent("no way")),
@@ -129,17 +129,17 @@ def check(line: Any, expected: dict[str, Any], page: str) -> None:
 
 
 @pytest.mark.parametrize(("entry", "expected"), LINES, ids=lambda value: getattr(value, "get", lambda _: "")("kind"))
-def test_a_line_of_a_payment(entry: Any, expected: dict[str, Any]) -> None:
+def test_a_line_of_a_payment_has_its_members(entry: Any, expected: dict[str, Any]) -> None:
     check(documents.line(AT, entry, TRANSACTION), expected, "History")
 
 
 @pytest.mark.parametrize(
     ("entry", "expected"), PRINT_LINES, ids=lambda value: getattr(value, "get", lambda _: "")("kind")
 )
-def test_a_line_of_a_print_job(entry: Any, expected: dict[str, Any]) -> None:
+def test_a_line_of_a_print_job_has_its_members(entry: Any, expected: dict[str, Any]) -> None:
     check(print_views.line(AT, entry), expected, "PrintHistory")
 
 
-def test_every_entry_is_here() -> None:
+def test_the_table_has_every_entry() -> None:
     assert {type(entry) for entry, _ in LINES} == set(get_args(entries.Entry))
     assert {type(entry) for entry, _ in PRINT_LINES} == set(get_args(print_entries.Entry))

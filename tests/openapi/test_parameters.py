@@ -45,7 +45,7 @@ def named(route: Route, place: str) -> set[str]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_query_parameters_that_the_daemon_takes_are_described_and_no_others(daemon: Daemon) -> None:
+async def test_exactly_the_accepted_query_parameters_are_described(daemon: Daemon) -> None:
     """The refusal of an unknown parameter lists the known ones."""
     taken = {}
     for route in routes.ALL:
@@ -61,8 +61,8 @@ async def test_the_query_parameters_that_the_daemon_takes_are_described_and_no_o
     try_each([(route.name, {"route": route}) for route in routes.ALL], check)
 
 
-def test_no_header_is_read_but_by_its_row() -> None:
-    """A handler gets those of its call alone; what else is read by a name is HTTP's."""
+def test_only_described_headers_are_read() -> None:
+    """A handler gets only those of its call. HTTP itself uses the others."""
     read = set()
     for package in ("calls", "api", "payments", "printing"):
         for file in (Path(posd.__file__).parent / package).glob("*.py"):

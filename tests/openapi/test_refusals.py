@@ -1,6 +1,6 @@
 """Refusals that all calls share, their examples in the description, and the messages of streams.
 
-That each answer of any test is as described: `tests/support/described.py`.
+`tests/support/described.py` checks every response of any test.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.support.streams import Reply, collect, stream
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
-#: The requests that the examples of `invalid_request` answer, by call: the rest of the path, or a body.
+#: Call -> a request that its example of `invalid_request` answers: the rest of the path, or a body.
 WRONG: dict[str, str | dict[str, Any]] = {
     "start_transaction": {"terminal": "SN-0001", "amount": {"iva": -1.20, "subtotal_iva": 10.00}},
     "release_transaction": {"operator": "Ana"},
@@ -55,7 +55,7 @@ WRONG: dict[str, str | dict[str, Any]] = {
 }
 #: Parameters with an unknown name, by call, if it is not an id in the path.
 ABSENT = {"get_report": "?shift=99"}
-#: Calls whose example of `not_found` is of a payment that is there.
+#: Calls whose example of `not_found` is about a payment that exists.
 OTHERWISE = {"acknowledge_transaction", "acknowledge_print_job", "get_report"}
 #: Longest time of an answer, in seconds. After it the test fails.
 STUCK_SECONDS = 60.0
@@ -76,7 +76,7 @@ def where(route: Route) -> str:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-async def test_a_call_refuses_what_every_call_does(shop: Shop, route: Route) -> None:
+async def test_a_call_has_the_refusals_of_every_call(shop: Shop, route: Route) -> None:
     socket = shop.daemon.admin_socket if route.admin else shop.daemon.till_socket
     path, said = where(route), defaultdict[str, list[str]](list)
 
@@ -108,7 +108,7 @@ async def test_a_call_refuses_what_every_call_does(shop: Shop, route: Route) -> 
         assert any(fits(example, detail) for detail in said[code]), (code, example, said[code])
 
 
-async def test_a_body_that_stops_in_the_middle_is_refused_by_every_call(shop: Shop) -> None:
+async def test_every_call_refuses_an_incomplete_body(shop: Shop) -> None:
     async def stalled(route: Route) -> None:
         socket = shop.daemon.admin_socket if route.admin else shop.daemon.till_socket
         reader, writer = await asyncio.open_unix_connection(str(socket))

@@ -15,10 +15,10 @@ from tests.support.needs import needs
 TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 #: The files of the page: each is a block that begins with its name.
 FILES = dict(re.findall(r"^```(?:python|bash)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
-#: Longest that the page's programs may take, in seconds.
+#: Most seconds of the page's programs.
 PATIENCE = 120
 
-#: Code of the page's till -> a hasty till's code in its place, and the tests of the page that find it.
+#: Code of the page's till -> a faulty replacement, and the tests of the page that find it.
 MISTAKES = {
     "a new id for what is open": (
         "    payment_id, amount = open_payment.read_text().split()\n",
@@ -55,8 +55,8 @@ def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.slow  # each of its tests starts a shop of whole processes; test_sandbox.py tries the fixture itself
-def test_the_tests_of_the_page_pass_with_the_till_of_the_page(folder: Path) -> None:
+@pytest.mark.slow  # each of its tests starts a shop of processes; test_sandbox.py tests the fixture itself
+def test_the_tests_of_the_page_pass_with_its_till(folder: Path) -> None:
     done = run_pytest(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     count = FILES["test_till.py"].count("\ndef test_")
@@ -66,7 +66,9 @@ def test_the_tests_of_the_page_pass_with_the_till_of_the_page(folder: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("right", "wrong", "found_by"), MISTAKES.values(), ids=MISTAKES)
-def test_the_tests_of_the_page_find_a_mistake(folder: Path, right: str, wrong: str, found_by: set[str]) -> None:
+def test_the_tests_of_the_page_find_a_fault_of_the_till(
+    folder: Path, right: str, wrong: str, found_by: set[str]
+) -> None:
     assert FILES["till.py"].count(right) == 1
     (folder / "till.py").write_text(FILES["till.py"].replace(right, wrong), "utf-8")
     done = run_pytest(folder)
@@ -76,7 +78,7 @@ def test_the_tests_of_the_page_find_a_mistake(folder: Path, right: str, wrong: s
 
 
 @pytest.mark.slow
-def test_a_strict_type_checker_takes_the_files_of_the_page(folder: Path) -> None:
+def test_a_strict_type_checker_accepts_the_files_of_the_page(folder: Path) -> None:
     checked = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "."]
     done = subprocess.run(checked, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,7 +86,7 @@ def test_a_strict_type_checker_takes_the_files_of_the_page(folder: Path) -> None
 
 @needs("curl", "jq")
 @pytest.mark.slow
-def test_the_script_for_any_other_language(folder: Path) -> None:
+def test_the_script_for_other_languages_works(folder: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "sandbox.sh"],
@@ -106,7 +108,7 @@ def rows(after: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_every_scenario_of_the_page_is_there_with_its_amounts() -> None:
+def test_every_scenario_of_the_page_exists_with_its_amounts() -> None:
     for _, named, amounts, _ in rows("| the till meets |"):
         names = re.findall(r"`([\w:-]+)`", named)
         assert names
@@ -118,7 +120,7 @@ def test_every_scenario_of_the_page_is_there_with_its_amounts() -> None:
 @pytest.mark.parametrize(
     ("table", "kind"), [("of `posd_sandbox`", Sandbox), ("of `posd_sandbox.terminal`", SimulatedTerminal)]
 )
-def test_everything_that_the_page_says_of_the_fixture_is_there(table: str, kind: type) -> None:
+def test_the_fixture_has_everything_that_the_page_describes(table: str, kind: type) -> None:
     offered = {name for cells in rows(f"| {table} |") for name in re.findall(r"`(\w+)", cells[0])}
     assert len(offered) >= 6
     assert [name for name in sorted(offered) if not hasattr(kind, name)] in ([], ["directory", "serial"])

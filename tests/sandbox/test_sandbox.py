@@ -30,13 +30,13 @@ def sandbox(module_sandbox: Sandbox) -> Iterator[Sandbox]:
         yield module_sandbox
 
 
-def test_the_scenario_that_is_chosen_is_of_the_next_payment_alone(sandbox: Sandbox) -> None:
+def test_a_chosen_scenario_applies_only_to_the_next_payment(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("decline")
     assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().status == "DECLINED"
     assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().status == "APPROVAL"
 
 
-def test_what_begins_before_the_payment_has_begun_and_lasts(sandbox: Sandbox) -> None:
+def test_a_fault_started_before_the_payment_lasts(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("terminal-away")
     for _ in range(2):
         assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "new_id_ok"
@@ -44,7 +44,7 @@ def test_what_begins_before_the_payment_has_begun_and_lasts(sandbox: Sandbox) ->
     assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "done"
 
 
-def test_the_scenario_of_the_next_print_job(sandbox: Sandbox) -> None:
+def test_a_chosen_scenario_applies_to_the_next_print_job(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("print:out-of-paper")
     job = sandbox.client.print_job(str(uuid.uuid4()), {"text": "Thank you"}, external_reference="receipt of a till")
     sandbox.terminal.wait_for("printing", print_job_id=job.id)
@@ -53,12 +53,12 @@ def test_the_scenario_of_the_next_print_job(sandbox: Sandbox) -> None:
     assert sandbox.paper(job.id) == "Thank you"
 
 
-def test_a_scenario_that_is_not_there_is_refused(sandbox: Sandbox) -> None:
+def test_an_unknown_scenario_is_refused(sandbox: Sandbox) -> None:
     with pytest.raises(SandboxFailed, match="there is no scenario declined"):
         sandbox.terminal.choose("declined")
 
 
-def test_a_payment_goes_on_where_the_daemon_is_killed(sandbox: Sandbox) -> None:
+def test_a_payment_continues_after_a_kill_of_the_daemon(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("by-hand")
     before = len(sandbox.terminal.ledger("start"))
     payment = sandbox.client.charge(uuid.uuid4(), "11.20")
@@ -73,7 +73,7 @@ def test_a_payment_goes_on_where_the_daemon_is_killed(sandbox: Sandbox) -> None:
     assert len(sandbox.terminal.ledger("start")) == before + 1
 
 
-def test_the_log_is_waited_for(sandbox: Sandbox) -> None:
+def test_a_test_can_wait_for_a_log_line(sandbox: Sandbox) -> None:
     payment = sandbox.client.charge(uuid.uuid4(), "11.20")
     assert sandbox.wait_for_log("payment.outcome", transaction=payment.id)["result"] == "approved"
     with pytest.raises(TimeoutError, match=r"posd has logged no payment\.outcome .* within 0\.1 s") as raised:
@@ -81,7 +81,7 @@ def test_the_log_is_waited_for(sandbox: Sandbox) -> None:
     assert payment.id in raised.value.__notes__[0]
 
 
-def test_begun_anew_it_has_no_past_and_the_same_addresses(sandbox: Sandbox) -> None:
+def test_a_reset_removes_all_records_and_keeps_the_addresses(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("wait-for-abort")
     payment = sandbox.client.charge(uuid.uuid4(), "11.20", sale="1042")
     sandbox.terminal.choose("decline")
@@ -97,7 +97,7 @@ def test_begun_anew_it_has_no_past_and_the_same_addresses(sandbox: Sandbox) -> N
     assert sandbox.client.charge(payment.id, "11.20", sale="1042").outcome().next_step == "done"
 
 
-def test_no_other_program_gets_the_address_of_a_daemon_that_is_down(sandbox: Sandbox) -> None:
+def test_no_other_program_gets_the_address_of_a_stopped_daemon(sandbox: Sandbox) -> None:
     sandbox.stop_daemon()
     host, port = sandbox.webhook_address.split(":")
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -106,7 +106,7 @@ def test_no_other_program_gets_the_address_of_a_daemon_that_is_down(sandbox: San
 
 
 @pytest.mark.parametrize("program", ["posd", "the simulated terminal"])
-def test_a_process_that_ends_by_itself_is_told_with_the_end_of_its_log(program: str) -> None:
+def test_a_process_that_ends_by_itself_is_reported_with_the_end_of_its_log(program: str) -> None:
     with Sandbox() as sandbox:
         sandbox._programs[program].process.kill()
         with pytest.raises(SandboxFailed, match=f"{program} ended by itself with exit code -9") as raised:
@@ -114,7 +114,7 @@ def test_a_process_that_ends_by_itself_is_told_with_the_end_of_its_log(program: 
         assert raised.value.__notes__[0].startswith(f"--- the end of {program}'s log:\n{{")
 
 
-def test_several_at_once_and_nothing_is_left() -> None:
+def test_several_sandboxes_can_run_at_once_and_leave_nothing_behind() -> None:
     with ExitStack() as stack, ThreadPoolExecutor() as pool:
         several = list(pool.map(lambda _: stack.enter_context(Sandbox()), range(2)))
         addresses = {address for each in several for address in (each.webhook_address, each.terminal.base_url)}
@@ -126,7 +126,7 @@ def test_several_at_once_and_nothing_is_left() -> None:
         assert processes_naming(sandbox.directory) == {}
 
 
-def test_one_that_cannot_start_says_why_and_leaves_nothing_behind() -> None:
+def test_a_sandbox_that_cannot_start_gives_the_reason_and_leaves_nothing_behind() -> None:
     sandbox = Sandbox(serial="X" * 64)
     with pytest.raises(SandboxFailed, match="ended by itself with exit code 2") as raised, sandbox:
         pass
@@ -136,13 +136,13 @@ def test_one_that_cannot_start_says_why_and_leaves_nothing_behind() -> None:
 
 
 def waits_in(config_path: Path) -> dict[str, float]:
-    """Return the waits of posd that a configuration has."""
+    """Return posd's waits in a configuration."""
     config = load(config_path)
     sections = {"reconcile": config.reconcile, "print": config.print_, "terminal_defaults": config.terminals[0]}
     return {name: getattr(sections[section], name) for section, waits in WAITS.items() for name in waits}
 
 
-def test_the_waits_of_posd_are_as_much_shorter_as_the_terminal_is_faster(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_posds_waits_are_shortened_by_the_speed_of_the_terminal(sandbox: Sandbox, tmp_path: Path) -> None:
     written = sandbox.config_path.read_text().splitlines(keepends=True)
     names = {name for waits in WAITS.values() for name in waits}
     plain = tmp_path / "config.toml"

@@ -1,4 +1,4 @@
-"""What is read of a certificate: right for every certificate, harmless for anything else."""
+"""Data read from a certificate: right for every certificate, and safe for any other bytes."""
 
 import ssl
 from contextlib import suppress
@@ -46,7 +46,7 @@ def certificate(
     return builder.sign(KEY, SHA256()).public_bytes(Encoding.DER)
 
 
-def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
+def test_the_read_data_equals_the_certificate(tmp_path: Path) -> None:
     authority = trustme.CA()
     names = ("terminal.example", "10.1.2.3", "fd00::2")
     raw = issued(tmp_path, authority, *names).der
@@ -66,8 +66,8 @@ def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
     ],
     ids=["EC", "Ed25519", "RSA"],
 )
-def test_the_public_key_is_that_of_every_certificate_of_the_key(key: Any) -> None:
-    """So a pinned key stays right after the certificate's renewal."""
+def test_the_public_key_is_the_same_for_every_certificate_of_the_key(key: Any) -> None:
+    """So a pin of the key stays valid after a renewal of the certificate."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
     for year in (2027, 2090):
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -80,14 +80,14 @@ def test_the_public_key_is_that_of_every_certificate_of_the_key(key: Any) -> Non
 
 
 @pytest.mark.parametrize("year", [2027, 2049, 2050, 2150])
-def test_both_forms_of_a_time(year: int) -> None:
+def test_both_forms_of_a_time_are_read(year: int) -> None:
     """Up to 2049 a time has two digits of the year, from 2050 on four (RFC 5280, 4.1.2.5)."""
     end = datetime(year, 3, 1, 12, 30, 1, tzinfo=UTC)
     found = read_certificate(certificate(not_after=end))
     assert (found.not_before, found.not_after) == (datetime(1999, 12, 31, tzinfo=UTC), end)
 
 
-def test_a_certificate_without_names_and_one_without_a_subject() -> None:
+def test_certificates_without_names_or_subject_are_read() -> None:
     assert read_certificate(certificate()).names == ()
     found = read_certificate(certificate(subject=()))
     assert (found.subject, found.issuer) == ("", r"O=Bank\, Inc.")
@@ -103,12 +103,12 @@ KINDS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(KINDS, TEXTS.filter(lambda text: len(text) <= 64)), max_size=4))
-def test_a_name_is_written_as_rfc_4514_has_it(subject: list[tuple[x509.ObjectIdentifier, str]]) -> None:
+def test_a_name_has_the_form_of_rfc_4514(subject: list[tuple[x509.ObjectIdentifier, str]]) -> None:
     der = certificate(subject=tuple(subject))
     assert read_certificate(der).subject == x509.load_der_x509_certificate(der).subject.rfc4514_string()
 
 
-def test_a_stranger_cannot_fill_or_steer_the_screen() -> None:
+def test_a_stranger_cannot_fill_or_control_the_screen() -> None:
     names = tuple(f"{number}.example" for number in range(50))
     der = certificate(names=names, subject=((NameOID.ORGANIZATION_NAME, "\x1b[2J" + "x" * 60),) * 30)
     assert read_certificate(der).names == names
@@ -123,7 +123,7 @@ def test_a_stranger_cannot_fill_or_steer_the_screen() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"0\x80", b"0\x85\0\0\0\0\0", b"0\x03\x02\x01", b"\x02\x01\x00"], ids=repr)
-def test_what_is_no_certificate(raw: bytes) -> None:
+def test_other_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):
         read_certificate(raw)
 
@@ -138,14 +138,14 @@ def of_version_1(name: bytes) -> bytes:
     return b"\x30\x81" + bytes([len(whole)]) + whole
 
 
-def test_a_certificate_of_version_1_says_nothing_of_its_version() -> None:
-    """The fields behind it count."""
+def test_a_certificate_of_version_1_is_read() -> None:
+    """It has no field for the version. The fields after it are read."""
     found = read_certificate(of_version_1(bytes.fromhex("300f 310d 300b 0603550403 0c04 6c656166")))  # CN=leaf
     assert (found.subject, found.self_signed) == ("CN=leaf", True)
     assert found.not_before == found.not_after == datetime(2027, 3, 1, 12, 30, 1, tzinfo=UTC)
 
 
-def test_a_name_in_two_bytes_a_letter() -> None:
+def test_a_name_in_bmpstring_is_read() -> None:
     name = bytes.fromhex("3017 3115 3013 0603550403 1e0c 004200fc0063006800650072")  # BMPString
     assert read_certificate(of_version_1(name)).subject == "CN=Bücher"
 

@@ -14,7 +14,7 @@ from tests.clients.cases import ACCEPTED, ADDRESS, NAME, REFUSED
 from tests.clients.run import Client, build_go, go, judge, openssl
 from tests.support.needs import needs
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]  # a first build of Go's library
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]  # the first use builds Go's library
 
 CALLED = pytest.mark.parametrize("called", [NAME, ADDRESS])
 
@@ -23,7 +23,7 @@ CALLED = pytest.mark.parametrize("called", [NAME, ADDRESS])
     scope="module", loop_scope="module", params=[pytest.param(tool, marks=needs(tool)) for tool in ("openssl", "go")]
 )
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    """A client as a command line."""
+    """Return a client as a command line."""
     if request.param == "openssl":
         yield openssl
         return
@@ -34,7 +34,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
 @pytest.mark.quick(16)
 @CALLED
 @pytest.mark.parametrize("name", ACCEPTED)
-async def test_it_accepts_what_posd_makes(client: Client, tmp_path: Path, name: str, called: str) -> None:
+async def test_strict_clients_accept_posds_certificates(client: Client, tmp_path: Path, name: str, called: str) -> None:
     judgement = await judge(client, ACCEPTED[name](tmp_path), called)
     assert judgement.accepted, judgement.said
     assert judgement.received == b"GET / HTTP/1.1\r\n\r\n"
@@ -43,7 +43,7 @@ async def test_it_accepts_what_posd_makes(client: Client, tmp_path: Path, name: 
 @pytest.mark.quick(14)
 @CALLED
 @pytest.mark.parametrize("name", REFUSED)
-async def test_it_refuses_what_is_wrong_and_sends_nothing(
+async def test_strict_clients_refuse_wrong_certificates_and_send_nothing(
     client: Client, tmp_path: Path, name: str, called: str
 ) -> None:
     judgement = await judge(client, REFUSED[name](tmp_path), called)

@@ -2,31 +2,23 @@
 
 import ast
 import functools
-import io
-import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
-
-#: Tokens that are no code.
-LAYOUT = frozenset(
-    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-)
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Module:
-    """One file of posd: its dotted name, its syntax, and the numbers of its lines of code and of its imports."""
+    """One file of posd: its dotted name, its syntax tree, and the numbers of its lines of code and of its imports."""
 
     name: str
     path: Path
-    tree: ast.Module
-    #: All of the tree, in the order of `ast.walk`, which takes longer than to parse it.
+    #: All of its syntax tree, in the order of `ast.walk`, which takes longer than to parse it.
     nodes: tuple[ast.AST, ...]
     code: frozenset[int]
     imports: frozenset[int]
@@ -66,15 +58,13 @@ def folders(modules: Mapping[str, Module]) -> dict[str, Size]:
 
 def _read(path: Path) -> Module:
     text = path.read_text()
-    tree = ast.parse(text)
-    nodes = tuple(ast.walk(tree))
-    told = set(_lines(_docstrings(nodes)))
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    code = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
+    nodes = tuple(ast.walk(ast.parse(text)))
+    written = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.lstrip()[0] != "#"}
+    code = (written | set(_lines(filter(_is_string, nodes)))) - set(_lines(_docstrings(nodes)))
     imports = set(_lines(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)))
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Module(name, path, tree, nodes, frozenset(code - told), frozenset(imports))
+    return Module(name, path, nodes, frozenset(code), frozenset(imports))
 
 
 def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
@@ -83,7 +73,12 @@ def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
             yield node.body[0]
 
 
-def _lines(nodes: Iterable[ast.stmt]) -> Iterator[int]:
+def _is_string(node: ast.AST) -> bool:
+    """Return whether a node is a text, whose blank lines and signs # are code."""
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+
+
+def _lines(nodes: Iterable[Any]) -> Iterator[int]:
     for node in nodes:
         yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
 

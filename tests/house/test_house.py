@@ -5,7 +5,7 @@ import builtins
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import gt
 
 import pytest
@@ -53,6 +53,10 @@ def _syntax_of_posd() -> Iterator[None]:
     """Remove the syntax trees of posd after these tests. Otherwise each garbage collection would visit them."""
     yield
     source.modules.cache_clear()
+
+
+def nodes_of(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
 
 
 def test_no_folder_grows_beyond_its_budget_and_each_budget_falls_with_its_folder() -> None:
@@ -110,17 +114,16 @@ def test_no_part_of_the_daemon_reads_a_clock_or_draws_by_chance_by_itself() -> N
     simulated time.
     """
     parts = {name: module for name, module in source.modules().items() if not name.startswith(OTHERS)}
-    assert {name for name, module in parts.items() if _named(module.tree) & BY_ITSELF} == MAY.keys()
+    assert {name for name, module in parts.items() if _named(module.nodes) & BY_ITSELF} == MAY.keys()
 
 
 def test_what_a_module_reads_by_itself_is_found() -> None:
     text = "from time import monotonic\nasync def f(now=datetime.now):\n    await sleep(random.random())\n"
-    assert _named(ast.parse(text)) == {"time.monotonic", "datetime.now", "random.random"}
+    assert _named(nodes_of(text)) == {"time.monotonic", "datetime.now", "random.random"}
 
 
-def _named(tree: ast.Module) -> set[str]:
+def _named(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the attributes of names and the names imported from modules, such as `time.monotonic`."""
-    nodes = list(ast.walk(tree))
     imported = {
         f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
     }
@@ -144,7 +147,7 @@ def test_only_the_writer_makes_checkpoints() -> None:
 
 def test_docstrings_begin_with_a_verb_of_programming_and_say_raise() -> None:
     faults = [
-        f"{name}:{line} {word}" for name, module in source.modules().items() for line, word in _misworded(module.tree)
+        f"{name}:{line} {word}" for name, module in source.modules().items() for line, word in _misworded(module.nodes)
     ]
     assert faults == []
 
@@ -155,40 +158,40 @@ def test_a_misworded_docstring_is_found() -> None:
     def one(self): "Note it."
     async def two(self): "Noted: raise it."
 '''
-    assert list(_misworded(ast.parse(text))) == [(1, "Raises"), (3, "Note")]
+    assert list(_misworded(nodes_of(text))) == [(1, "Raises"), (3, "Note")]
 
 
 def test_an_exception_in_a_docstring_exists() -> None:
-    trees = [module.tree for module in source.modules().values()]
-    known = {name for tree in trees for name in _names(tree)} | vars(builtins).keys()
-    assert {name for tree in trees for name in _raised(tree)} - known == set()
+    parts = [module.nodes for module in source.modules().values()]
+    known = {name for nodes in parts for name in _names(nodes)} | vars(builtins).keys()
+    assert {name for nodes in parts for name in _raised(nodes)} - known == set()
 
 
 def test_an_exception_in_a_docstring_is_found() -> None:
     text = 'def f():\n    """Raise Gone, or Late if it is. Say\n    Hello. It raises Other.\n    """\n    raise Away'
-    assert (set(_raised(ast.parse(text))), _names(ast.parse(text))) == ({"Gone", "Late", "Other"}, {"Away"})
+    assert (set(_raised(nodes_of(text))), _names(nodes_of(text))) == ({"Gone", "Late", "Other"}, {"Away"})
 
 
-def _raised(tree: ast.Module) -> Iterator[str]:
+def _raised(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """Yield the names of exceptions in docstrings."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for sentence in re.findall(r"\b[Rr]aises?\b([^.]*)", ast.get_docstring(node) or ""):
+            for sentence in re.findall(r"\b[Rr]aises?\b([^.]*)", ast.get_docstring(node, clean=False) or ""):
                 yield from re.findall(r"\b[A-Z][A-Za-z]*[a-z]\b", sentence)
 
 
-def _names(tree: ast.Module) -> set[str]:
+def _names(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the classes, names and attributes of a module."""
     kinds = {ast.ClassDef: "name", ast.Name: "id", ast.Attribute: "attr"}
-    return {getattr(node, kinds[type(node)]) for node in ast.walk(tree) if type(node) in kinds}
+    return {getattr(node, kinds[type(node)]) for node in nodes if type(node) in kinds}
 
 
-def _misworded(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _misworded(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the lines of classes and functions with a forbidden word in their docstring, and the word."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        words = re.findall(r"\w+", ast.get_docstring(node) or "")
+        words = re.findall(r"\w+", ast.get_docstring(node, clean=False) or "")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and words and words[0] in NO_VERBS:
             yield node.lineno, words[0]
         elif "Raises" in words:

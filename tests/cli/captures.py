@@ -1,6 +1,6 @@
-"""Screens of two sizes: commands for people, run on pseudo-terminals against a shop with every kind of payment.
+"""Screens of two sizes: commands for people, run on pseudo-terminals with a shop that has every kind of payment.
 
-`python -m tests.cli.captures DIRECTORY` writes each capture into a file, to view it.
+`python -m tests.cli.captures DIRECTORY` writes each capture into a file for viewing.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 @contextmanager
 def shop() -> Iterator[Counter]:
-    """Daemon with terminals, one of them unreachable, and payments and print jobs of every kind."""
+    """Run a daemon with terminals, one of them unreachable, and payments and print jobs of every kind."""
     gone = f'[[terminals]]\nserial = "{GONE}"\nbase_url = "http://127.0.0.1:9"\n'
     with (
         TemporaryDirectory(prefix="posd-") as home,
@@ -96,7 +96,7 @@ def capture(counter: Counter, arguments: tuple[str, ...], columns: int) -> list[
 
 
 def watch(counter: Counter, columns: int, height: int) -> tuple[list[str], str]:
-    """Return the screen of `posd watch` once it has everything, as lines and as a picture."""
+    """Return the complete screen of `posd watch`, as lines and as a picture."""
 
     async def look() -> tuple[list[str], str]:
         async with seen(counter.socket, (columns, height)) as view:
@@ -110,7 +110,7 @@ def watch(counter: Counter, columns: int, height: int) -> tuple[list[str], str]:
 
 
 def main() -> None:
-    """Write all captures into the directory that the command line names."""
+    """Write all captures into the directory of the command line."""
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     with shop() as counter:

@@ -1,4 +1,4 @@
-"""Documents of the local API, as the contract shows them, for a stub to answer with."""
+"""Documents of the local API, as the contract shows them, as replies of a stub."""
 
 import json
 from typing import Any
@@ -18,17 +18,17 @@ DISPLAY = {
 
 
 def answer(document: object, status: int = 200) -> Answer:
-    """An answer with a JSON document."""
+    """Return a response with a JSON document."""
     return Answer(status, json.dumps(document).encode())
 
 
 def attention(code: str, detail: str = "") -> dict[str, str]:
-    """An open attention."""
+    """Return an open attention."""
     return {"code": code, "since": AT, "detail": detail}
 
 
 def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """An outcome that rests on one evidence; `fields` replace its other members."""
+    """Return an outcome with one kind of evidence. `fields` replace its other members."""
     document = {
         "result": result,
         "status": None,
@@ -55,12 +55,12 @@ IDENTITY = ("client_transaction_id", "terminal", "type", "sale", "amount")
 
 
 def outcome_of(transaction: dict[str, Any]) -> dict[str, Any]:
-    """Return the outcome of a final payment, as a call for the outcome answers it."""
+    """Return the outcome of a final payment, as the call for the outcome returns it."""
     return {name: transaction[name] for name in IDENTITY} | transaction["outcome"]
 
 
 def transaction(**fields: Any) -> dict[str, Any]:
-    """An open payment in doubt. `fields` replace its members, and an outcome makes it final."""
+    """Return an open payment in doubt. `fields` replace its members; an outcome makes it final."""
     step = fields.get("next_step", "wait" if fields.get("phase") in ("starting", "active") else "ask_person")
     document = {
         "client_transaction_id": ID,
@@ -93,7 +93,9 @@ JOB = "b7a1c0de-0000-4000-8000-000000001042"
 
 
 def print_job(**fields: Any) -> dict[str, Any]:
-    """A print job that the terminal has accepted. `fields` replace its members, and a `decided_by` makes it final."""
+    """Return a print job that the terminal has accepted. `fields` replace its members; a `decided_by` makes it
+    final.
+    """
     document = {
         "print_job_id": JOB,
         "terminal": "SN-0001",

@@ -1,4 +1,4 @@
-"""`posd` in this process, as a process, and on a terminal; against a daemon, or a stub of one."""
+"""`posd` in this process, as a process, and on a terminal; with a daemon, or a stub."""
 
 import contextlib
 import fcntl
@@ -27,13 +27,13 @@ from tests.cli.stub import Answer, Call, Stub
 from tests.support import forks
 from tests.support.leftovers import owning_file
 
-#: seconds: far above what any command here takes; a test that hangs should fail, not hang.
+#: Seconds, far above the duration of any command here. A test that hangs must fail.
 PATIENCE = 40.0
 
 
 @dataclass(frozen=True)
 class Done:
-    """End of a command, and the calls that a stub of the daemon has had from it."""
+    """Result of a command, and the calls that the stub got from it."""
 
     returncode: int
     stdout: str
@@ -42,17 +42,17 @@ class Done:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of its output."""
+        """Lines of its output."""
         return self.stdout.splitlines()
 
     @property
     def rows(self) -> list[list[str]]:
-        """The cells of the tables in its output."""
+        """Cells of the tables in its output."""
         return [line.split("\t") for line in self.lines]
 
     @property
     def labels(self) -> dict[str, str]:
-        """The values of a panel in a pipe, by their labels."""
+        """Label -> value, of a panel in a pipe."""
         return dict(line.split(": ", 1) for line in self.lines if ": " in line)
 
     @property
@@ -83,7 +83,7 @@ def posd_process(*arguments: str, config: Path | None = None) -> Done:
 
 @dataclass(frozen=True)
 class Seen:
-    """End of a command on a terminal: its screen, the text written to it, the text of a pipe, the stub's calls."""
+    """Result of a command on a terminal: its screen, all text written to it, the text of a pipe, the stub's calls."""
 
     returncode: int
     screen: str
@@ -93,7 +93,7 @@ class Seen:
 
     @property
     def words(self) -> str:
-        """The text of the screen, without its lines and frames."""
+        """Text of the screen, without lines and frames."""
         return " ".join(self.screen.replace("│", " ").split())
 
     @property
@@ -102,7 +102,7 @@ class Seen:
         return _sent(self.calls)
 
     def fits(self, columns: int = 80) -> bool:
-        """Whether no line is wider; the answer to a question stands behind it."""
+        """Return whether no line is wider. The answer to a question follows it on its line."""
         return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
 
 
@@ -111,7 +111,7 @@ def _sent(calls: list[Call]) -> list[tuple[str, str, Any]]:
 
 
 def asked(script: Sequence[Answer], *arguments: str, config: str = "") -> Done:
-    """Run a command to its end, inside this process, against a stub of the daemon that answers by the script."""
+    """Run a command to its end, inside this process, with a stub of the daemon that follows the script."""
     with _stub(script) as stub:
         (file := stub.socket.with_name("config.toml")).write_text(config)
         done = posd(*arguments, config=file, socket=stub.socket)
@@ -121,7 +121,7 @@ def asked(script: Sequence[Answer], *arguments: str, config: str = "") -> Done:
 def asked_on_terminal(
     script: Sequence[Answer], *arguments: str, types: str = "", columns: int = 80, pipe: bool = False
 ) -> Seen:
-    """Run a command on a terminal to its end, against a stub of the daemon that answers by the script."""
+    """Run a command on a terminal to its end, with a stub of the daemon that follows the script."""
     with _stub(script) as stub:
         seen = posd_on_terminal(*arguments, socket=stub.socket, types=types, columns=columns, pipe=pipe)
     return replace(seen, calls=stub.calls)
@@ -134,9 +134,9 @@ def _stub(script: Sequence[Answer]) -> Iterator[Stub]:
 
 
 def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: int = 80, pipe: bool = False) -> Seen:
-    """Run a command to its end, as a process on its own terminal, with `types` typed beforehand.
+    """Run a command to its end, as a process on its own terminal, with `types` typed before.
 
-    The screen is the text without colours, including overwritten text, by lines. `pipe`: stdout is not the terminal.
+    The screen is the text without colours, by lines, including overwritten text. `pipe`: stdout is not the terminal.
     """
     screen, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -170,7 +170,7 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
 def started_posd(
     *arguments: str, config: Path | None = None, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Run a command for the block with its output in pipes. If it has not ended then, it is killed."""
+    """Run a command for the block with its output in pipes. Kill it if it still runs at the end."""
     with subprocess.Popen(
         [*prefix, *command(arguments, config, None)],
         stdout=subprocess.PIPE,
@@ -185,7 +185,7 @@ def started_posd(
 
 
 def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
-    """Run a command against a stub of the daemon and press Ctrl-C while it waits for the answer after these."""
+    """Run a command with a stub of the daemon, and press Ctrl-C while it waits for the response after these."""
     waits, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -254,7 +254,7 @@ def daemon_away(shop: Sandbox) -> Iterator[None]:
 
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> str:
-    """Read the process's output line by line until one holds `text`; return all that was read."""
+    """Read the process's output line by line until one has `text`. Return all lines."""
     assert process.stdout is not None
     read = ""
     for line in process.stdout:

@@ -1,4 +1,4 @@
-"""A tiny real HTTP server on a Unix socket that answers by script: for what only a daemon in trouble does."""
+"""A small real HTTP server on a Unix socket that replies by script, for faults that a daemon rarely has."""
 
 import socketserver
 import sys
@@ -40,7 +40,7 @@ def problem(status: int, code: str, detail: str, extra: str = "") -> Answer:
 
 @dataclass
 class Stub:
-    """Context manager: a server whose answers are taken from `script` in order; calls are kept in `calls`."""
+    """Context manager: a server that replies with the items of `script` in order. It records calls in `calls`."""
 
     socket: Path
     script: list[Answer]
@@ -75,11 +75,11 @@ class Stub:
                 pass
 
         class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-            daemon_threads = False  # `server_close` waits for them: they hold connections
+            daemon_threads = False  # `server_close` would wait for these threads, which hold connections
 
             def handle_error(self, request: object, client_address: object) -> None:
                 if not isinstance(sys.exc_info()[1], BrokenPipeError):
-                    super().handle_error(request, client_address)  # else a command that did not wait for its answer
+                    super().handle_error(request, client_address)  # the command did not wait for its response
 
         self.socket.unlink(missing_ok=True)
         self._server = Server(str(self.socket), Handler)

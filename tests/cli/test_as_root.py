@@ -1,4 +1,4 @@
-"""Commands run by root on a state folder of another account do not touch the targets of links there."""
+"""Commands of root in a state folder of another account do not touch the targets of links there."""
 
 import gzip
 import json
@@ -25,16 +25,16 @@ from tests.cli.test_data import Shop
 from tests.store.filled import name
 from tests.support.needs import lacking
 
-#: A Python that all users may read, and where its packages are.
+#: A Python that all users may read, with its packages.
 PYTHON = sys.executable if Path(os.__file__).is_relative_to("/usr") else "/usr/bin/python3"
 PACKAGES = os.pathsep.join((str(Path(__file__).parents[2]), sysconfig.get_path("purelib")))
-#: A user that no file of the machine belongs to, and that has no name.
+#: A user without a name and without files on this machine.
 OWNER = 54321
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_run() -> None:
-    """A command can act as `OWNER` here; else all are skipped."""
+    """Skip the tests if no command can run as `OWNER` here."""
     if missing := lacking("setpriv", root=True):
         pytest.skip(missing)
     program = f"import sys, posd, httpx2; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
@@ -43,10 +43,10 @@ def _can_run() -> None:
         pytest.skip("needs posd and its Python where all users may read them")
 
 
-#: Message of posd for an unexpected error.
+#: posd's message about an unexpected error.
 FAULT = "a fault of posd itself"
 
-#: Names that posd ever makes in the state folder, besides the database and its key.
+#: Names that posd creates in the state folder, besides the database and its key.
 NAMES = (
     *(f"posd.db{word}" for word in ("-wal", "-shm", "-journal", ".lock", ".alive", ".witness", ".witness.new")),
     *(f"posd.db.{word}{end}" for word in ("new", "restoring", "salvaged", "sent") for end in ("", "-wal", "-journal")),
@@ -99,7 +99,7 @@ class OthersShop(Shop):
             os.chown(path, OWNER, OWNER)
 
     def link(self, *names: str, make: Callable[[Path, Path], None]) -> None:
-        """Put a link in place of each name."""
+        """Replace each name by a link."""
         for each in names:
             victim = self.victims / each.replace("/", "+")
             path = self.state / each
@@ -135,7 +135,7 @@ class OthersShop(Shop):
 
 @pytest.fixture
 def shop() -> Iterator[OthersShop]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # the owner may enter the parents
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # the owner may enter the parent folders
         yield OthersShop(Path(home))
 
 
@@ -150,7 +150,7 @@ def hard(path: Path, victim: Path) -> None:
 @pytest.mark.quick(8)
 @pytest.mark.parametrize("make", [symbolic, hard])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_link_leads_a_command_of_root_to_a_file_of_roots(
+def test_no_command_of_root_follows_a_link_to_a_file_of_root(
     shop: OthersShop, command: str, make: Callable[[Path, Path], None]
 ) -> None:
     for names in (NAMES, ("posd.db", "callback.key")):
@@ -164,7 +164,7 @@ def test_no_link_leads_a_command_of_root_to_a_file_of_roots(
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith(("tls init", "tls renew", "run"))])
-def test_no_folder_that_is_a_link_leads_a_command_of_root_to_a_folder_of_roots(shop: OthersShop, command: str) -> None:
+def test_no_command_of_root_follows_a_folder_link_to_a_folder_of_root(shop: OthersShop, command: str) -> None:
     (shop.state / "tls").rename(shop.victims / "tls")
     (shop.state / "tls").symlink_to(shop.victims / "tls")
     for path in (shop.victims / "tls", *(shop.victims / "tls").iterdir()):
@@ -180,7 +180,7 @@ def test_no_folder_that_is_a_link_leads_a_command_of_root_to_a_folder_of_roots(s
     "command",
     [one for one in COMMANDS if not one.startswith(("restore --yes --new", "verify {", "tls renew --end"))],
 )
-def test_what_root_makes_belongs_to_the_owner_of_the_folder(shop: OthersShop, command: str) -> None:
+def test_files_that_root_creates_belong_to_the_owner_of_the_folder(shop: OthersShop, command: str) -> None:
     done = shop.command(command)
     assert "Permission denied" not in done.stderr, done.stderr
     for path in (shop.state, *shop.state.rglob("*")):
@@ -189,11 +189,11 @@ def test_what_root_makes_belongs_to_the_owner_of_the_folder(shop: OthersShop, co
         assert is_own(path, shop.database) or path.name == "support.tar.gz", path
     if "{home}/support" in command:
         assert (shop.home / "support.tar.gz").stat().st_uid == 0
-    if command != "doctor":  # which is about this machine
+    if command != "doctor":  # which checks this machine
         assert done.returncode in (0, 1 if command == "tls status" else 0), done
 
 
-#: What posd's messages, checks and documents have a person type. Where one of them leads to the next: both.
+#: Commands in posd's messages, checks and documents. If one leads to another: both.
 ADVISED = (
     *("tls init", "tls init --if-missing", "tls init --force", "tls init --name till.lan", "tls status", "tls ca"),
     *("tls ca --fingerprint", "tls renew", "tls renew --if-needed", "tls renew --new-ca", "tls renew --end-old-ca"),
@@ -209,7 +209,7 @@ AS_OWNER = ("setpriv", f"--reuid={OWNER}", f"--regid={OWNER}", "--clear-groups")
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("advice", ADVISED)
-def test_posd_starts_after_root_has_typed_what_it_advises_in_a_fresh_state_folder(
+def test_posd_starts_after_root_has_run_the_advised_commands_in_a_new_state_folder(
     shop: OthersShop, advice: str
 ) -> None:
     for path in shop.state.iterdir():
@@ -224,8 +224,10 @@ def test_posd_starts_after_root_has_typed_what_it_advises_in_a_fresh_state_folde
 
 
 @pytest.mark.parametrize("name", ["posd.db", "posd.db-wal", "posd.db.lock", "callback.key", "tls", "tls/server.key"])
-def test_where_root_has_put_a_file_back_the_start_says_the_command_that_mends_it(shop: OthersShop, name: str) -> None:
-    """As after `sudo cp` of a copy."""
+def test_after_root_has_put_a_file_back_the_start_names_the_command_that_repairs_it(
+    shop: OthersShop, name: str
+) -> None:
+    """For example after `sudo cp` of a copy."""
     path = shop.state / name
     path.touch()
     for each in (path, *path.rglob("*")):
@@ -242,7 +244,7 @@ def test_where_root_has_put_a_file_back_the_start_says_the_command_that_mends_it
 
 @pytest.fixture(params=["plain", "packed"])
 def given(request: pytest.FixtureRequest, shop: OthersShop) -> OthersShop:
-    """A shop whose backup is compressed, or not."""
+    """Yield a shop with a compressed or an uncompressed backup."""
     if request.param == "packed":
         shop.backup.write_bytes(gzip.compress(shop.backup.read_bytes()))
     return shop
@@ -258,7 +260,7 @@ def test_root_restores_a_backup_and_a_list_that_the_owner_may_not_read(given: Ot
     assert {path.lstat().st_uid for path in given.state.rglob("*")} == {OWNER}
 
 
-def test_the_owner_is_told_of_a_backup_that_may_not_be_read(given: OthersShop) -> None:
+def test_an_unreadable_backup_is_reported_to_the_owner(given: OthersShop) -> None:
     given.backup.chmod(0o600)
     for words in ("restore --yes {home}/backup.db", "verify {home}/backup.db"):
         done = given.command(words, *AS_OWNER)
@@ -268,7 +270,7 @@ def test_the_owner_is_told_of_a_backup_that_may_not_be_read(given: OthersShop) -
 
 
 @pytest.mark.parametrize("folder", ["state", "root's"])
-def test_what_root_backs_up_belongs_to_the_owner_of_the_folder(shop: OthersShop, folder: str) -> None:
+def test_a_backup_by_root_belongs_to_the_owner_of_the_folder(shop: OthersShop, folder: str) -> None:
     file = (shop.state if folder == "state" else shop.home) / "b.db"
     with Stub(shop.home / "s", [Answer(200, shop.backup.read_bytes(), "application/octet-stream")]):
         done = shop.command(f"--socket {{home}}/s backup {file}")

@@ -1,4 +1,4 @@
-"""Screens of 80 by 24 and of 200 by 50: nothing is wider, and important words are whole."""
+"""Screens of 80 by 24 and of 200 by 50: no line is wider, and important words are not broken."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.cli.captures import COMMANDS, DECLINED, DOUBT, OPEN, SIZES, TWINS, ca
 
 pytestmark = pytest.mark.slow
 
-#: name -> words that must be whole, at 80 columns and at 200.
+#: name -> words that must not be broken, at 80 columns and at 200.
 WORDS = {
     "list": (
         ("7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "bbbb0000", "cccc0000"),
@@ -27,7 +27,7 @@ WORDS = {
     "watch": (("8.00", "12.50", "[ack]·card·bank·end"), ("8.00", "12.50", "P8-2026-ECUADOR-QUITO-0000000123")),
     "help": (("charge", "doctor"), ("charge", "doctor")),
 }
-#: The same at both widths.
+#: Words for both widths.
 ALWAYS = {
     "list": (
         "12345678.99",
@@ -51,7 +51,7 @@ def check(name: str, lines: list[str], columns: int, needed: set[str]) -> None:
     assert needed - words == set(), "\n".join([name, *lines])
 
 
-def test_every_screen_fits_and_has_what_matters() -> None:
+def test_every_screen_fits_and_has_the_important_words() -> None:
     with shop() as counter:
         outcomes = [payment["outcome"] or {} for payment in counter.get("/transactions")["transactions"]]
         references = {outcome["transaction_reference"] for outcome in outcomes if outcome.get("transaction_reference")}
@@ -61,7 +61,7 @@ def test_every_screen_fits_and_has_what_matters() -> None:
                 lines = capture(counter, command, columns)
                 check(name, lines, columns, needed | (references if name == "report" else set()))
                 if name in ("list", "quarantine"):
-                    assert sum("(UTC" in line for line in lines) == 1  # the zone, once
+                    assert sum("(UTC" in line for line in lines) == 1  # the zone is named once
             seen, _ = watch(counter, columns, height)
             assert len(seen) == height
             check("watch", seen, columns, {*WORDS["watch"][columns > 80], *ALWAYS["watch"]})

@@ -1,4 +1,6 @@
-"""Chains by command line, with a real daemon and a simulated terminal. References: tests/e2e/test_wrong_chains.py."""
+"""Chains by command line, with a real daemon and a simulated terminal. tests/e2e/test_wrong_chains.py tests
+references.
+"""
 
 import json
 import uuid
@@ -13,7 +15,7 @@ from posd.cli.payments.words import meaning, operation
 from posd.sandbox import Sandbox
 from tests.cli.processes import Done, posd
 
-#: a payment of 8 to 33 s takes well under a second.
+#: A payment of 8 to 33 s takes well under a second.
 SPEED = 500.0
 
 
@@ -24,7 +26,7 @@ class Shop(Sandbox):
         return posd(*arguments, config=self.config_path)
 
     def approved(self, *arguments: str) -> str:
-        """Run a command that is approved; return its id."""
+        """Run a command that is approved. Return its id."""
         done = self.run(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.split()[1]
@@ -42,7 +44,7 @@ def shop() -> Iterator[Shop]:
 
 
 @pytest.mark.slow
-def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_go_on(shop: Shop) -> None:
+def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_continue(shop: Shop) -> None:
     done = shop.run("preauth", "10")
     reserve = done.stdout.split()[1]
     assert done.labels["result"] == "The amount was reserved; nothing is charged before it is captured."
@@ -51,7 +53,7 @@ def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_go_on(shop: 
     assert shop.run(*typed).labels["result"] == "The reservation was captured: the customer was charged."
 
 
-def test_what_a_re_auth_says_to_type_captures_the_newest_reference(shop: Shop) -> None:
+def test_the_command_shown_after_a_re_auth_captures_the_newest_reference(shop: Shop) -> None:
     reserve = shop.approved("preauth", "10")
     done = shop.run("reauth", reserve, "11")
     assert done.labels["result"] == "The reservation was changed; nothing is charged before it is captured."
@@ -67,19 +69,19 @@ def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses
     assert "UNKNOWN_REFERENCE" in done.labels["proof"]
 
 
-#: Requests for an original of 10; a void is for all of it.
+#: Parts of an original of 10. A void is for the whole amount.
 PARTS = {"void": "10"}
 
 
 def original_for(shop: Shop, command: str) -> list[str]:
-    """Make the original that a command needs; return the arguments that name it."""
+    """Make the original that a command needs. Return the arguments that name it."""
     begins = {"reauth": "preauth", "capture": "preauth", "tip": "charge", "void": "charge"}
     return [shop.approved(begins[command], "10")] if command in begins else []
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["charge", "preauth", "reauth", "capture", "tip", "void"])
-def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop, command: str) -> None:
+def test_a_decline_exits_1_says_what_is_unchanged_and_can_be_repeated(shop: Shop, command: str) -> None:
     original = original_for(shop, command)
     asked = PARTS.get(command, "5")
     done = shop.run(command, *original, asked, "--metadata", "scenario=decline")
@@ -93,7 +95,7 @@ def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["capture", "tip"])
-def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: str) -> None:
+def test_a_second_operation_is_refused_and_sent_only_with_repeat(shop: Shop, command: str) -> None:
     original = original_for(shop, command)
     first = shop.approved(command, *original, "5")
     refused = shop.run(command, *original, "5")
@@ -103,13 +105,13 @@ def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: 
     assert f"\n  posd show {first}\n" in refused.stderr
     assert shop.run("show", again).returncode == 1
     repeated = shop.run(command, *original, "5", "--additional", "--id", again)
-    # This terminal refuses a second one by itself; its effect is not tested here.
+    # This terminal itself refuses a second one. Its effect is not tested here.
     assert (repeated.returncode, repeated.labels["transaction"]) == (1, again)
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["charge", "preauth", "reauth", "capture", "tip", "void"])
-def test_json_is_the_apis_document_and_nothing_else(shop: Shop, command: str) -> None:
+def test_json_is_exactly_the_document_of_the_api(shop: Shop, command: str) -> None:
     """Every number has the digits that were typed."""
     asked = ("--subtotal-iva", "0.2", "--iva", "0.10") if command == "charge" else (PARTS.get(command, "9.90"),)
     done = shop.run(command, *original_for(shop, command), *asked, "--json")

@@ -13,7 +13,7 @@ from posd.cli.app.connection import Api
 from posd.sandbox import Sandbox
 from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
 
-#: a payment of 8 to 33 s takes well under a second.
+#: A payment of 8 to 33 s takes well under a second.
 SPEED = 200.0
 
 
@@ -25,7 +25,7 @@ def shop() -> Iterator[Sandbox]:
 
 @pytest.fixture(autouse=True)
 def left_free(shop: Sandbox) -> Iterator[None]:
-    """Free the terminal of a payment that a failed test has left open."""
+    """After the test, free the terminal of a payment that a failed test has left open."""
     yield
     left = posd("list", "--open", "--json", config=shop.config_path)
     for payment in json.loads(left.stdout)["transactions"]:
@@ -35,7 +35,9 @@ def left_free(shop: Sandbox) -> Iterator[None]:
 
 @pytest.fixture
 def waiting_payment(shop: Sandbox) -> Iterator[str]:
-    """A payment whose customer never presents the card; aborted at the end, so that the terminal is free again."""
+    """Yield a payment whose customer never presents the card. At the end it is aborted, so that the terminal is
+    free.
+    """
     payment = str(uuid.uuid4())
     started = posd(
         "charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
@@ -47,7 +49,7 @@ def waiting_payment(shop: Sandbox) -> Iterator[str]:
     assert posd("await", payment, config=shop.config_path).returncode == 1
 
 
-def test_an_approved_charge_tells_its_events_and_reference_and_exits_0(shop: Sandbox) -> None:
+def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Sandbox) -> None:
     done = posd("charge", "--subtotal-iva", "10.00", "--iva", "1.20", config=shop.config_path)
     assert done.returncode == 0, done.stderr
     assert done.lines[0].startswith("transaction ")
@@ -58,7 +60,7 @@ def test_an_approved_charge_tells_its_events_and_reference_and_exits_0(shop: San
     assert "approved" in done.lines
 
 
-def test_a_wait_that_is_cut_short_exits_4_and_says_how_to_go_on(shop: Sandbox, waiting_payment: str) -> None:
+def test_a_wait_that_times_out_exits_4_and_says_how_to_continue(shop: Sandbox, waiting_payment: str) -> None:
     cut = posd("await", waiting_payment, "--timeout", "0.3", "--json", config=shop.config_path)
     assert cut.returncode == 4
     assert json.loads(cut.stdout)["outcome"] is None
@@ -67,7 +69,7 @@ def test_a_wait_that_is_cut_short_exits_4_and_says_how_to_go_on(shop: Sandbox, w
 
 
 @pytest.mark.slow
-def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Sandbox) -> None:
+def test_ctrl_c_exits_4_and_the_payment_continues(shop: Sandbox) -> None:
     arguments = ("charge", "7", "--metadata", "scenario=wait-for-abort")
     with started_posd(*arguments, config=shop.config_path) as charge:
         told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
@@ -110,7 +112,7 @@ def test_show_and_list_know_the_payment(shop: Sandbox) -> None:
     assert "--all" in listed.stderr
 
 
-def test_list_shows_those_of_a_result_and_what_all_come_to(shop: Sandbox) -> None:
+def test_list_shows_payments_of_a_result_and_their_totals(shop: Sandbox) -> None:
     since = datetime.now(UTC).isoformat()
     for arguments in (("5",), ("7.5", "--tip", "1"), ("6", "--metadata", "scenario=decline")):
         posd("charge", *arguments, config=shop.config_path)
@@ -131,7 +133,7 @@ def test_list_shows_those_of_a_result_and_what_all_come_to(shop: Sandbox) -> Non
 
 
 @pytest.mark.slow
-def test_the_whole_list_as_json_is_a_page_a_line(shop: Sandbox) -> None:
+def test_the_whole_list_as_json_has_one_page_in_each_line(shop: Sandbox) -> None:
     for amount in ("1.01", "1.02"):
         assert posd("charge", amount, config=shop.config_path).returncode == 0
     pages = posd("list", "--all", "--limit", "1", "--json", config=shop.config_path).stdout.splitlines()
@@ -154,7 +156,7 @@ def test_open_payments_are_listed_and_counted(shop: Sandbox, waiting_payment: st
     assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)
 
 
-def test_status_answers_in_its_first_line_and_shows_less_on_the_tills_socket(shop: Sandbox) -> None:
+def test_status_has_its_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Sandbox) -> None:
     program, person = (posd("status", *more, config=shop.config_path) for more in (("--json",), ()))
     document = json.loads(program.stdout)
     assert document["version"]["version"]
@@ -173,7 +175,7 @@ def test_status_answers_in_its_first_line_and_shows_less_on_the_tills_socket(sho
 
 
 @pytest.mark.slow
-def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
+def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
     payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
     # A separate shop, because its terminal keeps waiting for the card.
     with Sandbox(speed=SPEED, patient=True) as machine:

@@ -12,7 +12,7 @@ from tests.cli.processes import Done, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer
 
 SPEED = 200.0
-#: The amounts that ask for a scenario of the simulated terminal.
+#: Amounts that select a scenario of the simulated terminal.
 WAITS, REFUSED, DENIES = "9000.08", "9000.30", "9000.73"
 PROBED = (
     b'{"client_transaction_id": "7f3c", "result": "none", "reason": null, '
@@ -36,11 +36,11 @@ def shown(shop: Sandbox) -> Any:
 
 
 @pytest.mark.slow
-def test_what_was_not_seen_is_said_and_counts_no_more(shop: Sandbox) -> None:
+def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Sandbox) -> None:
     assert commission(shop, WAITS).returncode == 0
     assert "abort" in shown(shop)["proven"]
 
-    # A terminal that replies that it runs nothing while it runs a payment loses its proof.
+    # A terminal that denies a payment while it runs one loses its proof.
     done = commission(shop, DENIES, "--no-print")
     assert done.returncode == 1
     (abort,) = (row for row in done.rows if row[0] == "abort")
@@ -49,7 +49,7 @@ def test_what_was_not_seen_is_said_and_counts_no_more(shop: Sandbox) -> None:
     assert re.search(r"The card was charged 9000\.73 by payment (\S+)\. .* posd void \1", done.stdout)
     assert "abort" not in shown(shop)["proven"]
 
-    # A terminal that accepts no payment shows nothing; the earlier record stays.
+    # A terminal that accepts no payment proves nothing. The earlier record stays.
     before = shown(shop)
     done = commission(shop, REFUSED, "--json")
     assert (done.returncode, done.stdout) == (1, "")
@@ -58,21 +58,21 @@ def test_what_was_not_seen_is_said_and_counts_no_more(shop: Sandbox) -> None:
 
 
 @pytest.mark.slow
-def test_a_person_is_asked_and_the_screen_has_eighty_columns(shop: Sandbox) -> None:
+def test_a_person_is_asked_on_a_screen_of_eighty_columns(shop: Sandbox) -> None:
     given = ("--amount", WAITS, "--operator", "Ana")
     socket = shop.config_path.parent / "run" / "admin.sock"
     seen = posd_on_terminal("terminals", "commission", shop.serial, *given, socket=socket, types="y\ny\nn\nn\n")
     assert seen.returncode == 0, seen.screen
     assert "Does the terminal ask for a card, for 9000.08?" in seen.screen
     assert shown(shop)["proven"] == ["start", "abort", "search", "callback", "amount_unit"]
-    # With --json the questions are on stderr, and the answer of the API alone on stdout.
+    # With --json the questions are on stderr, and only the API's response is on stdout.
     seen = posd_on_terminal(
         "terminals", "commission", shop.serial, *given, "--json", socket=socket, types="y\nn\nn\nn\n", pipe=True
     )
     assert json.loads(seen.piped)["commissioned"]["proven"] == ["start", "abort", "search", "callback"]
 
 
-def test_an_interrupted_one_names_the_payment_that_may_run() -> None:
+def test_an_interrupted_commissioning_names_the_payment_that_may_run() -> None:
     arguments = ("terminals", "commission", "SN-1", "--yes")
     done = posd_interrupted(*arguments, answers=[Answer(), Answer(200, PROBED)])
     assert done.returncode == 4

@@ -23,7 +23,7 @@ from tests.support.slow import first_quick
 in_zsh = needs("zsh")
 in_fish = needs("fish")
 
-#: bash has no call for the completions of a line; this does what readline does.
+#: bash has no function for the completions of a line. This does what readline does.
 BASH = """
 . "$SCRIPT"
 COMP_LINE="$LINE"; COMP_POINT=${#LINE}
@@ -58,14 +58,14 @@ def shop() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def payment(shop: Sandbox) -> Iterator[str]:
-    """An open payment, which ends with the test."""
+    """Yield an open payment, which ends with the test."""
     identity = str(uuid.uuid4())
     started = posd(
         "charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
     )
     assert started.returncode == 0, started.stderr
     yield identity
-    # At the terminal itself: posd sends no abort for a payment that a test has released.
+    # The test aborts at the terminal itself, because posd sends no abort for a released payment.
     trust = ssl.create_default_context(cafile=shop.directory / "terminal" / "tls" / "ca.crt")
     with urllib.request.urlopen(
         f"{shop.terminal.base_url}/terminal/v1/abort", context=trust, timeout=PATIENCE
@@ -77,7 +77,7 @@ def payment(shop: Sandbox) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The scripts, installed as by a package, and a `posd` that shells find."""
+    """Return the scripts, installed like by a package, and a `posd` that shells find."""
     directory = tmp_path_factory.mktemp("completion")
     program = directory / "bin" / "posd"
     program.parent.mkdir()
@@ -132,10 +132,10 @@ def test_bash_completes_the_open_payments(
     for command in commands:
         offered = complete(scripts, "bash", f"posd {command} ", shop.config_path)
         assert offered[:1] == [payment]
-        assert command == "show" or len(offered) == 1  # others have ended
+        assert command == "show" or len(offered) == 1  # the others have ended
 
 
-@pytest.mark.slow  # a shell and a command for each line
+@pytest.mark.slow  # each line needs a shell and a command
 def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
     assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
     other = "0" if payment[0] != "0" else "1"
@@ -158,7 +158,7 @@ WITHOUT_DAEMON = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("line", "configured"), first_quick(WITHOUT_DAEMON, 1))
-def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(
+def test_without_a_daemon_nothing_is_offered_or_printed(
     scripts: dict[str, Path], tmp_path: Path, line: str, configured: bool
 ) -> None:
     config = tmp_path / "config.toml"
@@ -168,7 +168,7 @@ def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(
 
 @pytest.mark.slow
 @in_zsh
-def test_zsh_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
+def test_zsh_completes_commands(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
     assert complete(scripts, "zsh", "posd tls ") == ["init", "status", "renew", "ca"]
     assert complete(scripts, "zsh", "posd restore ") == ["FILES"]
     offered = complete(scripts, "zsh", f"posd show {payment[:8]}", shop.config_path)
@@ -177,7 +177,7 @@ def test_zsh_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) ->
 
 @pytest.mark.slow
 @in_zsh
-def test_zsh_itself_takes_the_script(scripts: dict[str, Path], tmp_path: Path) -> None:
+def test_zsh_itself_accepts_the_script(scripts: dict[str, Path], tmp_path: Path) -> None:
     functions = tmp_path / "functions"
     functions.mkdir()
     shutil.copy(scripts["zsh"], functions / "_posd")
@@ -193,7 +193,7 @@ def test_zsh_itself_takes_the_script(scripts: dict[str, Path], tmp_path: Path) -
 
 @pytest.mark.slow
 @in_fish
-def test_fish_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
+def test_fish_completes_commands(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
     assert set(COMMANDS) <= set(complete(scripts, "fish", "posd "))
     assert complete(scripts, "fish", f"posd show {payment[:8]}", shop.config_path) == [
         f"{payment}\t{shop.serial} charge TERMINAL_ACKNOWLEDGED"
@@ -213,7 +213,7 @@ NEEDED = {
 
 
 def imports_of(*words: str, **environment: str) -> tuple[str, set[str]]:
-    """Return what `posd` writes, and those of its modules that it has imported then."""
+    """Return the output of `posd`, and those modules that it has imported."""
     code = f"""
 import sys
 from posd.cli.entry import main
@@ -243,7 +243,7 @@ def test_completing_a_name_imports_no_command() -> None:
     assert imported == NEEDED
 
 
-def test_the_help_imports_no_command_and_has_all_of_them_in_groups() -> None:
+def test_the_help_imports_no_command_and_lists_all_in_groups() -> None:
     written, imported = imports_of("--help")
     assert imported == NEEDED
     heads = [line for line in written.splitlines() if line.endswith(":") and not line.startswith(" ")]

@@ -49,20 +49,20 @@ class Shop:
 
 @pytest.fixture
 def shop() -> Iterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as home:  # a short path: lines are counted
+    with TemporaryDirectory(prefix="posd-") as home:  # a short path, because lines are counted
         yield Shop(Path(home))
 
 
-# backup
+# Backup.
 
 
 def sent(shop: Shop) -> Answer:
-    """A backup as posd sends it."""
+    """Return a backup as posd sends it."""
     return Answer(200, shop.backup.read_bytes(), "application/octet-stream")
 
 
 @pytest.mark.parametrize("before", ["nothing", "a backup"])
-def test_backup_writes_what_posd_sends_as_the_caller(shop: Shop, before: str) -> None:
+def test_backup_writes_the_data_of_posd_as_the_caller(shop: Shop, before: str) -> None:
     file = shop.home / "b.db"
     if before == "a backup":
         file.write_bytes(shop.backup.read_bytes())
@@ -78,7 +78,7 @@ def test_backup_writes_what_posd_sends_as_the_caller(shop: Shop, before: str) ->
 
 
 @pytest.mark.parametrize("end", [0, 100, -4096])
-def test_a_backup_that_did_not_come_whole_replaces_nothing(shop: Shop, end: int) -> None:
+def test_an_incomplete_backup_replaces_nothing(shop: Shop, end: int) -> None:
     file = shop.home / "b.db"
     shutil.copyfile(shop.backup, file)
     before = {path.name for path in shop.home.iterdir()}
@@ -90,7 +90,7 @@ def test_a_backup_that_did_not_come_whole_replaces_nothing(shop: Shop, end: int)
 
 @pytest.mark.parametrize("command", ["support --yes", "report --html", "backup"])
 @pytest.mark.parametrize("own", ["posd.db", "posd.db-wal", "posd.db.restored-1", "callback.key", "tls/server.key"])
-def test_what_a_command_writes_takes_no_name_of_posds_own(shop: Shop, command: str, own: str) -> None:
+def test_no_output_file_can_have_a_name_that_posd_uses(shop: Shop, command: str, own: str) -> None:
     before = {path: path.read_bytes() for path in shop.database.parent.iterdir()}
     (shop.database.parent / "tls").mkdir()
     done = posd(*command.split(), str(shop.database.parent / own), config=shop.config)
@@ -99,7 +99,7 @@ def test_what_a_command_writes_takes_no_name_of_posds_own(shop: Shop, command: s
 
 
 @pytest.mark.parametrize("kind", ["directory", "text", "database", "link to the database", "nowhere"])
-def test_backup_refuses_what_is_no_file_for_it(shop: Shop, kind: str) -> None:
+def test_backup_refuses_an_invalid_target(shop: Shop, kind: str) -> None:
     target = {
         "directory": shop.home,
         "text": shop.config,
@@ -115,7 +115,7 @@ def test_backup_refuses_what_is_no_file_for_it(shop: Shop, kind: str) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_backup_shows_on_a_terminal_that_it_works_and_is_not_written_there(shop: Shop) -> None:
+def test_a_backup_shows_its_progress_on_a_terminal_and_is_not_written_there(shop: Shop) -> None:
     seen = asked_on_terminal([], "backup", "-")
     assert (seen.returncode, "a backup is bytes" in seen.screen) == (2, True)
     seen = asked_on_terminal([sent(shop)], "backup", str(shop.home / "b.db"))
@@ -123,11 +123,11 @@ def test_a_backup_shows_on_a_terminal_that_it_works_and_is_not_written_there(sho
     assert "1 payment" in seen.screen
 
 
-# restore
+# Restore.
 
 
 @pytest.mark.slow
-def test_restore_in_a_script_acts_and_says_what_it_did(shop: Shop) -> None:
+def test_restore_in_a_script_acts_and_reports_it(shop: Shop) -> None:
     done = posd_process("restore", str(shop.backup), config=shop.config)
     assert done.returncode == 0, done.stderr
     assert f"Restored: {shop.database}." in done.stdout
@@ -137,7 +137,7 @@ def test_restore_in_a_script_acts_and_says_what_it_did(shop: Shop) -> None:
     assert posd("verify", config=shop.config).returncode == 0
 
 
-def test_restore_as_json_is_what_was_done_without_any_key(shop: Shop) -> None:
+def test_restore_as_json_is_the_report_without_any_key(shop: Shop) -> None:
     done = posd("restore", str(shop.backup), "--json", config=shop.config)
     document = done.document
     assert document["database"] == str(shop.database)
@@ -148,7 +148,7 @@ def test_restore_as_json_is_what_was_done_without_any_key(shop: Shop) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("types", "code"), [("y\n", 0), ("n\n", 1)])
-def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
+def test_restore_on_a_terminal_shows_its_plan_and_asks(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, types: str, code: int
 ) -> None:
     monkeypatch.setenv("POSD_CONFIG", str(shop.config))
@@ -156,7 +156,7 @@ def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
     seen = posd_on_terminal("restore", str(shop.backup), socket=shop.home / "s", types=types)
     assert seen.returncode == code
     said = "".join(seen.screen.replace("│", " ").split())  # a line breaks at the end of the path before it
-    times.use(utc=False)  # another test's command may have had --utc
+    times.use(utc=False)  # a command of another test may have used --utc
     for words in (
         f"made {times.moment('2026-11-20T11:00:00Z', date=True)}",
         "1 payment, newest",
@@ -181,7 +181,7 @@ def test_restore_with_yes_does_not_ask(shop: Shop, monkeypatch: pytest.MonkeyPat
     assert "only in part" in " ".join(seen.screen.split())
 
 
-def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
+def test_restore_without_a_backup_saves_all_readable_data(shop: Shop) -> None:
     shop.damage()
     done = posd("restore", "--without-backup", config=shop.config)
     assert done.returncode == 0, done.stderr
@@ -210,7 +210,9 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
         ("state/posd.db", "is the database itself"),
     ],
 )
-def test_restore_refuses(shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str) -> None:
+def test_restore_refuses_with_the_reason(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str
+) -> None:
     monkeypatch.chdir(shop.home)
     (shop.home / "lane.ids").write_text(name(9))
     before = shop.database.read_bytes()
@@ -220,7 +222,7 @@ def test_restore_refuses(shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments:
 
 
 @pytest.mark.parametrize("with_backup", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_restore_with_a_list_of_ids_shows_it_before_it_asks(
+def test_restore_with_a_list_of_ids_shows_it_before_the_question(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, with_backup: bool
 ) -> None:
     monkeypatch.setenv("POSD_CONFIG", str(shop.config))
@@ -239,7 +241,7 @@ def test_restore_with_a_list_of_ids_shows_it_before_it_asks(
     assert "posd restore --seen" in said
 
 
-def test_restore_with_a_list_from_standard_input_as_json(shop: Shop) -> None:
+def test_restore_accepts_a_list_from_standard_input_with_json(shop: Shop) -> None:
     (shop.home / "lane.ids").write_bytes(f"{name(9)}\r\n".encode())
     command = f'"{sys.executable}" -m posd --config "$0/config.toml" restore --ids - --json < "$0/lane.ids"'
     done = subprocess.run(["sh", "-c", command, shop.home], capture_output=True, text=True, check=False)
@@ -270,14 +272,14 @@ def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
     assert "stop it first (systemctl stop posd)" in done.document["error"]
 
 
-def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None:
+def test_restore_with_an_invalid_configuration_exits_2(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[databse]\n")
     done = posd("restore", "x", config=tmp_path / "config.toml")
     assert done.returncode == 2
     assert "databse" in done.stderr
 
 
-#: Unchecked events: a start that found the database behind its witness, and one payment.
+#: Unconfirmed events: a start that found the database behind its witness, and one payment.
 UNSEEN = {
     "restores": [],
     "gone_back": [{"at": "2026-11-20T10:42:00.120Z", "reason": "1 payment is not in it", "taken_over": 1}],
@@ -295,9 +297,7 @@ UNSEEN = {
 
 
 @every(("note", "kept"), [(("--note", "all there"), "all there"), ((), "looked at, without a note")])
-def test_what_is_in_question_is_shown_and_then_that_a_person_has_looked_is_said(
-    note: tuple[str, ...], kept: str
-) -> None:
+def test_the_payments_in_question_are_shown_before_a_person_confirms(note: tuple[str, ...], kept: str) -> None:
     script = [answer(UNSEEN), answer({"restores": [], "gone_back": []})]
     done = asked(script, "restore", "--seen", "--operator", "Ana", *note)
     assert done.returncode == 0
@@ -310,10 +310,10 @@ def test_what_is_in_question_is_shown_and_then_that_a_person_has_looked_is_said(
         assert (typed.returncode, typed.sent[1][2]["note"]) == (0, "all there")
 
 
-# verify
+# Verify.
 
 
-def test_verify_of_the_configured_database_and_of_a_backup(shop: Shop) -> None:
+def test_verify_checks_the_configured_database_or_a_backup(shop: Shop) -> None:
     done = posd("verify", config=shop.config)
     assert (done.returncode, done.stdout) == (
         0,
@@ -324,7 +324,7 @@ def test_verify_of_the_configured_database_and_of_a_backup(shop: Shop) -> None:
     assert (document["ok"], document["backup"], document["findings"]) == (True, True, [])
 
 
-def test_verify_says_what_is_wrong_what_it_means_and_what_to_do(shop: Shop) -> None:
+def test_verify_names_each_fault_its_meaning_and_its_cure(shop: Shop) -> None:
     with closing(sqlite3.connect(shop.database)) as db:
         db.execute("UPDATE transactions SET final_event = 99 WHERE phase = 'final'")
         db.commit()
@@ -340,7 +340,7 @@ def test_verify_says_what_is_wrong_what_it_means_and_what_to_do(shop: Shop) -> N
     assert document["findings"][0]["cure"]
 
 
-def test_verify_of_what_is_no_database_exits_2(shop: Shop) -> None:
+def test_verify_of_another_file_exits_2(shop: Shop) -> None:
     done = posd("verify", str(shop.config))
     assert (done.returncode, "cannot be read as a database" in done.stderr) == (2, True)
     as_json = posd("verify", str(shop.home / "nowhere"), "--json")
@@ -348,7 +348,7 @@ def test_verify_of_what_is_no_database_exits_2(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_verify_shows_on_a_terminal_how_far_it_is(shop: Shop) -> None:
+def test_verify_shows_its_progress_on_a_terminal(shop: Shop) -> None:
     with filling(shop.database) as filled:
         filled.db.execute("BEGIN")
         for number in range(10, 600):

@@ -1,4 +1,4 @@
-"""The demo as a process: it shows three charges and a receipt, judges them, and leaves nothing behind."""
+"""The demo as a process: it shows three charges and a receipt, checks them, and leaves nothing behind."""
 
 import json
 import os
@@ -21,15 +21,15 @@ from tests.cli.processes import PATIENCE, posd_process, processes_naming, read_u
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 
-#: the simulated customer's speed: a charge takes well under a second.
+#: Speed of the simulated customer: a charge takes well under a second.
 FAST = ("--speed", "50")
-#: A charge takes as long as with a person, so that a test can act in the middle of one.
+#: A charge takes as long as with a person, so that a test can act during one.
 SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
-#: It names what `running` of --keep --json has.
+#: The page that names the members of `running` of --keep --json.
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 
-#: A network namespace with only loopback, where no program can join a multicast group.
+#: A network namespace with only loopback, in which no program can join a multicast group.
 NO_MULTICAST = 'ip link set lo up && echo 0 > /proc/sys/net/ipv4/igmp_max_memberships && exec "$@"'
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", NO_MULTICAST, "sh")
 
@@ -50,14 +50,14 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Demo:
-    """A running demo, and the directory that it has for its temporary files."""
+    """A running demo, with its directory for temporary files."""
 
     process: "subprocess.Popen[str]"
     place: Path
     ended: tuple[int, str, str] | None = None
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for its end. Return exit code, stdout and stderr. It must leave nothing behind."""
+        """Wait for its end. Return exit code, stdout and stderr. Check that it leaves nothing behind."""
         if self.ended is not None:
             return self.ended
         stdout, stderr = self.process.communicate(timeout=PATIENCE)
@@ -70,7 +70,7 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def namespaces() -> bool:
-    """Whether this machine lets us make a network of our own."""
+    """Return whether this machine permits network namespaces."""
     if lacking("ip", "unshare"):
         return False
     return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
@@ -80,7 +80,7 @@ def namespaces() -> bool:
 def demos(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, namespaces: bool
 ) -> Iterator[Mapping[str, Demo]]:
-    """The demos that the tests of this run need, started at once: they must not disturb each other."""
+    """Yield the demos for the tests of this run, started together. They must not disturb each other."""
     names = ["plain", "json", "keep", *played_in(request, "demos")]
     with ExitStack() as stack:
         running = {}
@@ -102,7 +102,7 @@ def demos(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", first_quick(["SIGINT", "SIGTERM", "SIGHUP"], 1))
-def test_a_signal_in_the_middle_leaves_nothing_behind(demos: Mapping[str, Demo], name: str) -> None:
+def test_a_signal_during_the_demo_leaves_nothing_behind(demos: Mapping[str, Demo], name: str) -> None:
     demo = demos[name]
     read_until(demo.process, "answered: acknowledged")
     demo.process.send_signal(signal.Signals[name])
@@ -112,7 +112,7 @@ def test_a_signal_in_the_middle_leaves_nothing_behind(demos: Mapping[str, Demo],
 
 
 @pytest.mark.parametrize("name", first_quick(["run dies", "simulate dies"], 1))
-def test_a_process_that_dies_is_told_with_the_end_of_the_logs(demos: Mapping[str, Demo], name: str) -> None:
+def test_a_process_that_dies_is_reported_with_the_end_of_the_logs(demos: Mapping[str, Demo], name: str) -> None:
     demo = demos[name]
     read_until(demo.process, "answered: acknowledged")
     [victim] = [pid for pid, line in processes_naming(demo.place).items() if f" {name.split()[0]}" in line]
@@ -123,7 +123,7 @@ def test_a_process_that_dies_is_told_with_the_end_of_the_logs(demos: Mapping[str
     assert "log:" in stderr
 
 
-def test_three_charges_end_as_they_should(demos: Mapping[str, Demo]) -> None:
+def test_three_charges_end_as_planned(demos: Mapping[str, Demo]) -> None:
     code, stdout, stderr = demos["plain"].end()
     assert (code, stderr) == (0, ""), stdout
     assert "over mDNS" in stdout
@@ -132,7 +132,7 @@ def test_three_charges_end_as_they_should(demos: Mapping[str, Demo]) -> None:
         assert status in stdout
 
 
-def test_the_receipt_of_the_approved_charge_is_printed_and_told_by_webhook(demos: Mapping[str, Demo]) -> None:
+def test_the_receipt_of_the_approved_charge_is_printed_and_reported_by_webhook(demos: Mapping[str, Demo]) -> None:
     code, stdout, stderr = demos["plain"].end()
     assert (code, stderr) == (0, ""), stdout
     [_, rest] = stdout.split("Receipt of charge 1, on the printer of the terminal\n")
@@ -150,7 +150,7 @@ def test_the_receipt_of_the_approved_charge_is_printed_and_told_by_webhook(demos
     assert "the receipt is printed" in stdout
 
 
-def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str, Demo]) -> None:
+def test_json_is_one_document_with_the_result_of_each_charge(demos: Mapping[str, Demo]) -> None:
     code, stdout, stderr = demos["json"].end()
     assert code == 0, stdout + stderr
     document = json.loads(stdout, parse_float=str)
@@ -170,7 +170,7 @@ def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str,
 @pytest.mark.parametrize(
     "name", ["no mdns", pytest.param("no multicast", marks=[pytest.mark.slow, needs("ip", "unshare")])]
 )
-def test_without_multicast_it_says_so_and_goes_on_with_the_address(
+def test_without_multicast_the_demo_says_so_and_uses_the_address(
     demos: Mapping[str, Demo], namespaces: bool, name: str
 ) -> None:
     if name == "no multicast" and not namespaces:
@@ -181,7 +181,7 @@ def test_without_multicast_it_says_so_and_goes_on_with_the_address(
     assert "All three ended as expected" in stdout
 
 
-def test_keep_leaves_it_running_for_the_commands_that_it_prints(demos: Mapping[str, Demo]) -> None:
+def test_with_keep_the_demo_runs_on_for_the_printed_commands(demos: Mapping[str, Demo]) -> None:
     demo = demos["keep"]
     told = read_until(demo.process, "/proc/sys/kernel/random/uuid")
     [socket] = {word for word in told.split() if word.endswith("till.sock")}
@@ -194,7 +194,7 @@ def test_keep_leaves_it_running_for_the_commands_that_it_prints(demos: Mapping[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["keep json"])
-def test_keep_with_json_says_where_everything_is(demos: Mapping[str, Demo], name: str) -> None:
+def test_keep_with_json_has_the_place_of_everything(demos: Mapping[str, Demo], name: str) -> None:
     demo = demos[name]
     assert demo.process.stdout is not None
     document = json.loads(demo.process.stdout.readline())
@@ -208,7 +208,7 @@ def test_keep_with_json_says_where_everything_is(demos: Mapping[str, Demo], name
     assert code == 0, stderr
 
 
-def test_without_charges_several_are_ready_at_once_and_what_is_killed_is_started_again(tmp_path: Path) -> None:
+def test_without_charges_several_demos_run_and_killed_processes_are_restarted(tmp_path: Path) -> None:
     with ExitStack() as stack:
         options = ("--keep", "--no-charges", "--json", *FAST)
         environment = {"TMPDIR": str(tmp_path)}
@@ -243,7 +243,7 @@ def test_without_charges_several_are_ready_at_once_and_what_is_killed_is_started
         ("declined", None, "the charge of 11.20 should be approved, and is declined"),
     ],
 )
-def test_a_charge_that_ends_otherwise_than_planned_is_a_fault(
+def test_a_charge_that_does_not_end_as_planned_is_a_fault(
     result: str, authorized: Decimal | None, fault: str | None
 ) -> None:
     plan = PlannedCharge("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")})
@@ -280,7 +280,7 @@ def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(
 
 @pytest.mark.slow
 def test_a_fleet_charges_and_head_office_has_the_same_totals() -> None:
-    """Or it names the command that installs missing programs."""
+    """Or the demo names the command that installs missing programs."""
     done = posd_process("demo", "--fleet", "2")
     if absent := lacking("nats-server", "initdb", "postgres"):
         assert done.returncode == 1, absent

@@ -39,13 +39,13 @@ def test_a_final_payment_exits_by_its_result_and_an_open_one_with_4(outcome: dic
         ("active", "COMPLETED", 4),
     ],
 )
-def test_a_print_job_is_done_only_where_it_is_printed(phase: str, status: str | None, code: int) -> None:
+def test_a_print_job_succeeds_only_if_it_is_printed(phase: str, status: str | None, code: int) -> None:
     assert for_print_job({"phase": phase, "status": status}) == code
 
 
 @every(("code", "row"), PROBLEMS.items())
-def test_a_refused_start_is_told_by_its_next_step_and_never_started(code: str, row: ProblemRow) -> None:
-    """Each problem, for an id of the command and for a given id; only a payment that was never started has ended."""
+def test_a_refused_start_exits_by_its_next_step_and_never_started(code: str, row: ProblemRow) -> None:
+    """Each problem, for an id of the command and for a given id. Only a payment that was never started has ended."""
     wrong = code == "draining" and ExitCode.UNREACHABLE
     refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)
     unsent = row.status < 500 or row.status in (501, 503)
@@ -64,7 +64,7 @@ def test_a_refused_start_is_told_by_its_next_step_and_never_started(code: str, r
 
 
 @every(("never_started", "code"), [({"never_started": True}, 1), ({"never_started": False}, 4), ({}, 4)])
-def test_what_is_waited_for_and_is_not_known_is_over_only_where_it_was_never_started(
+def test_a_wait_for_an_unknown_payment_ends_only_if_it_was_never_started(
     never_started: dict[str, Any], code: int
 ) -> None:
     extra = "".join(f',"{name}":{json.dumps(value)}' for name, value in never_started.items())
@@ -81,7 +81,7 @@ def test_what_is_waited_for_and_is_not_known_is_over_only_where_it_was_never_sta
         (problem(503, "draining", "posd is stopping"), 3),
     ],
 )
-def test_a_refused_print_job_is_told_in_the_daemons_words(refusal: Answer, code: int) -> None:
+def test_a_refused_print_job_is_shown_with_the_daemons_text(refusal: Answer, code: int) -> None:
     done, program = (asked([refusal], "print", __file__, *more) for more in ((), ("--json",)))
     assert (done.returncode, program.returncode) == (code, code)
     assert f"posd: {json.loads(refusal.body)['detail']}" in done.stderr
@@ -105,9 +105,7 @@ METRICS = b"# HELP posd_x X.\n# TYPE posd_x gauge\nposd_x 1\n"
         (problem(500, "internal_error", "posd failed"), 1, "posd failed"),
     ],
 )
-def test_metrics_are_printed_byte_for_byte_and_what_is_no_text_of_metrics_is_told(
-    answer: Answer, code: int, words: str
-) -> None:
+def test_metrics_are_printed_verbatim_and_other_content_is_reported(answer: Answer, code: int, words: str) -> None:
     done = asked([answer], "metrics")
     assert (done.returncode, done.stdout, words in done.stderr) == (code, "" if code else METRICS.decode(), True)
     assert done.calls[0].path == "/metrics"

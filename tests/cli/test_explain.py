@@ -1,4 +1,4 @@
-"""`posd explain`: every code that posd can show has its texts, no other code has, and typed codes are found."""
+"""`posd explain`: every code that posd can show has its texts, no other code has any, and typed codes are found."""
 
 import ast
 import functools
@@ -32,7 +32,7 @@ from tests.cli.manual.parsing import parse, words_of
 from tests.cli.processes import posd
 from tests.support.tables import every
 
-#: What the daemon can log.
+#: Events that the daemon can log.
 EVENTS = events()
 
 PACKAGE = Path(package.__file__).parent
@@ -41,7 +41,7 @@ SPANISH = list(entries(Language.ES))
 
 
 def called(path: str, method: str) -> set[str]:
-    """Return the first texts of the calls of a method in the files of a folder."""
+    """Return the first string arguments of calls of a method in the files of a folder."""
     return {
         node.args[0].value
         for file in (PACKAGE / path).rglob("*.py")
@@ -52,7 +52,7 @@ def called(path: str, method: str) -> set[str]:
 
 
 def failures(path: str) -> set[tuple[str, str]]:
-    """Return type and code of each `Failure` with a literal code in the files of a folder."""
+    """Return kind and code of each `Failure` with a literal code in the files of a folder."""
     found = set()
     for file in (PACKAGE / path).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -72,7 +72,7 @@ def terminals() -> set[str]:
 
 @functools.cache
 def codes() -> dict[str, set[Any]]:
-    """Return the codes that there are, by kind."""
+    """Return the existing codes, by kind."""
     return {
         "problem": set(PROBLEMS),
         "attention": set(AttentionCode),
@@ -105,7 +105,7 @@ def test_a_code_of_a_terminal_without_an_entry_is_explained_by_its_family(typed:
 
 
 @every("kind", kinds())
-def test_every_code_is_explained_and_none_that_does_not_exist(kind: str) -> None:
+def test_exactly_the_existing_codes_are_explained(kind: str) -> None:
     assert codes().keys() == kinds().keys()
     assert codes()[kind], "no code was found"
     found = Counter(entry.code for entry in ENTRIES if entry.kind == kind)
@@ -126,7 +126,7 @@ def test_a_file_of_texts_has_no_code_that_does_not_exist(language: Language) -> 
 
 
 @every("entry", (*ENTRIES, *SPANISH), ids=lambda entry: f"{entry.language} {entry.title}")
-def test_an_entry_says_what_it_means_whether_money_is_at_stake_and_what_to_do(entry: CodeEntry) -> None:
+def test_an_entry_has_its_meaning_the_risk_for_money_and_the_cure(entry: CodeEntry) -> None:
     assert entry.means
     assert entry.money
     for text in (entry.means, entry.comes, entry.money, entry.do):
@@ -140,7 +140,7 @@ def test_an_entry_says_what_it_means_whether_money_is_at_stake_and_what_to_do(en
             parse(words_of(re.sub(r"\bID\b", "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55", typed)))
 
 
-def test_a_code_is_explained_in_words() -> None:
+def test_a_code_is_explained_as_text() -> None:
     done = posd("explain", "in_doubt")
     assert done.returncode == 0
     first, *rest = done.stdout.splitlines()
@@ -150,7 +150,7 @@ def test_a_code_is_explained_in_words() -> None:
     assert "in_doubt (phase)" in rest
 
 
-def test_several_codes_in_any_case_and_as_json() -> None:
+def test_several_codes_can_be_given_in_any_case_and_as_json() -> None:
     done = posd("explain", "TERMINAL_BUSY", "terminal_canceled", "--json")
     found = json.loads(done.stdout)
     assert [(entry["kind"], entry["code"]) for entry in found] == [
@@ -177,7 +177,7 @@ def test_an_unknown_code_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("language", ["es", "en"])
-def test_the_language_is_that_of_the_configuration(tmp_path: Path, language: str) -> None:
+def test_the_language_comes_from_the_configuration(tmp_path: Path, language: str) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\nlanguage = "{language}"\n')
     assert posd("explain", "present_card", config=config).stdout.splitlines()[1] == (
@@ -185,7 +185,7 @@ def test_the_language_is_that_of_the_configuration(tmp_path: Path, language: str
     )
 
 
-def test_every_code_has_a_spanish_text_beside_each_english_one() -> None:
+def test_every_english_text_of_a_code_has_a_spanish_one() -> None:
     for english, spanish in zip(ENTRIES, SPANISH, strict=True):
         assert (english.kind, english.code, english.commands) == (spanish.kind, spanish.code, spanish.commands)
         assert spanish.language is Language.ES
@@ -199,14 +199,14 @@ def test_every_code_has_a_spanish_text_beside_each_english_one() -> None:
             assert here not in {"", there}, name
 
 
-def test_a_line_of_the_log_has_the_same_fields_in_both_languages() -> None:
+def test_a_log_event_has_the_same_fields_in_both_languages() -> None:
     fields = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
     for english, spanish in zip(ENTRIES, SPANISH, strict=True):
         if english.kind == "event":
             assert sorted(fields.findall(english.means)) == sorted(fields.findall(spanish.means)), english.code
 
 
-def test_a_broken_configuration_is_no_obstacle(tmp_path: Path) -> None:
+def test_explain_works_with_a_broken_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[local_api\n")
     assert posd("explain", "gap", config=config).returncode == 0

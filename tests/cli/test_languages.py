@@ -1,4 +1,4 @@
-"""Screens are in one language: each text exists in each language, with the same names in braces."""
+"""Screens use one language: each text exists in each language, with the same names in braces."""
 
 import ast
 import re
@@ -30,13 +30,13 @@ from tests.cli.watch.shops import BUSY, NOW, identity
 from tests.support.tables import every
 
 CLI = Path(str(cli.__file__)).parent
-#: Sections that no screen shows, or that are codes with texts of their own (tests/cli/test_explain.py).
+#: Sections that no screen shows, or codes with their own texts (tests/cli/test_explain.py).
 OTHER = {"shared", "start", "event", "label", "limits", "limit", "kind", "labels"}
-#: Texts of commands that are for those who develop a till, in English.
+#: English texts of commands for developers of tills.
 ENGLISH = {"says.demo.keep", "says.start.waits", "says.start.original"}
-#: Untranslated texts, and names for English grammar.
+#: Texts that are the same in all languages, and names for English grammar.
 SAME, GRAMMAR = {"commands", "status", "unseen", "see", "levels", "fields"}, {"whether", "are"}
-#: Names of `OperationWords.fill`: each language needs others of them.
+#: Names of `OperationWords.fill`: each language needs different ones.
 OF_OPERATION = {"noun", "subject", "done", "undone", "books", "followed_by", "lack", "approved", "twice"}
 DOUBT = transaction(
     phase="in_doubt",
@@ -65,15 +65,15 @@ def screens(language: Language) -> dict[str, str]:
     return found | dict(flat(tomllib.loads(findings.read_text("utf-8"))))
 
 
-def test_each_text_of_a_screen_is_there_in_each_language_with_the_same_names() -> None:
+def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> None:
     english, spanish = screens(Language.EN), screens(Language.ES)
     assert english.keys() - spanish.keys() - ENGLISH == set()
     for name in english.keys() & spanish.keys():
-        # The Spanish uses "pago" for every operation.
+        # The Spanish texts use "pago" for every operation.
         assert fields(spanish[name]) ^ fields(english[name]) <= OF_OPERATION, name
 
 
-def test_each_label_beside_a_value_is_there_in_each_language() -> None:
+def test_each_label_exists_in_each_language() -> None:
     ended = transaction(outcome=outcome("approved", {"kind": "event", "event_id": "e"}), phase="final")
     pairs = [*transaction_pairs(ended), *transaction_pairs(DOUBT), *outcome_pairs(ended), *job_pairs(print_job())]
     labels = {label for label, _ in pairs} | {*terminals.COLUMNS, *terminals.CLAIM_COLUMNS, "created"}
@@ -81,7 +81,7 @@ def test_each_label_beside_a_value_is_there_in_each_language() -> None:
     assert labels - read(Language.ES)["label"].keys() - {""} == set()
 
 
-def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_payment_in_doubt_is_shown_in_spanish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt"}]}
     seen = asked_on_terminal([answer(DOUBT), answer(history), answer({"events": []})], "show", ID)
@@ -100,7 +100,7 @@ def test_a_person_who_speaks_spanish_reads_a_payment_in_doubt(monkeypatch: pytes
     listed = asked_on_terminal(page, "list", "--attention").screen
     assert "estado" in listed.splitlines()[0]
     assert {"en", "duda,", "!in_doubt"} <= set(listed.split())
-    # Programs read what goes to a pipe.
+    # Programs read the output in a pipe.
     assert "state" in asked(page, "list").lines[0]
 
 
@@ -111,14 +111,14 @@ def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.
     assert done.stdout.splitlines()[0] == ("posd: NO ESTÁ EN MARCHA" if locale[:2] == "es" else "posd: DOES NOT RUN")
 
 
-def test_a_refusal_says_its_meaning_before_the_daemons_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_shows_its_meaning_before_the_daemons_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     refused = asked([problem(409, "terminal_busy", "terminal SN-0001 runs another payment")], "abort", ID).stderr
     assert refused.startswith("posd: El terminal está ocupado. posd dice: terminal SN-0001 runs another payment\n")
 
 
 @every("arguments", [("show", ID), ("show", ID, "--json")])
-def test_a_cashiers_text_is_in_the_language_and_in_json_in_that_of_the_daemon(
+def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
@@ -147,12 +147,12 @@ def test_a_locale_without_accents_shows_letters_without_them(tmp_path: Path, mon
     assert done.lines[0] == "posd: NO ESTA EN MARCHA"
 
 
-def test_a_text_that_a_language_lacks_is_english() -> None:
+def test_a_text_missing_in_a_language_is_shown_in_english() -> None:
     assert read(Language.ES)["says"]["demo"] == read(Language.EN)["says"]["demo"]
 
 
 def reasons() -> set[str]:
-    """Return the reasons that health checks can have: of calls of `Check.of`, and of the check of the certificate."""
+    """Return the reasons that health checks can have: in calls of `Check.of`, and of the certificate check."""
     given: list[ast.expr] = []
     for module in (status, reload, certificate):
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
@@ -166,15 +166,15 @@ def reasons() -> set[str]:
     return {*Doubt, *AddressConflict, *(str(code) for code in found if re.fullmatch("[a-z]+(_[a-z]+)*", str(code)))}
 
 
-def test_each_reason_of_a_health_check_is_told_in_spanish() -> None:
+def test_each_reason_of_a_health_check_has_a_spanish_text() -> None:
     words = read(Language.ES)
     told = {code for row in words["check"].values() for code in row.get("found", {})} | words["doubt"].keys()
     assert told == reasons()
 
 
 @every("name", read(Language.ES)["check"])
-def test_a_bad_morning_is_told_without_a_word_of_the_daemons(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Only a reason of a newer posd is told in the daemon's words too."""
+def test_a_status_with_many_faults_has_no_text_of_the_daemon(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Only a reason of a newer posd is shown with the daemon's text too."""
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     rows = read(Language.ES)["doubt"] if name == "clock" else read(Language.ES)["check"][name]["found"]
     for reason in (*rows, "of_a_newer_posd"):
@@ -205,7 +205,7 @@ def test_a_bad_morning_is_told_without_a_word_of_the_daemons(monkeypatch: pytest
         (f"acknowledge {ID} gap --note x", "", 1, [f"{ID} no lo tiene (tiene: in_doubt)"]),
     ],
 )
-def test_a_decision_is_asked_for_and_answered_in_spanish(
+def test_questions_and_answers_of_a_decision_are_in_spanish(
     monkeypatch: pytest.MonkeyPatch, line: str, types: str, code: int, words: list[str]
 ) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")

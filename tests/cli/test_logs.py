@@ -1,4 +1,4 @@
-"""`posd logs`: the daemon's lines in words, of any content and from any source."""
+"""`posd logs`: the daemon's lines as text, with any content and from any source."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
 from tests.support.tables import every
 
-#: What the daemon can log.
+#: Events that the daemon can log.
 EVENTS = catalogue.events()
 
 ONE = "20b6f0ea-1000-4ec8-94b4-88e4b286e094"
@@ -43,7 +43,7 @@ TEXT = "Traceback of something that is no line of posd's"
 
 
 def log_of(directory: Path, *lines: object) -> str:
-    """Write a log; an item that is not a dictionary is a line."""
+    """Write a log. An item that is not a dictionary is a raw line."""
     path = directory / "posd.log"
     path.write_bytes(
         b"".join((item if isinstance(item, bytes) else json.dumps(item).encode()) + b"\n" for item in lines)
@@ -53,7 +53,7 @@ def log_of(directory: Path, *lines: object) -> str:
 
 @contextmanager
 def piped(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run it for the block, as a process in pipes."""
+    """Run the command for the block, as a process in pipes."""
     with subprocess.Popen(
         command(("logs", *arguments), None, None),
         stdin=subprocess.PIPE,
@@ -73,7 +73,7 @@ def said_of(given: bytes, *arguments: str, environment: Mapping[str, str] | None
         return process.communicate(given, timeout=PATIENCE)[0]
 
 
-def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: Path) -> None:
+def test_lines_are_sentences_with_time_and_level_and_the_cure_once(tmp_path: Path) -> None:
     done = posd("logs", "--utc", log_of(tmp_path, *LINES, TEXT.encode()))
     assert (done.returncode, done.stderr) == (0, "")
     advice = f"    → {EVENTS['payment.attention'].do}"
@@ -118,8 +118,8 @@ def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: P
         ("-n 1 --level warning", ["payment.attention"]),
     ],
 )
-def test_what_is_selected_is_shown_and_json_is_as_it_was(tmp_path: Path, wish: str, events: list[str]) -> None:
-    """The level in front, for the journal, is taken off."""
+def test_selected_lines_are_shown_and_json_is_unchanged(tmp_path: Path, wish: str, events: list[str]) -> None:
+    """The level before a line, for the journal, is removed."""
     first, *rest = LINES
     log = log_of(tmp_path, TEXT.encode(), b"<4>" + json.dumps(first).encode(), *rest)
     done = posd("logs", "--json", *wish.split(), log)
@@ -129,7 +129,7 @@ def test_what_is_selected_is_shown_and_json_is_as_it_was(tmp_path: Path, wish: s
 
 
 @every("event", EVENTS)
-def test_each_event_has_a_sentence_with_all_its_fields_and_with_none(event: str) -> None:
+def test_each_event_has_a_sentence_with_all_fields_and_with_none(event: str) -> None:
     fields = {name: name.upper() for name in EVENTS[event].fields}
     whole = sentence(line(event, **fields))
     assert whole.endswith(f"  ({event})")
@@ -140,7 +140,7 @@ def test_each_event_has_a_sentence_with_all_its_fields_and_with_none(event: str)
     assert not set("{}[]") & set(bare)
 
 
-def test_a_fault_is_folded_and_whole_on_request(tmp_path: Path) -> None:
+def test_a_fault_is_shortened_and_complete_on_request(tmp_path: Path) -> None:
     fault = [
         {"type": "RuntimeError", "frames": ["posd/a.py:1 one", "posd/b.py:2 two"]},
         {"type": "OSError", "message": "No space left on device", "frames": ["posd/c.py:3 three"]},
@@ -152,7 +152,7 @@ def test_a_fault_is_folded_and_whole_on_request(tmp_path: Path) -> None:
     assert "      posd/a.py:1 one\n" in posd("logs", "--traceback", log).stdout
 
 
-def test_a_line_that_is_odd_is_shown_nevertheless(tmp_path: Path) -> None:
+def test_an_unusual_line_is_still_shown(tmp_path: Path) -> None:
     faults = (None, "text", 7, [], {}, [7], [{}], [{"type": None, "frames": None}], [{"frames": [None]}], [[["x"]]])
     odd = [
         line("posd.internal_error", "error", error_id="7", exception=fault) | {"timestamp": stamp, "level": stamp}
@@ -182,13 +182,13 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e‮\x00"
     ],
 )
 @every("options", [(), ("--json",), ("--traceback",)])
-def test_nothing_that_a_stranger_sent_steers_the_screen(tmp_path: Path, raw: bytes, options: tuple[str, ...]) -> None:
+def test_no_text_of_a_stranger_controls_the_screen(tmp_path: Path, raw: bytes, options: tuple[str, ...]) -> None:
     log = log_of(tmp_path, raw)
     seen = posd_on_terminal("logs", *options, log, socket=tmp_path / "none")
     assert seen.returncode == 0
     own = {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"}
     left = seen.written
-    for code in own:  # the colours of posd's own
+    for code in own:  # posd's own colours
         left = left.replace(code, "")
     assert not [char for char in left if not char.isprintable() and char not in "\r\n"]
     assert "owned" not in left or "\\u001b]0;owned" in left or "\ufffd]0;owned" in left
@@ -196,7 +196,7 @@ def test_nothing_that_a_stranger_sent_steers_the_screen(tmp_path: Path, raw: byt
         assert not [char for char in posd("logs", log).stdout if not char.isprintable() and char != "\n"]
 
 
-def test_on_a_screen_levels_have_colours_and_ids_stay_whole(tmp_path: Path) -> None:
+def test_on_a_screen_levels_have_colours_and_ids_are_not_broken(tmp_path: Path) -> None:
     seen = posd_on_terminal("logs", log_of(tmp_path, *LINES), socket=tmp_path / "none")
     assert "\x1b[33m" in seen.written
     assert "\x1b[31m\x1b[1m" in seen.written
@@ -204,7 +204,7 @@ def test_on_a_screen_levels_have_colours_and_ids_stay_whole(tmp_path: Path) -> N
     assert ONE in seen.screen
 
 
-def test_a_line_without_end_is_shown_cut_and_costs_no_memory(tmp_path: Path) -> None:
+def test_an_endless_line_is_cut_and_needs_little_memory(tmp_path: Path) -> None:
     shown = said_of(b"x" * (3 * MAX_LINE_BYTES) + b"\n" + json.dumps(LINES[0]).encode())
     *cut, last = shown.decode().splitlines()
     assert len(cut) <= 4
@@ -214,7 +214,7 @@ def test_a_line_without_end_is_shown_cut_and_costs_no_memory(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_broken_utf_8_is_json_as_it_was() -> None:
+def test_invalid_utf_8_stays_unchanged_in_json() -> None:
     raw = b'{"event": "a.b", "detail": "\xff"}'
     assert said_of(raw + b"\n", "--json") in (b"", raw + b"\n")
     shown = said_of(raw)
@@ -222,7 +222,7 @@ def test_broken_utf_8_is_json_as_it_was() -> None:
 
 
 @pytest.mark.slow
-def test_a_pipe_that_is_closed_ends_it_without_a_word(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
     log = log_of(tmp_path, *LINES * 20_000)
     with piped(log) as process:
         assert process.stdout is not None
@@ -240,7 +240,7 @@ def test_without_utc_times_are_local(tmp_path: Path) -> None:
     assert shown.startswith(b"2026-11-22T05:42:03.123-05:00  info ")
 
 
-def test_lines_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+def test_lines_appear_as_they_are_written_and_ctrl_c_ends_the_command(tmp_path: Path) -> None:
     journal = stub(tmp_path, f"echo '{json.dumps(LINES[0])}'\nexec sleep 1000")
     with piped("--follow", environment=journal) as process:
         assert process.stdout is not None
@@ -276,7 +276,7 @@ def stub(directory: Path, script: str) -> dict[str, str]:
         ("--unit posd@2", "--lines=200"),
     ],
 )
-def test_the_journal_is_asked_for_what_it_can_select(
+def test_the_journal_does_the_selection_that_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, asked: str
 ) -> None:
     monkeypatch.setenv("PATH", stub(tmp_path, f'echo "$@" > {tmp_path}/asked')["PATH"])
@@ -318,7 +318,7 @@ def test_a_user_without_a_login_name_is_told_who_may_read_the_journal(
     assert "ask for the group systemd-journal, or call it with sudo" in done.stderr
 
 
-def test_without_a_journal_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_journal_the_message_names_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     done = posd("logs")
     assert done.returncode == 1
@@ -330,6 +330,6 @@ def test_without_a_journal_files_are_named(tmp_path: Path, monkeypatch: pytest.M
     ("file", "said"),
     [("/nowhere/posd.log", "cannot read /nowhere/posd.log: No such file"), ("/", "cannot read /: Is a directory")],
 )
-def test_a_file_that_cannot_be_read_is_said(file: str, said: str) -> None:
+def test_an_unreadable_file_is_reported(file: str, said: str) -> None:
     done = posd("logs", file)
     assert (done.returncode, said in done.stderr) == (1, True)

@@ -20,16 +20,16 @@ APPROVED = outcome("approved", {"kind": "event", "event_id": "e-1"}, status="APP
 CONFLICT = attention("conflicting_final", "two finals: APPROVAL (reference a) stands, DECLINED arrived after it")
 AT = "2026-11-20T14:02:11.123Z"
 
-# reconcile
+# Reconcile.
 
-#: It is sure which device is the terminal.
+#: It is certain which device is the terminal.
 SURE = answer({"serial": "SN-0001", "identity": {"conflict": False}})
 CONFLICTING = answer({"identity": {"conflict": True}})
 REMOVED = problem(404, "not_found", "cannot find it")
 
 
-def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles_it() -> None:
-    """Not to a customer who has left."""
+def test_reconcile_of_a_forgotten_payment_names_the_command_for_a_person() -> None:
+    """It does not suggest to wait for a customer who has left."""
     search = {"at": AT, "result": "none"}
     found = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", last_search=search)
     done = asked([answer(found), SURE], "reconcile", ID)
@@ -55,7 +55,7 @@ def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles
         ),
     ],
 )
-def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
+def test_reconcile_shows_the_result_and_the_next_step_and_exits_4_while_open(
     result: str, terminal: Answer, first: str, words: str
 ) -> None:
     """A terminal that may not have been asked is not reported to have replied."""
@@ -74,7 +74,7 @@ def test_reconcile_of_a_payment_that_ended_exits_by_its_outcome(result: str, cod
     assert asked([answer(ended)], "reconcile", ID).returncode == code
 
 
-# release, resolve, acknowledge: requests
+# Requests of release, resolve and acknowledge.
 
 
 RELEASED = transaction(released=True, attention=[attention("released", "by Ana")])
@@ -134,7 +134,7 @@ def test_a_decision_in_a_script_is_sent_and_shown(
     assert program.document == document
 
 
-def test_resolve_sends_what_a_payment_was_that_a_restore_lost() -> None:
+def test_resolve_sends_the_data_of_a_payment_that_a_restore_lost() -> None:
     given = ("--amount", "11.20", "--terminal", "SN-0001", "--type", "refund", "--original", OTHER_ID, "--sale", "s-1")
     done = asked([answer(transaction(phase="final", outcome=APPROVED))], "resolve", ID, "approved", *given, *BY_ANA)
     assert done.returncode == 0
@@ -144,7 +144,7 @@ def test_resolve_sends_what_a_payment_was_that_a_restore_lost() -> None:
 
 
 @every(("arguments", "code"), [((), 1), (("--amount", "11.20"), 0)])
-def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(arguments: tuple[str, ...], code: int) -> None:
+def test_a_person_sees_that_posd_has_no_record_before_creating_one(arguments: tuple[str, ...], code: int) -> None:
     gone = problem(404, "not_found", "no transaction is known here", ',"never_started":false')
     script = [gone, answer(transaction(phase="final", outcome=APPROVED))]
     seen = asked_on_terminal(script, "resolve", ID, "approved", *arguments, "--note", "x", types="y\n")
@@ -152,7 +152,7 @@ def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(arguments:
     assert [call.method for call in seen.calls] == ["GET", *(["POST"] if arguments else [])]
 
 
-# refusals
+# Refusals.
 
 
 @every("arguments", [("release", ID), ("resolve", ID, "declined"), ("resolve", JOB, "FAILED"), OF_PRINT_JOB])
@@ -165,7 +165,7 @@ def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(arguments:
         (Answer(cut=True), 3),
     ],
 )
-def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_it_was_done(
+def test_a_refusal_shows_the_daemons_text_and_a_lost_response_may_mean_success(
     arguments: tuple[str, ...], refusal: Answer, code: int
 ) -> None:
     done = asked([refusal], *arguments, *BY_ANA)
@@ -176,7 +176,7 @@ def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_
     assert (lost in done.stderr) == refusal.cut
 
 
-def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
+def test_an_operator_on_the_tills_socket_by_a_variable_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")
@@ -190,7 +190,7 @@ def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
     assert "POSD_SOCKET" not in named.stderr
 
 
-# who decides
+# The operator.
 
 
 def operator() -> str:
@@ -199,7 +199,7 @@ def operator() -> str:
     return str(body["operator"])
 
 
-def test_the_operator_is_who_calls_whatever_the_environment_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_is_the_calling_user_for_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container a user id often has no name."""
     for name in ("SUDO_USER", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
@@ -213,10 +213,10 @@ def test_the_operator_is_who_calls_whatever_the_environment_claims(monkeypatch: 
     assert operator() == "berta"
 
 
-# on a terminal
+# On a terminal.
 
 
-def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_more() -> None:
+def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confirmation() -> None:
     script = [answer(transaction(attention=[attention("in_doubt", "no answer")])), answer(transaction(released=True))]
     seen = asked_on_terminal(script, "release", ID, "--operator", "Ana", types=" \nit hangs \ny\n")
     assert (seen.returncode, seen.fits()) == (0, True), seen.screen
@@ -248,7 +248,7 @@ COUNTS_AS = "books the payment as {}: the customer counts as"
         ("canceled", f"{COUNTS_AS} not charged, and the till may start it again."),
     ],
 )
-def test_resolve_on_a_terminal_says_what_it_means_and_a_no_changes_nothing(result: str, words: str) -> None:
+def test_resolve_on_a_terminal_explains_itself_and_a_no_changes_nothing(result: str, words: str) -> None:
     seen = asked_on_terminal([answer(transaction(abortable=False))], "resolve", ID, result, "--note", "x", types="n\n")
     assert (seen.returncode, [call.method for call in seen.calls]) == (1, ["GET"])
     for each in (words.format(result), "A later report of the terminal overrides it.", "Nothing was changed."):
@@ -276,7 +276,7 @@ def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open() -> None:
         ((*OF_PRINT_JOB, "--note", "x"), f"it is not open for {JOB} (open: none)"),
     ],
 )
-def test_a_decision_that_is_not_open_any_more_is_not_asked_for(arguments: tuple[str, ...], why: str) -> None:
+def test_a_closed_decision_causes_no_question(arguments: tuple[str, ...], why: str) -> None:
     document = COMPLETED if arguments[1] == JOB else transaction(outcome=APPROVED)
     seen = asked_on_terminal([answer(document)], *arguments, types="x\ny\n")
     assert (seen.returncode, [call.method for call in seen.calls]) == (1, ["GET"])
@@ -288,7 +288,7 @@ def test_yes_does_not_ask() -> None:
     assert (seen.returncode, [call.method for call in seen.calls]) == (0, ["POST"]), seen.screen
 
 
-def test_json_stays_json_where_a_question_is_asked() -> None:
+def test_json_stays_valid_with_a_question() -> None:
     released = transaction(released=True)
     script = [answer(transaction()), answer(released)]
     seen = asked_on_terminal(script, "release", ID, "--json", types="it hangs\ny\n", pipe=True)

@@ -1,4 +1,4 @@
-"""How values are written for people, and that no text from outside steers the screen."""
+"""The form of values for people. No text from outside controls the screen."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def test_money_has_two_places_or_more_and_no_exponent(amount: Decimal | int, tex
     ("count", "noun", "text"),
     [(1, "void", "1 void"), (2, "void", "2 voids"), (1, "impresión", "1 impresión"), (0, "impresión", "0 impresiones")],
 )
-def test_a_number_of_things_is_written_with_its_plural(count: int, noun: str, text: str) -> None:
+def test_a_count_has_its_plural(count: int, noun: str, text: str) -> None:
     assert counted(count, noun) == text
 
 
@@ -50,7 +50,7 @@ def test_the_total_adds_numbers_and_extra_taxes() -> None:
 
 
 @pytest.mark.parametrize(("amount", "text"), [({"subtotal_iva0": 7, "tip": 1}, "8.00"), ({}, ""), (None, "")])
-def test_what_asks_for_no_amount_is_not_said_to_ask_for_nothing(amount: dict[str, int] | None, text: str) -> None:
+def test_an_operation_without_an_amount_is_not_shown_with_0(amount: dict[str, int] | None, text: str) -> None:
     assert asked(amount) == text
 
 
@@ -60,7 +60,7 @@ def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest
     assert capsys.readouterr().out == "rejected \\u001b[2J\\u0007[bold]as written[/bold]\n"
 
 
-def test_prose_is_not_wider_than_can_be_read_on_a_terminal_of_any_width() -> None:
+def test_text_is_never_too_wide_to_read() -> None:
     screen = io.StringIO()
     output = Output(as_json=False)
     output.stdout = Console(file=screen, force_terminal=True, color_system=None, width=200)
@@ -72,12 +72,12 @@ def test_prose_is_not_wider_than_can_be_read_on_a_terminal_of_any_width() -> Non
     assert len(row.rstrip()) == 149, "a table uses what is wider"
 
 
-def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_pipe_a_table_has_lines_with_tabs_and_is_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
     assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith\\ttab\\nand line\n"
 
 
-def test_in_a_pipe_every_column_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_pipe_no_columns_are_merged(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).table(("a", "b", "c"), [("1", "2", "3")], Layout(whole="a", under="c"))
     assert capsys.readouterr().out == "a\tb\tc\n1\t2\t3\n"
 
@@ -87,26 +87,26 @@ def test_in_a_pipe_a_panel_is_labelled_lines(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "approved\nticket: 17\nmore\n"
 
 
-def test_lines_beside_the_result_go_where_they_are_told_to() -> None:
+def test_lines_beside_the_result_go_to_their_output() -> None:
     aside = io.StringIO()
     Output(as_json=False, stream=aside).line("look first", indent=2)
     assert aside.getvalue() == "  look first\n"
 
 
-def test_what_is_escaped_is_valid_json_and_means_the_same() -> None:
+def test_escaped_json_is_valid_and_means_the_same() -> None:
     text = '{"a": "\u009b\u202e\x7fé"}\n'
     assert escaped(text) == '{"a": "\\u009b\\u202e\\u007fé"}\n'
     assert json.loads(escaped(text)) == json.loads(text)
 
 
-def test_json_goes_out_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_printed_verbatim(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=True)
     output.line("for people only")
     output.json(b'{"iva":10.10,"big":1e2}')
     assert capsys.readouterr().out == '{"iva":10.10,"big":1e2}\n'
 
 
-def test_a_command_that_is_too_long_goes_on_in_the_next_line_as_a_shell_reads_it() -> None:
+def test_a_long_command_continues_on_the_next_line_in_shell_syntax() -> None:
     command = "install -m 0640 '/a place/of some/length' /etc/posd/of-some-length-too"
     lines = pasted(command, 4, 40)
     assert lines[0] == "    install -m 0640 \\"

@@ -13,7 +13,7 @@ from tests.cli.stub import Answer, Stub
 from tests.support import forks
 from tests.support.tables import every
 
-#: Only UTF-8 can encode all of it; Latin-1 has only its first letter.
+#: Only UTF-8 can encode all of it. Latin-1 has only its first letter.
 STRANGE = "é字\N{LATIN SMALL LETTER TURNED A}"
 EVIDENCE = {"kind": "event", "event_id": "e-1"}
 
@@ -42,7 +42,7 @@ MONEY: dict[str, tuple[str, list[Answer], int]] = {
         0,
     ),
 }
-#: Command -> the daemon's response. Its output is its only purpose.
+#: Command -> the daemon's response, for commands that only show something.
 READING: dict[str, tuple[str, list[Answer]]] = {
     "list": ("list", [LIST]),
     "list as JSON": ("list --json", [LIST]),
@@ -52,11 +52,11 @@ READING: dict[str, tuple[str, list[Answer]]] = {
     "metrics": ("metrics", [Answer(200, b"# " + STRANGE.encode() + b"\n", "text/plain; charset=utf-8")]),
 }
 ENCODINGS = {"ASCII": {"PYTHONIOENCODING": "ascii"}, "Latin-1": {"PYTHONIOENCODING": "iso-8859-1"}}
-#: A locale of ASCII, which the interpreter reads when it starts.
+#: A locale with ASCII, which the interpreter reads at its start.
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
-#: What stdout is: a full disk, a pipe without a reader, a closed descriptor.
+#: Kinds of stdout: a full disk, a pipe without a reader, a closed descriptor.
 FULL, UNREAD, CLOSED = UNWRITABLE = ("full", "unread", "closed")
 
 
@@ -90,35 +90,33 @@ def _opened(ends: str) -> IO[bytes]:
 
 
 @every(("words", "answers", "code"), [*MONEY.values(), *((*row, 0) for row in READING.values())])
-def test_what_cannot_be_encoded_is_replaced(words: str, answers: list[Answer], code: int) -> None:
+def test_a_character_that_cannot_be_encoded_is_replaced(words: str, answers: list[Answer], code: int) -> None:
     for name, environment in ENCODINGS.items():
         assert run(words, answers, **environment)[0] == code, name
 
 
 @every("environment", [*ENCODINGS.values(), ASCII_LOCALE])
-def test_json_is_utf_8_whatever_the_locale(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_json_is_utf_8_in_any_locale(tmp_path: Path, environment: dict[str, str]) -> None:
     words, answers = READING["list as JSON"]
     run(words, answers, f"{tmp_path}/out", **environment)
     assert json.loads((tmp_path / "out").read_bytes())["transactions"][0]["sale"] == STRANGE
 
 
 @every(("words", "answers", "code"), MONEY.values(), MONEY)
-def test_output_that_cannot_be_written_leaves_the_exit_code_to_the_payment(
-    words: str, answers: list[Answer], code: int
-) -> None:
+def test_lost_output_does_not_change_the_exit_code_of_a_payment(words: str, answers: list[Answer], code: int) -> None:
     for ends, both in ((FULL, False), (UNREAD, False), (CLOSED, False), (FULL, True)):
         assert run(words, answers, ends, both)[0] == code, (ends, both)
 
 
 @every(("words", "answers"), READING.values(), READING)
-def test_a_command_that_only_reads_says_that_its_output_is_lost(words: str, answers: list[Answer]) -> None:
+def test_a_command_that_only_shows_something_reports_lost_output(words: str, answers: list[Answer]) -> None:
     for ends in UNWRITABLE:
         code, said = run(words, answers, ends)
         assert code == 1, ends
         assert said.count("\n") == (ends != UNREAD), said
 
 
-def test_what_a_command_has_done_here_is_done_although_it_cannot_say_so(tmp_path: Path) -> None:
+def test_a_completed_action_exits_0_even_if_its_output_is_lost(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'[database]\npath = "{tmp_path}/posd/posd.db"\n')
     for ends in UNWRITABLE:
         words = f"--config {tmp_path}/config.toml tls init --force --name posd.example"

@@ -1,4 +1,4 @@
-"""What people type on the command line: exact, or refused in plain words."""
+"""Values on the command line: exact, or refused with a clear message."""
 
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -11,7 +11,7 @@ from posd.cli.app import parameters
 
 
 @pytest.mark.parametrize("text", ["0", "10", "10.5", "11.20", "0.1", "19999999.99", "999999999999.9999", "007.50"])
-def test_an_amount_is_the_decimal_that_was_written(text: str) -> None:
+def test_an_amount_is_exactly_the_typed_decimal(text: str) -> None:
     assert str(parameters.amount(text)) == str(Decimal(text))
 
 
@@ -35,7 +35,7 @@ def test_an_amount_is_the_decimal_that_was_written(text: str) -> None:
         "1\n",
     ],
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_an_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="not an amount"):
         parameters.amount(text)
 
@@ -50,16 +50,16 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
         ("9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999Z"),
     ],
 )
-def test_a_moment_becomes_utc_with_milliseconds(text: str, utc: str) -> None:
+def test_a_time_becomes_utc_with_milliseconds(text: str, utc: str) -> None:
     assert parameters.moment(text) == utc
 
 
-def test_a_moment_that_is_none_is_refused() -> None:
+def test_an_invalid_time_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="not a time"):
         parameters.moment("tomorrow")
 
 
-def test_a_moment_is_written_as_in_the_journal() -> None:
+def test_a_time_has_the_form_of_the_journal() -> None:
     now = datetime.now().astimezone().replace(microsecond=0)
     today, ago = parameters.moment("today"), parameters.moment("-90min")
     assert today == now.date() or datetime.now().astimezone().date() != now.date()
@@ -73,19 +73,19 @@ def test_a_moment_is_written_as_in_the_journal() -> None:
     assert yesterday < datetime.now().astimezone().date()
 
 
-def test_the_amount_alone_is_a_sale_without_tax() -> None:
+def test_an_amount_alone_is_a_sale_without_tax() -> None:
     assert parameters.amounts(Decimal("12.50"), {"iva": None, "subtotal_iva0": None}) == {
         "subtotal_iva0": Decimal("12.50")
     }
 
 
-def test_the_parts_of_an_amount_are_sent_as_they_were_given() -> None:
+def test_the_parts_of_an_amount_are_sent_as_given() -> None:
     parts = {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20"), "tip": None}
     assert parameters.amounts(None, parts) == {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")}
 
 
 @pytest.mark.parametrize("parts", [(None, {}), (Decimal(1), {"subtotal_iva0": Decimal(1)})], ids=["none", "twice"])
-def test_no_amount_and_the_same_part_twice_are_refused(parts: tuple[Decimal | None, dict[str, Decimal]]) -> None:
+def test_a_missing_amount_and_a_repeated_part_are_refused(parts: tuple[Decimal | None, dict[str, Decimal]]) -> None:
     with pytest.raises(click.UsageError):
         parameters.amounts(*parts)
 
@@ -98,7 +98,7 @@ def read(callback: object, *values: str) -> object:
     return callback(click.Context(COMMAND), click.Option(["--x"]), values)
 
 
-def test_pairs_keep_everything_behind_the_first_equals_sign() -> None:
+def test_a_pair_keeps_everything_after_the_first_equals_sign() -> None:
     assert read(parameters.pairs, "a=1", "b=x=y", "c=") == {"a": "1", "b": "x=y", "c": ""}
 
 
@@ -110,7 +110,7 @@ def test_json_pairs_keep_numbers_exact() -> None:
 
 
 @pytest.mark.parametrize("value", ["a", "=1", ""])
-def test_what_is_no_pair_is_refused(value: str) -> None:
+def test_an_invalid_pair_is_refused(value: str) -> None:
     with pytest.raises(click.BadParameter, match="KEY=VALUE"):
         read(parameters.pairs, value)
 

@@ -1,4 +1,4 @@
-"""`posd terminals pin`: shows, asks, prints; trusts nothing by itself, sends nothing, writes nothing."""
+"""`posd terminals pin` shows, asks and prints. It trusts nothing by itself, sends nothing, and writes nothing."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class Place:
         self.config.write_text(toml(self.home, "\n".join([f'[[terminals]]\nserial = "{SERIAL}"', *lines])))
 
     async def pin(self, *arguments: str, socket: Path | None = None) -> Done:
-        """Run the command where no person can be asked."""
+        """Run the command without a person to ask."""
         return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
 
     async def pin_on_terminal(self, types: str, *arguments: str, columns: int = 160) -> Seen:
@@ -52,7 +52,7 @@ class Place:
         return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=columns)
 
     def lines(self) -> list[str]:
-        """The fingerprint as the terminal would show it."""
+        """Return the fingerprint as the terminal would show it."""
         pairs = [self.leaf.fingerprint[at : at + 2].upper() for at in range(0, 64, 2)]
         return [":".join(pairs[:16]), ":".join(pairs[16:])]
 
@@ -75,7 +75,7 @@ async def place() -> AsyncIterator[Place]:
         yield place
 
 
-async def test_a_person_compares_and_gets_what_to_configure(place: Place) -> None:
+async def test_a_person_compares_and_gets_the_configuration(place: Place) -> None:
     before = place.config.read_bytes()
     seen = await place.pin_on_terminal("y\n")
     assert seen.returncode == 0
@@ -93,7 +93,7 @@ async def test_a_person_compares_and_gets_what_to_configure(place: Place) -> Non
     assert "pins this certificate already" in (await place.pin()).stdout
 
 
-async def test_what_is_printed_for_the_configuration_can_be_copied_from_a_narrow_terminal(place: Place) -> None:
+async def test_the_printed_configuration_can_be_copied_from_a_narrow_terminal(place: Place) -> None:
     seen = await place.pin_on_terminal("y\n", columns=60)
     (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
     assert section["fingerprint_sha256"].replace(":", "").lower() == place.leaf.fingerprint
@@ -108,7 +108,7 @@ async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place, answer:
     assert "fingerprint_sha256 =" not in seen.screen
 
 
-async def test_without_a_person_to_ask_it_shows_and_stops(place: Place) -> None:
+async def test_without_a_person_to_ask_the_command_only_shows(place: Place) -> None:
     done = await place.pin()
     assert done.returncode == 2
     assert all(line in done.stdout for line in place.lines())
@@ -117,7 +117,7 @@ async def test_without_a_person_to_ask_it_shows_and_stops(place: Place) -> None:
 
 
 @every("written", [str, str.upper, lambda text: text[:32] + " " + text[32:]], ["hex", "upper", "two"])
-async def test_a_script_gives_the_fingerprint(place: Place, written: Callable[[str], str]) -> None:
+async def test_a_script_can_give_the_fingerprint(place: Place, written: Callable[[str], str]) -> None:
     done = await place.pin("--fingerprint", written(place.leaf.fingerprint))
     assert (done.returncode, done.stderr) == (0, "")
     assert f'fingerprint_sha256 = "{":".join(place.lines())}"' in done.stdout
@@ -131,7 +131,7 @@ async def test_another_fingerprint_than_the_given_one_is_refused(place: Place) -
 
 
 @every(("given", "code", "matches"), [("", 0, None), ("right", 0, True), ("0" * 64, 1, False)])
-async def test_json(place: Place, given: str, code: int, matches: bool | None) -> None:
+async def test_json_has_the_fingerprints(place: Place, given: str, code: int, matches: bool | None) -> None:
     fingerprint = place.leaf.fingerprint if given == "right" else given
     done = await place.pin("--json", *(["--fingerprint", fingerprint] if fingerprint else []))
     assert (done.returncode, done.document["matches"], done.document["toml"] is not None) == (
@@ -142,12 +142,12 @@ async def test_json(place: Place, given: str, code: int, matches: bool | None) -
     assert done.document["fingerprint_sha256"] == place.leaf.fingerprint
 
 
-async def test_it_says_that_another_one_was_pinned(place: Place) -> None:
+async def test_the_earlier_pin_is_shown(place: Place) -> None:
     place.configure(f'base_url = "{place.terminal.base_url}"', f'fingerprint_sha256 = "{"0" * 64}"')
     assert "pins another certificate: 00:00:" in (await place.pin()).stdout
 
 
-async def test_a_name_that_is_not_looked_at_any_more_is_told(place: Place) -> None:
+async def test_an_unused_server_name_is_reported(place: Place) -> None:
     place.configure(f'base_url = "{place.terminal.base_url}"', 'server_name = "terminal.example"')
     done = await place.pin("--fingerprint", place.leaf.fingerprint)
     assert (done.returncode, "Remove server_name" in done.stdout) == (0, True)
@@ -158,7 +158,7 @@ async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
         place.configure(f'base_url = "{place.terminal.base_url}"')
         section = place.config.read_text().partition("[[terminals]]")
         async with running(place.home, f"[[terminals]]{section[2]}") as daemon:
-            place.configure()  # the command does not know it, the daemon does
+            place.configure()  # the daemon knows the terminal, the configuration does not
             done = await place.pin("--fingerprint", place.leaf.fingerprint, socket=daemon.till_socket)
             assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
         done = await place.pin("--fingerprint", place.leaf.fingerprint)
@@ -170,7 +170,7 @@ async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
             assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
 
 
-async def test_where_there_is_nothing_to_show(place: Place) -> None:
+async def test_without_a_certificate_to_show_the_command_fails(place: Place) -> None:
     done = await place.pin("--address", f"127.0.0.1:{reserve()}")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be reached (Connection refused)" in done.stderr
@@ -185,7 +185,7 @@ async def test_where_there_is_nothing_to_show(place: Place) -> None:
 
 @pytest.fixture
 async def new() -> AsyncIterator[Place]:
-    """A place whose configuration does not name the terminal."""
+    """Yield a place whose configuration does not name the terminal."""
     async with a_place() as place:
         place.config.write_text(toml(place.home, '[[terminals]]\nserial = "SN-0009"\n'))
         yield place
@@ -219,7 +219,7 @@ async def test_no_terminal_is_added_unless_a_person_says_yes(new: Place, types: 
 
 
 @pytest.mark.parametrize("of", ["certificate", "public key"])
-async def test_a_script_adds_a_terminal_by_the_pin_that_it_was_given(new: Place, of: str) -> None:
+async def test_a_script_adds_a_terminal_with_a_given_pin(new: Place, of: str) -> None:
     pinned = new.leaf.fingerprint if of == "certificate" else public_key_sha256(new.leaf.der)
     done = await add(new, "--yes", "--pin", pinned.upper(), "--json")
     assert done.returncode == 0, done.stderr
@@ -236,14 +236,14 @@ async def test_no_terminal_is_added_by_a_wrong_pin(new: Place) -> None:
     assert not (new.home / "config.d").exists()
 
 
-async def test_a_terminal_that_is_configured_elsewhere_is_left_alone(place: Place) -> None:
+async def test_a_terminal_configured_elsewhere_is_not_changed(place: Place) -> None:
     before = place.config.read_bytes()
     done = await add(place, "--yes", "--pin", place.leaf.fingerprint)
     assert (done.returncode, place.config.read_bytes()) == (1, before)
     assert f"{place.config} already" in done.stderr
 
 
-async def test_what_a_person_has_written_into_the_file_of_a_terminal_is_kept(new: Place) -> None:
+async def test_a_persons_text_in_the_file_of_a_terminal_is_kept(new: Place) -> None:
     assert (await add(new, "--yes", "--pin", new.leaf.fingerprint)).returncode == 0
     edited = f'{written(new).read_text()}amount_unit = "hundredths"\n'
     written(new).write_text(edited)
@@ -251,14 +251,14 @@ async def test_what_a_person_has_written_into_the_file_of_a_terminal_is_kept(new
     assert (done.returncode, written(new).read_text()) == (1, edited)
 
 
-async def test_what_does_not_fit_the_rest_of_the_configuration_is_not_written(new: Place) -> None:
+async def test_a_section_that_conflicts_with_the_configuration_is_not_written(new: Place) -> None:
     new.config.write_text(toml(new.home, '[terminal_defaults]\nserver_name = "terminal.example"\n'))
     done = await add(new, "--yes", "--pin", new.leaf.fingerprint)
     assert (done.returncode, written(new).exists()) == (2, False)
     assert "terminal_defaults.server_name" in done.stderr
 
 
-async def test_a_running_posd_takes_the_terminal_up_at_once() -> None:
+async def test_a_running_posd_uses_the_new_terminal_at_once() -> None:
     async with a_place() as place, running(place.home, "") as daemon:
         done = await add(place, "--yes", "--pin", place.leaf.fingerprint, "--json")
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`posd print`: the request for a file, refusals, the wait, and the messages at the end."""
+"""`posd print`: the request for a file, refusals, the wait, and the final messages."""
 
 import subprocess
 import uuid
@@ -19,13 +19,13 @@ THIS = ("print", __file__, "--id", JOB)
 
 
 def printed(tmp_path: Path, content: bytes, *arguments: str, config: str = "") -> Done:
-    """Run `posd print` of a file with that content, which is printed at once."""
+    """Run `posd print` for a file with that content, which is printed at once."""
     file = tmp_path / "receipt"
     file.write_bytes(content)
     return asked([answer(COMPLETED, 201)], "print", str(file), *arguments, config=config)
 
 
-# requests
+# Requests.
 
 
 @every(
@@ -40,7 +40,7 @@ def printed(tmp_path: Path, content: bytes, *arguments: str, config: str = "") -
         (b"12.50", b'{"text":"12.50"}'),
     ],
 )
-def test_a_text_becomes_a_document_and_an_object_is_sent_as_it_stands(
+def test_a_text_becomes_a_document_and_an_object_is_sent_unchanged(
     tmp_path: Path, content: bytes, document: bytes
 ) -> None:
     done = printed(tmp_path, content, "--id", JOB)
@@ -50,7 +50,7 @@ def test_a_text_becomes_a_document_and_an_object_is_sent_as_it_stands(
     assert call.body == b'{"document":' + document + b"}"
 
 
-def test_what_is_typed_is_what_is_sent_under_a_new_id_that_is_said_first(tmp_path: Path) -> None:
+def test_the_typed_values_are_sent_under_a_new_id_that_is_shown_first(tmp_path: Path) -> None:
     done = printed(tmp_path, b"{}x", "--text", "--terminal", "SN-2", "--reference", "ticket 7", "--reprint-of", ID)
     assert done.returncode == 0, done.stderr
     named = {"terminal": "SN-2", "external_reference": "ticket 7", "reprint_of": ID}
@@ -73,7 +73,7 @@ def test_standard_input_is_printed(tmp_path: Path) -> None:
     assert (done.returncode, stub.calls[0].body) == (0, b'{"document":{"text":"from a pipe"}}'), done.stderr
 
 
-def test_the_configuration_says_what_becomes_of_a_text(tmp_path: Path) -> None:
+def test_the_configuration_decides_the_document_of_a_text(tmp_path: Path) -> None:
     for given, document in (
         ('text_member = "content"', b'{"content":"x"}'),
         ('document_member = ""\ntext_member = "commands"', b'{"commands":[{"type":"text","text":"x\\n"}]}'),
@@ -97,12 +97,12 @@ def test_the_configuration_says_what_becomes_of_a_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_preview_shows_the_paper_and_sends_nothing(tmp_path: Path, content: bytes, paper: str) -> None:
-    """What is nested too deeply is refused."""
+    """A document nested too deeply is refused."""
     done = printed(tmp_path, content, "--preview")
     assert (done.returncode, done.stdout, done.calls) == (0 if paper else 2, paper, []), done.stderr
 
 
-# refusals
+# Refusals.
 
 
 @every(
@@ -122,7 +122,7 @@ def test_a_preview_shows_the_paper_and_sends_nothing(tmp_path: Path, content: by
         (b'"' * (MAX_DOCUMENT_BYTES // 2), "is too large: a document has at most 240 KiB"),
     ],
 )
-def test_what_cannot_be_printed_is_refused_in_words_and_nothing_is_sent(
+def test_an_unprintable_file_is_refused_with_a_reason_and_nothing_is_sent(
     tmp_path: Path, content: bytes, words: str
 ) -> None:
     done = printed(tmp_path, content)
@@ -131,7 +131,7 @@ def test_what_cannot_be_printed_is_refused_in_words_and_nothing_is_sent(
     assert "Traceback" not in done.stderr
 
 
-# how it ends
+# Ends.
 
 
 @every(
@@ -147,14 +147,14 @@ def test_what_cannot_be_printed_is_refused_in_words_and_nothing_is_sent(
         (COMPLETED | {"status": "EATEN"}, 1, ["result: It ended in a way that this version does not know."]),
     ],
 )
-def test_the_end_is_told_and_gives_the_exit_code(end: dict[str, Any], code: int, lines: list[str]) -> None:
+def test_the_end_is_shown_and_gives_the_exit_code(end: dict[str, Any], code: int, lines: list[str]) -> None:
     done = asked([ACCEPTED, answer(end)], *THIS)
     assert (done.returncode, [line for line in (*lines, f"print job: {JOB}") if line not in done.lines]) == (code, [])
     program = asked([answer(end, 201)], *THIS, "--json")
     assert (program.returncode, program.document) == (code, end)
 
 
-def test_states_and_attention_are_told_once_while_it_waits() -> None:
+def test_states_and_attentions_are_shown_once_during_the_wait() -> None:
     stuck = answer(print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")]), 202)
     done = asked([ACCEPTED, answer(print_job(), 202), stuck, stuck, answer(COMPLETED)], *THIS)
     assert done.returncode == 0, done.stderr
@@ -166,7 +166,7 @@ def test_states_and_attention_are_told_once_while_it_waits() -> None:
 
 
 @pytest.mark.slow
-def test_a_call_whose_answer_is_lost_is_repeated_word_for_word_and_a_wait_outlives_the_daemon() -> None:
+def test_a_call_without_a_response_is_repeated_unchanged_and_a_wait_survives_the_daemon() -> None:
     cut, stopping = Answer(cut=True), problem(503, "draining", "stopping")
     done = asked([cut, stopping, ACCEPTED, cut, stopping, answer(COMPLETED)], *THIS[:2])
     assert done.returncode == 0, done.stderr
@@ -177,7 +177,7 @@ def test_a_call_whose_answer_is_lost_is_repeated_word_for_word_and_a_wait_outliv
     assert done.stdout.count("posd is back") == 2
 
 
-def test_without_waiting_it_says_how_to_ask() -> None:
+def test_without_a_wait_the_command_for_the_state_is_shown() -> None:
     done, doubt, unsent = (
         asked([answer(job, 201)], *THIS, "--no-wait")
         for job in (print_job(), print_job(status=None, phase="in_doubt"), UNSENT)
@@ -195,14 +195,14 @@ def test_without_waiting_it_says_how_to_ask() -> None:
     [problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html"), ACCEPTED],
     ["a fault of posd", "not posd", "time is over"],
 )
-def test_what_may_be_printed_is_left_open(reply: Answer) -> None:
+def test_a_possibly_printed_job_stays_open(reply: Answer) -> None:
     done = asked([reply], *THIS, "--timeout", "0")
     assert done.returncode == 4
     assert f"posd print-jobs {JOB} --wait" in done.stderr
     assert "Do not print it again under another id" in done.stderr
 
 
-def test_on_a_terminal_it_shows_what_happens_and_the_end_in_a_frame() -> None:
+def test_a_terminal_shows_the_progress_and_the_end_in_a_frame() -> None:
     seen = asked_on_terminal([ACCEPTED, answer(print_job(status="IN_PROGRESS"), 202), answer(FAILED)], *THIS)
     assert (seen.returncode, seen.fits()) == (1, True), seen.screen
     assert "out of paper (E7)" in seen.screen

@@ -29,7 +29,7 @@ def test_the_filters_are_those_of_the_api(arguments: tuple[str, ...], query: str
     assert (done.returncode, done.calls[0].path) == (0, f"/v1/print-jobs?{query}"), done.stderr
 
 
-def test_the_table_has_a_row_a_job() -> None:
+def test_the_table_has_one_row_for_each_job() -> None:
     jobs = (STUCK, DOUBTFUL, COMPLETED, FAILED, REFUSED, print_job(terminal=None, external_reference="ticket\t7"))
     head, *rows = asked([page(*jobs)], "print-jobs").rows
     assert head == ["created", "print job", "terminal", "reference", "state"]
@@ -49,14 +49,14 @@ def test_all_asks_page_after_page() -> None:
     assert "--all shows them" in asked(script[:1], "print-jobs").stderr
 
 
-def test_attention_says_what_to_do_and_to_type() -> None:
+def test_an_attention_shows_the_cure_and_the_commands() -> None:
     lines = asked([page(STUCK, DOUBTFUL)], "print-jobs", "--attention").lines
     assert lines[lines.index("print_stuck") + 1].startswith("  The terminal accepted it long ago")
     assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have accepted it")
     assert lines.count(f"    posd resolve {JOB} FAILED") == 2
 
 
-#: an entry of the history -> its words, and its details.
+#: An entry of the history -> its text, and its details.
 HISTORY: list[tuple[dict[str, Any], list[str]]] = [
     ({"kind": "intent", "terminal": "SN-0001"}, ["recorded, about to be sent", "SN-0001"]),
     (
@@ -79,7 +79,7 @@ HISTORY: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-def test_one_is_shown_with_its_history() -> None:
+def test_a_job_is_shown_with_its_history() -> None:
     done = asked([answer(FAILED), answer({"history": [{"at": AT} | entry for entry, _ in HISTORY]})], "print-jobs", JOB)
     assert [path for _, path, _ in done.sent] == [f"/print-jobs/{JOB}", f"/print-jobs/{JOB}/history"]
     assert "error: out of paper (E7)" in done.lines
@@ -87,14 +87,14 @@ def test_one_is_shown_with_its_history() -> None:
     assert [row[1:] for row in table] == [words for _, words in HISTORY]
 
 
-def test_an_open_one_says_what_happens_now_and_what_to_do() -> None:
+def test_an_open_job_shows_its_state_and_what_to_do() -> None:
     done = asked([answer(DOUBTFUL), answer({"history": []})], "print-jobs", JOB)
     assert "now: cannot tell whether the terminal accepted it: posd asks again." in done.stdout
     assert "attention in_doubt: no answer" in done.lines
 
 
 @every(("end", "code"), [(COMPLETED, 0), (FAILED, 1)])
-def test_its_end_can_be_waited_for(end: dict[str, Any], code: int) -> None:
+def test_a_command_waits_for_the_end_of_a_job(end: dict[str, Any], code: int) -> None:
     script = [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202), answer(end)]
     done = asked(script, "print-jobs", JOB, "--wait")
     assert (done.returncode, "  IN_PROGRESS\n" in done.stdout) == (code, True)

@@ -9,7 +9,7 @@ import pytest
 from posd.sandbox import Sandbox
 from tests.cli.processes import PATIENCE, daemon_away, posd, read_until, started_posd
 
-#: a receipt of 1 to 3 s takes some milliseconds.
+#: A receipt of 1 to 3 s takes some milliseconds.
 SPEED = 200.0
 RECEIPT = "Coffee  2.50\nThank you"
 TIMES = "poll_first_seconds = 3\npoll_max_seconds = 3\nstuck_seconds = 1"
@@ -36,7 +36,7 @@ def receipt(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("scenario", "proof"), [("completes", "the terminal reported it"), ("silent", "the terminal was asked")]
 )
-def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Sandbox, receipt: str, scenario: str, proof: str) -> None:
+def test_a_receipt_is_printed_and_confirmed(shop: Sandbox, receipt: str, scenario: str, proof: str) -> None:
     done = posd("print", receipt, "--reference", f"print:{scenario}", config=shop.config_path)
     assert done.returncode == 0, done.stderr
     assert "printed" in done.stdout.splitlines()
@@ -45,7 +45,7 @@ def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Sandbox, receipt: s
 
 
 @pytest.mark.slow
-def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(shop: Sandbox, receipt: str) -> None:
+def test_a_stuck_job_is_waited_for_over_a_restart_and_resolved_by_a_person(shop: Sandbox, receipt: str) -> None:
     arguments = ("print", receipt, "--id", "stuck", "--reference", "print:stuck")
     with started_posd(*arguments, config=shop.config_path) as waiting:
         read_until(waiting, "attention print_stuck")
@@ -70,7 +70,7 @@ def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(s
     assert posd("resolve", "stuck", "FAILED", "--note", "x", config=shop.config_path).returncode == 1
 
 
-def test_the_record_of_all_this_is_sound_and_in_a_backup(shop: Sandbox, receipt: str, tmp_path: Path) -> None:
+def test_the_record_of_these_jobs_is_sound_and_in_a_backup(shop: Sandbox, receipt: str, tmp_path: Path) -> None:
     assert posd("print", receipt, "--id", "kept", config=shop.config_path).returncode == 0
     count = len(
         json.loads(posd("print-jobs", "--limit", "500", "--json", config=shop.config_path).stdout)["print_jobs"]

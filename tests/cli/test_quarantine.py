@@ -1,4 +1,4 @@
-"""Quarantined messages are shown without controlling the screen, and reprocess reports its corrections."""
+"""Quarantined messages are shown without control of the screen. Reprocess reports its corrections."""
 
 import base64
 from typing import Any
@@ -30,7 +30,7 @@ def page(*entries: dict[str, Any]) -> Answer:
     return answer({"quarantine": list(entries), "next_after": entries[-1]["id"] if entries else 7})
 
 
-def test_the_table_has_a_row_a_message_that_is_about_a_payment_or_a_print_job() -> None:
+def test_the_table_has_one_row_for_each_message() -> None:
     printed = {"channel": "print-jobs", "client_transaction_id": None, "print_job_id": "receipt-1042"}
     wrong = entry(7, reason="not\ta\tJSON text", **printed)
     done = asked([page(entry(3, b"x" * 1000), wrong, entry(9) | printed | {"print_job_id": None})], "quarantine")
@@ -44,7 +44,7 @@ def test_the_table_has_a_row_a_message_that_is_about_a_payment_or_a_print_job() 
     assert "--all" not in done.stderr
 
 
-def test_all_asks_page_after_page_until_an_empty_one_and_a_full_page_may_not_be_all() -> None:
+def test_all_asks_for_pages_until_an_empty_one() -> None:
     script = [page(entry(3), entry(7)), page(entry(9)), page()]
     done, program = (asked(script, "quarantine", "--all", "--limit", "2", *more) for more in ((), ("--json",)))
     for calls in (done.calls, program.calls):
@@ -77,7 +77,7 @@ def test_all_asks_page_after_page_until_an_empty_one_and_a_full_page_may_not_be_
         ),
     ],
 )
-def test_a_body_is_indented_json_or_escaped_text_or_a_hex_dump(body: bytes, lines: list[str]) -> None:
+def test_a_body_is_shown_as_json_escaped_text_or_a_hex_dump(body: bytes, lines: list[str]) -> None:
     done = asked([answer(entry(12, body))], "quarantine", "12")
     assert (done.returncode, done.calls[0].path, done.lines[0]) == (0, "/v1/quarantine/12", "set aside")
     assert f"reason: {REASON}" in done.lines
@@ -85,7 +85,7 @@ def test_a_body_is_indented_json_or_escaped_text_or_a_hex_dump(body: bytes, line
     assert shown == [commands.MARGIN + line for line in lines]
 
 
-# reprocess
+# Reprocess.
 
 
 def result(**fields: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_reprocess_with_differences_shows_them_and_exits_1() -> None:
     assert done.lines[-2:] == [f"    posd show {ID}", f"    posd show {OTHER_ID}"]
 
 
-def test_reprocess_tells_of_print_jobs_beside_payments() -> None:
+def test_reprocess_reports_print_jobs_and_payments() -> None:
     printed = {"print_job_id": "receipt-1042", "fields": ["status"], "before": {"status": "FAILED"}, "after": {}}
     applied = [{"id": 7, "print_job_id": "receipt-1042", "verdict": "applied"}]
     printing = {"print_jobs": 1, "applied": applied, "differences": [printed], "differing": 1}
@@ -150,7 +150,7 @@ def test_reprocess_tells_of_print_jobs_beside_payments() -> None:
     assert done.lines[-1] == "    posd print-jobs receipt-1042"
 
 
-def test_reprocess_counts_the_differences_that_the_daemon_left_out() -> None:
+def test_reprocess_counts_the_differences_that_the_daemon_omitted() -> None:
     done = asked([answer(result(skipped=0, differences=[CHANGED], differing=501))], "reprocess")
     assert done.returncode == 1
     assert "were corrected: payments: 501\n" in done.stdout
@@ -167,11 +167,13 @@ def test_reprocess_counts_the_differences_that_the_daemon_left_out() -> None:
         ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, [("x.a.c", "2", "3")]),
     ],
 )
-def test_a_difference_is_told_member_by_member(before: object, after: object, rows: list[tuple[str, str, str]]) -> None:
+def test_a_difference_is_shown_member_by_member(
+    before: object, after: object, rows: list[tuple[str, str, str]]
+) -> None:
     assert list(commands.changes("x", before, after)) == rows
 
 
-def test_reprocess_on_a_terminal_shows_that_it_works_and_a_table_a_payment() -> None:
+def test_reprocess_on_a_terminal_shows_its_progress_and_a_table_for_each_payment() -> None:
     seen = asked_on_terminal([answer(result(differences=[DIFFERENCE, CHANGED]))], "reprocess")
     assert (seen.returncode, seen.fits()) == (1, True)
     assert "posd derives every payment and print job again" in seen.screen

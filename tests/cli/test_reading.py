@@ -1,4 +1,4 @@
-"""What a person types and reads, against a real daemon: ids that are shortened, times, and screens of any width."""
+"""Input and output of people, with a real daemon: shortened ids, times, and screens of any width."""
 
 import json
 import re
@@ -10,14 +10,14 @@ from posd.cli.app.connection import Api, Problem
 from posd.sandbox import Sandbox
 from tests.cli.processes import Done, posd
 
-#: a payment of 8 to 33 s takes well under a second.
+#: A payment of 8 to 33 s takes well under a second.
 SPEED = 500.0
 
-#: Payments with the same beginning of their ids, and one that differs only in its last characters.
+#: Ids with the same beginning, and one that differs only in its last characters.
 FIRST = "7f3c0001-0000-4000-8000-000000000001"
 TWIN = "7f3c0001-0000-4000-8000-000000000002"
 OTHER = "7f3cffff-0000-4000-8000-000000000003"
-#: One with only digits, which could also be an amount.
+#: An id with only digits, which could also be an amount.
 DIGITS = "20261120-0000-4000-8000-000000000004"
 JOB = "receipt-10"
 
@@ -41,7 +41,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield machine
 
 
-def test_a_payment_is_named_by_as_much_of_its_id_as_it_alone_has(shop: Shop) -> None:
+def test_a_payment_is_named_by_a_unique_beginning_of_its_id(shop: Shop) -> None:
     for typed in ("7f3cf", "7F3CFFFF", OTHER[:-1], OTHER.upper()):
         done = shop.run("show", typed, "--json")
         assert json.loads(done.stdout)["client_transaction_id"] == OTHER
@@ -52,7 +52,7 @@ def test_a_payment_is_named_by_as_much_of_its_id_as_it_alone_has(shop: Shop) -> 
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["words", "json"])
 @pytest.mark.parametrize("command", ["show", "await", "abort", "reconcile"])
-def test_what_several_ids_begin_with_names_them_and_does_nothing(
+def test_an_ambiguous_beginning_lists_the_ids_and_does_nothing(
     shop: Shop, command: str, options: tuple[str, ...]
 ) -> None:
     done = shop.run(command, "7f3c0001", *options)
@@ -67,7 +67,7 @@ def test_what_several_ids_begin_with_names_them_and_does_nothing(
     ]
 
 
-def test_what_no_id_begins_with_and_what_is_too_short_is_said(shop: Shop) -> None:
+def test_an_unknown_or_too_short_beginning_is_refused(shop: Shop) -> None:
     none = shop.run("show", "7f3d")
     assert none.returncode == 1
     assert "no payment has an id that begins with 7f3d. posd list lists the existing ones" in none.stderr
@@ -77,7 +77,7 @@ def test_what_no_id_begins_with_and_what_is_too_short_is_said(shop: Shop) -> Non
         assert "write the UUID, or its first characters, 4 at least" in short.stderr
 
 
-def test_a_decision_is_made_about_what_was_found_and_says_what_that_is(shop: Shop) -> None:
+def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> None:
     signed = ("--operator", "Ana", "--note", "tried", "--yes")
     for command in (("release", "7f3cf"), ("resolve", "7f3cf", "declined"), ("acknowledge", "7f3cf", "gap")):
         done = shop.run(*command, *signed)
@@ -85,9 +85,9 @@ def test_a_decision_is_made_about_what_was_found_and_says_what_that_is(shop: Sho
         assert done.returncode == 1, done.stderr  # it has ended, or has no such attention
 
 
-def test_money_moves_by_eight_characters_or_more(shop: Shop) -> None:
+def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> None:
     assert "its first characters, 8 at least" in shop.run("refund", "7f3cfff").stderr
-    # A refund whose ORIGINAL was forgotten finds none by chance.
+    # A refund whose ORIGINAL was forgotten must not match one by chance.
     assert "neither ORIGINAL nor --reference is given" in shop.run("refund", DIGITS[:7]).stderr
     several = shop.run("void", "7f3c0001")
     assert (several.returncode, "several ids" in several.stderr) == (2, True)
@@ -98,7 +98,7 @@ def test_money_moves_by_eight_characters_or_more(shop: Shop) -> None:
     assert done.stderr.startswith(f"transaction {DIGITS}: ")
 
 
-def test_the_id_of_a_print_job_counts_as_it_is_before_as_a_beginning(shop: Shop) -> None:
+def test_an_exact_print_job_id_counts_before_a_beginning(shop: Shop) -> None:
     for typed, found in ((JOB, JOB), (JOB.upper(), JOB), (f"{JOB}4", f"{JOB}42")):
         done = shop.run("print-jobs", typed, "--json")
         assert json.loads(done.stdout)["print_job_id"] == found
@@ -108,7 +108,7 @@ def test_the_id_of_a_print_job_counts_as_it_is_before_as_a_beginning(shop: Shop)
     assert shop.run("print-jobs", "rec-").returncode == 1
 
 
-def test_the_daemon_lists_ids_by_their_beginning_and_nothing_beside_it(shop: Shop) -> None:
+def test_the_daemon_lists_exactly_the_ids_with_that_beginning(shop: Shop) -> None:
     with Api(shop.admin_socket) as api:
 
         def listed(**params: str) -> list[str]:
@@ -127,7 +127,7 @@ def test_the_daemon_lists_ids_by_their_beginning_and_nothing_beside_it(shop: Sho
         assert "must be the beginning of a UUID" in refused.value.detail
 
 
-#: command -> the columns of its table in a pipe, for any content.
+#: Command -> the columns of its table in a pipe, for any content.
 PIPED = {
     "list": "created\ttransaction\tterminal\ttype\tamount\tstate",
     "print-jobs": "created\tprint job\tterminal\treference\tstate",
@@ -136,7 +136,7 @@ PIPED = {
 }
 
 
-def test_a_pipe_gets_the_same_columns_whole_ids_times_with_their_offset_and_nothing_drawn(shop: Shop) -> None:
+def test_a_pipe_gets_all_columns_whole_ids_and_times_with_an_offset(shop: Shop) -> None:
     for command in (("show", FIRST), ("report", "--timezone", "UTC"), ("clock",), *((name,) for name in PIPED)):
         said = shop.run(*command)
         assert not set(said.stdout) & set("\x1b─│╭╮╰╯…"), said.stdout

@@ -1,4 +1,6 @@
-"""A charge that a restore lost, from the card to the book: posd and a simulated terminal as processes, by commands."""
+"""A charge that a restore lost, from the card to the report: posd and a simulated terminal as processes, by
+commands.
+"""
 
 import json
 import uuid
@@ -18,7 +20,7 @@ def command(shop: Sandbox, *arguments: str) -> Done:
 
 
 def put(shop: Sandbox, identity: str) -> dict[str, Any]:
-    """Make the till's call; return the transaction, or the problem."""
+    """Make the till's call. Return the transaction, or the problem."""
     done = command(shop, "charge", "11.20", "--id", identity, "--no-wait", "--json")
     document: dict[str, Any] = json.loads(done.stdout)
     return document | {"exit": done.returncode}
@@ -31,7 +33,7 @@ def sent(shop: Sandbox, identity: str) -> int:
 
 @pytest.mark.parametrize("looked", [False, True])
 def test_a_charge_that_a_restore_lost_is_recorded_by_the_slip_and_never_sent_again(looked: bool) -> None:
-    """Before and after `restore --seen`. One more was not paid; of a third the person saw nothing."""
+    """Before and after `restore --seen`. Another charge was not paid; for a third the person has no slip."""
     with Sandbox(speed=SPEED, patient=True) as shop:
         backup = shop.directory / "old.db"
         assert command(shop, "backup", str(backup)).returncode == 0

@@ -40,7 +40,7 @@ SURE = answer({"serial": "SN-0001", "identity": {"conflict": False}})
         ("reprocess", result(differences=[CHANGED]), 1),
     ],
 )
-def test_json_is_the_apis_document_and_nothing_else(line: str, document: dict[str, Any], code: int) -> None:
+def test_json_is_exactly_the_document_of_the_api(line: str, document: dict[str, Any], code: int) -> None:
     done = asked([answer(document)], *line.split(), "--json")
     assert (done.returncode, done.document, done.stderr) == (code, document, "")
     assert len(done.calls) == 1
@@ -75,7 +75,9 @@ NOTHING_OLD = {
         ("prune", [answer(NOTHING_OLD)], 0, ["There is nothing to remove."]),
     ],
 )
-def test_a_screen_of_80_columns_has_what_matters(line: str, script: list[Answer], code: int, words: list[str]) -> None:
+def test_a_screen_of_80_columns_has_the_important_text(
+    line: str, script: list[Answer], code: int, words: list[str]
+) -> None:
     seen = asked_on_terminal(script, *line.split(), types="n\n")
     assert (seen.returncode, seen.fits(), [each for each in words if each not in seen.words]) == (code, True, [])
     assert (len(seen.calls), "192.0.2.8" in seen.screen) == (len(script), False)
@@ -95,9 +97,7 @@ def test_a_screen_of_80_columns_has_what_matters(line: str, script: list[Answer]
         ),
     ],
 )
-def test_a_wait_that_ctrl_c_cuts_short_exits_4_and_says_what_goes_on(
-    line: str, script: list[Answer], words: list[str]
-) -> None:
+def test_ctrl_c_ends_a_wait_with_4_and_says_what_continues(line: str, script: list[Answer], words: list[str]) -> None:
     done = posd_interrupted(*line.split(), answers=script)
     assert (done.returncode, [each for each in words if each not in done.stderr]) == (4, [])
     assert "Traceback" not in done.stderr
@@ -108,7 +108,7 @@ def test_a_wait_that_ctrl_c_cuts_short_exits_4_and_says_what_goes_on(
     ("module", "name", "line"),
     [(decide, "RECONCILE_SECONDS", f"reconcile {ID}"), (database, "REPROCESS_SECONDS", "reprocess")],
 )
-def test_a_long_call_gives_up_at_its_own_time_limit(
+def test_a_long_call_ends_at_its_own_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, line: str
 ) -> None:
     over, began = threading.Event(), time.monotonic()

@@ -10,7 +10,7 @@ from tests.support.tables import every
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
 
-#: an entry of the history -> its words, and its details.
+#: An entry of the history -> its text, and its details.
 HISTORY: list[tuple[dict[str, Any], str, str]] = [
     (
         {"kind": "attempt", "judgement": "refused", "http_status": 422, "reason": "bad"},
@@ -81,7 +81,7 @@ def table(done: Done) -> list[list[str]]:
     return [row[1:] for row in done.rows[done.lines.index("time\twhat\tdetails") + 1 :]]
 
 
-def test_the_whole_history_is_told_in_order_and_in_words() -> None:
+def test_the_whole_history_is_shown_in_order_as_text() -> None:
     done = asked([answer(transaction()), *RECORDED], "show", ID)
     assert CHAIN not in done.lines, "it has no chain"
     assert table(done) == TABLE
@@ -89,7 +89,7 @@ def test_the_whole_history_is_told_in_order_and_in_words() -> None:
     assert (table(alone), alone.lines[0]) == (TABLE, "time\twhat\tdetails")
 
 
-def test_the_outcome_tells_its_proof_and_what_it_corrected() -> None:
+def test_the_outcome_has_its_evidence_and_the_corrected_outcome() -> None:
     lines = show(CORRECTED)
     assert "result: The customer was charged." in lines
     labels = [line.split(": ")[0] for line in lines]
@@ -103,7 +103,7 @@ def test_the_outcome_tells_its_proof_and_what_it_corrected() -> None:
     assert lines[first + 1].endswith("): by Ana, user id 1000, note: called the bank")
 
 
-def test_each_attention_comes_with_its_reason_and_what_to_do() -> None:
+def test_each_attention_is_shown_with_its_reason_and_the_cure() -> None:
     lines = show(CORRECTED)
     code = lines.index(
         "attention outcome_corrected: the outcome was not_started by inference; the terminal says approved"
@@ -113,7 +113,7 @@ def test_each_attention_comes_with_its_reason_and_what_to_do() -> None:
     assert any(line.startswith("last_search: ") and line.endswith("it knows it") for line in lines)
 
 
-def test_evidence_names_all_that_it_rests_on() -> None:
+def test_the_evidence_names_everything_that_it_rests_on() -> None:
     refusal = {"kind": "refusal", "at": AT, "event_id": None, "status": 409, "body": '{"busy":1}'}
     assert evidence_text(refusal).endswith('): HTTP 409, it replied: {"busy":1}')
     assert evidence_text({"kind": "oracle", "at": AT, "bird": "crow"}).startswith("oracle (")
@@ -123,14 +123,14 @@ def test_evidence_names_all_that_it_rests_on() -> None:
     assert ": HTTP 409; the terminal was asked (" in text
 
 
-def test_on_a_terminal_it_fits() -> None:
+def test_a_payment_fits_a_terminal() -> None:
     seen = asked_on_terminal([answer(CORRECTED), *RECORDED], "show", ID)
     assert (seen.returncode, seen.fits()) == (0, True)
     assert f"    posd acknowledge {ID} outcome_corrected\n" in seen.screen
     assert "was declined: an operator's decision" in seen.words
 
 
-# the chain
+# The chain.
 
 
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
@@ -151,7 +151,7 @@ VOID = transaction(type="void", amount={}, phase="active", status="APPROVAL_REQU
         (problem(503, "storage_unavailable", "the disk is sick"), "the disk is sick"),
     ],
 )
-def test_the_chain_is_a_table_and_one_that_is_missing_does_not_stop_it(gone: Answer, state: str) -> None:
+def test_the_chain_is_a_table_even_if_a_payment_is_missing(gone: Answer, state: str) -> None:
     done = asked([answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), *RECORDED], "show", ID)
     assert done.returncode == 0, done.stderr
     assert [path.split("/")[2] for _, path, _ in done.sent[:4]] == [ID, OTHER_ID, MISSING_ID, ID]
@@ -184,7 +184,7 @@ def numbered(number: int, *codes: str) -> dict[str, Any]:
     return transaction(client_transaction_id=f"{ID[:-2]}{number:02}", attention=[attention(code) for code in codes])
 
 
-def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids() -> None:
+def test_the_list_shows_the_cure_of_each_attention_once_with_the_ids() -> None:
     first, second = numbered(1, "conflicting_final", "quarantined_event"), numbered(2, "quarantined_event")
     done = asked(listed(first, second), "list", "--attention")
     assert done.calls[0].path == "/v1/transactions?limit=50&attention=true"
@@ -204,7 +204,7 @@ def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids() -> None
     assert sum("is in quarantine" in line for line in lines) == 1
 
 
-def test_what_is_true_of_one_type_alone_is_said_for_it_alone() -> None:
+def test_a_text_for_one_type_is_shown_only_for_that_type() -> None:
     codes = ("conflicting_final", "event_id_reused")
     text = asked(listed(numbered(1, *codes), numbered(2, *codes) | {"type": "void"}), "list", "--attention").stdout
     assert "whether the customer was charged, and how often; void the second approval" in text
@@ -214,20 +214,20 @@ def test_what_is_true_of_one_type_alone_is_said_for_it_alone() -> None:
 
 
 @every(("columns", "first"), [(80, ID[:8]), (130, ID)])
-def test_on_a_narrow_terminal_the_list_keeps_every_word_whole(columns: int, first: str) -> None:
+def test_on_a_narrow_terminal_the_list_breaks_no_word(columns: int, first: str) -> None:
     ended = transaction(type="pre-auth", terminal="SN-0000001234", outcome=outcome("not_started", {"kind": "unsent"}))
     seen = asked_on_terminal(listed(ended), "list", columns=columns)
     assert seen.screen.splitlines()[2].split()[3:8] == [first, "SN-0000001234", "pre-auth", "11.20", "not_started"]
     assert seen.fits(columns)
 
 
-def test_the_commands_are_not_repeated_without_end() -> None:
+def test_the_number_of_repeated_commands_is_limited() -> None:
     done = asked(listed(*(numbered(number, "orphan") for number in range(12))), "list", "--attention")
     assert done.stdout.count("posd acknowledge ") == 5
     assert "the same for 7 more, with their ids" in done.stdout
 
 
-def test_only_the_list_of_attention_says_what_to_do() -> None:
+def test_only_the_list_of_attentions_shows_cures() -> None:
     page = listed(numbered(1, "orphan"))
     assert "posd acknowledge" not in asked(page, "list").stdout
     seen = asked_on_terminal(page, "list", "--attention")

@@ -1,4 +1,4 @@
-"""`posd charge` and similar commands: their requests, the commands after a refusal, and how a wait ends."""
+"""`posd charge` and similar commands: their requests, the commands after a refusal, and the end of a wait."""
 
 import json
 import threading
@@ -15,14 +15,16 @@ from tests.support.tables import every
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
 NEW_ID = "7f3c0000-0000-4000-8000-0000000000ff"
 
-#: the words of each command that has an original; the types are the API's.
+#: Command with an original -> the type in the API.
 DERIVED = {"reauth": "re-auth", "capture": "capture", "tip": "post-tip", "void": "void"}
 TYPES = {"charge": "charge", "preauth": "pre-auth", **DERIVED}
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """A wait leaves its reading thread behind; a command's process ends with it, a test's does not."""
+    """After the test, check that no thread is left. A wait leaves its reading thread behind, which ends with a
+    command's process but not with a test.
+    """
     yield
     for thread in threading.enumerate():
         if "(_read)" in thread.name:
@@ -75,7 +77,7 @@ BOTH = {"subtotal_iva": "10.00", "iva": "1.20"}
         (f"void {ID} --iva 0", {"original": ID, "amount": {"iva": 0}}),
     ],
 )
-def test_what_is_typed_is_what_is_sent(line: str, body: dict[str, Any]) -> None:
+def test_the_typed_values_are_sent(line: str, body: dict[str, Any]) -> None:
     kind = TYPES[line.split()[0]]
     done = asked([answer(final(kind), 201)], *line.split(), "--id", NEW_ID)
     assert done.returncode == 0, done.stderr
@@ -84,7 +86,7 @@ def test_what_is_typed_is_what_is_sent(line: str, body: dict[str, Any]) -> None:
     assert json.loads(call.body, parse_float=str) == {"type": kind} | body
 
 
-# refusals
+# Refusals.
 
 
 SHOW_BOTH = [f"  posd show {ID}", f"  posd show {OTHER_ID}"]
@@ -111,14 +113,14 @@ MEANT = 'there is already X. If this is meant, say so with \\"additional\\": tru
         ),
     ],
 )
-def test_a_refusal_tells_what_to_type(refusal: Answer, told: list[str]) -> None:
+def test_a_refusal_shows_the_commands(refusal: Answer, told: list[str]) -> None:
     done, program = (asked([refusal], "capture", NEW_ID, "5", *more) for more in ((), ("--json",)))
     code = json.loads(refusal.body)["code"]
     assert done.stderr.splitlines() == ["Nothing was started.", *told, f"  more about it: posd explain {code}"]
     assert program.stdout.encode() == refusal.body + b"\n"
 
 
-# messages
+# Messages.
 
 
 @every(
@@ -132,7 +134,7 @@ def test_a_refusal_tells_what_to_type(refusal: Answer, told: list[str]) -> None:
         (f"void {ID}", "void"),
     ],
 )
-def test_what_is_left_open_is_called_what_it_is(line: str, noun: str) -> None:
+def test_an_open_operation_is_named_by_its_type(line: str, noun: str) -> None:
     running = transaction(type=TYPES[line.split()[0]], phase="active", status="TERMINAL_ACKNOWLEDGED")
     lost = asked([problem(500, "internal_error", "a fault in {this}")], *line.split(), "--id", NEW_ID)
     no_events = Answer(200, b"", "text/event-stream")
@@ -145,7 +147,7 @@ def test_what_is_left_open_is_called_what_it_is(line: str, noun: str) -> None:
 
 
 @every("command", DERIVED)
-def test_without_waiting_it_says_that_it_runs_and_how_to_go_on(command: str) -> None:
+def test_without_a_wait_the_message_says_that_it_runs_and_how_to_continue(command: str) -> None:
     running = transaction(type=DERIVED[command], phase="active", status="TERMINAL_ACKNOWLEDGED")
     done = asked([answer(running, 201)], command, OTHER_ID, "5", "--no-wait")
     assert (done.returncode, "present the card" in done.stdout, f"posd await {ID}" in done.stdout) == (0, False, True)
@@ -155,7 +157,7 @@ def test_without_waiting_it_says_that_it_runs_and_how_to_go_on(command: str) -> 
     ("reversal", "words"),
     [("cancellation", "a cancellation"), ("refund", "a refund"), (None, "posd does not know whether")],
 )
-def test_a_void_says_what_it_was(reversal: str | None, words: str) -> None:
+def test_a_void_says_whether_it_was_a_cancellation_or_a_refund(reversal: str | None, words: str) -> None:
     done = asked([answer(final("void", reversal=reversal), 201)], "void", ID)
     assert done.returncode == 0, done.stderr
     [told] = [line for line in done.lines if line.startswith("result: The original was reversed")]

@@ -1,4 +1,4 @@
-"""`posd status`: its first line is the answer, and each line that is not well names the next command."""
+"""`posd status`: its first line is the result, and each line about a fault names the next command."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from tests.cli.processes import asked, asked_on_terminal, posd
 from tests.support.tables import every
 
 ROOT = Path(__file__).parents[2]
-#: As the documents of the API show it: a changed configuration was refused.
+#: From the API's example: a changed configuration was refused.
 REFUSED: dict[str, Any] = json.loads((ROOT / "posd/api/examples.json").read_text())["answers"]["get_status"]["200"]
 
 
 def well(terminals: int = 1) -> dict[str, Any]:
-    """Return a status in which nothing is wrong."""
+    """Return a status without faults."""
     found = deepcopy(REFUSED)
     found["configuration"]["refused"] = None
     found["health"]["status"] = "ok"
@@ -38,7 +38,7 @@ def well(terminals: int = 1) -> dict[str, Any]:
 
 
 def check(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -> Callable[[dict[str, Any]], None]:
-    """Return what lets a check say that."""
+    """Return a function that sets this result of a check."""
 
     def change(document: dict[str, Any]) -> None:
         commands = [{"does": does, "command": command} for does, command in steps]
@@ -50,12 +50,12 @@ def check(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -
 
 
 def terminal(**fields: Any) -> Callable[[dict[str, Any]], None]:
-    """Return what replaces fields of the terminal."""
+    """Return a function that replaces fields of the terminal."""
     return lambda document: document["terminals"][0].update(fields)
 
 
 def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
-    """Return what sets counters."""
+    """Return a function that sets counters."""
     return lambda document: document["counters"].update(fields)
 
 
@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
 
 
 @every("name", WRONG)
-def test_what_is_wrong_stands_in_the_first_line_and_names_the_next_command(name: str) -> None:
+def test_the_first_line_has_the_fault_and_the_next_command(name: str) -> None:
     change, words, todo = WRONG[name]
     document = well()
     change(document)
@@ -111,7 +111,7 @@ def test_what_is_wrong_stands_in_the_first_line_and_names_the_next_command(name:
     assert todo in remedy(wrong.steps)
 
 
-def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> None:
+def test_causes_come_first_and_then_faults_that_block_payments() -> None:
     document = well()
     for name, status in (
         ("webhook_listener", "degraded"),
@@ -134,7 +134,7 @@ def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> 
         ("no_answer", "posd reconcile {id}; when you know how it ended ({results}): posd resolve {id} RESULT"),
     ],
 )
-def test_a_payment_whose_terminal_was_asked_in_vain_names_how_a_person_settles_it(
+def test_a_payment_without_an_answer_of_its_terminal_names_the_command_for_a_person(
     search: str | None, todo: str
 ) -> None:
     found = transaction(last_search=search and {"at": "2026-11-20T14:02:11.123Z", "result": search})
@@ -142,8 +142,8 @@ def test_a_payment_whose_terminal_was_asked_in_vain_names_how_a_person_settles_i
     assert remedy(line.steps) == todo.format(id=ID, results="approved, declined, rejected, canceled, not_started")
 
 
-def test_a_clock_that_is_not_believed_is_shown_with_its_year() -> None:
-    """It may be the year alone that is wrong."""
+def test_an_untrusted_clock_is_shown_with_its_year() -> None:
+    """Perhaps only the year is wrong."""
     now = time.strftime("%Y")
     document = well()
     check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on")(document)
@@ -155,14 +155,14 @@ def test_a_clock_that_is_not_believed_is_shown_with_its_year() -> None:
         assert f" Jun {now} " in found[label].text
 
 
-def test_a_commissioning_that_has_lapsed_names_its_command_and_is_not_wrong() -> None:
+def test_an_outdated_commissioning_names_its_command_and_is_no_fault() -> None:
     document = well()
     terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"})(document)
     (line,) = (line for line in lines(document, []) if line.label == "  SN-0001")
     assert (line.wrong, remedy(line.steps)) == (False, "posd terminals commission SN-0001")
 
 
-def test_what_is_well_needs_nothing() -> None:
+def test_a_good_status_needs_nothing() -> None:
     document = well(4)
     found = list(lines(document, []))
     assert headline(document, found) == "posd: all is well"
@@ -181,7 +181,7 @@ def test_a_payment_in_doubt_is_named() -> None:
     assert headline(document, list(lines(document, []))) == "posd: not well: payments in doubt"
 
 
-def test_a_terminal_that_is_away_is_named_and_not_its_last_payment() -> None:
+def test_an_unreachable_terminal_is_named_instead_of_its_last_payment() -> None:
     document = well()
     last = {"at": document["at"], "phase": "in_doubt", "result": None}
     terminal(reachable=False, reason="no connection", last_payment=last)(document)
@@ -205,8 +205,8 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     ) in seen.stdout
 
 
-def test_a_backup_that_is_from_the_future_has_no_age() -> None:
-    """One of the two clocks was wrong; the line of the clock says so."""
+def test_a_backup_from_the_future_has_no_age() -> None:
+    """One of the two clocks was wrong. The line of the clock says so."""
     document = well()
     document["backup_at"] = "2036-11-17T03:00:00.000Z"
     (line,) = (line for line in lines(document, []) if line.label == "backup")
@@ -220,7 +220,7 @@ def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:
     assert remedy(wrong.steps) == "posd config check && sudo systemctl reload posd"
 
 
-def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
+def test_a_needed_restart_is_named_and_is_no_fault() -> None:
     document = well()
     document["configuration"]["needs_restart"] = ["webhooks.listen"]
     (named,) = (line for line in lines(document, []) if line.steps)
@@ -228,7 +228,7 @@ def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
     assert "webhooks.listen" in named.text
 
 
-def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does() -> None:
+def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> None:
     document = well(4)
     terminal(reachable=False, reason="no answer")(document)
     document["terminals"][3]["serial"] = long = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"
@@ -239,12 +239,12 @@ def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does() -> Non
     shown, last = seen.screen.splitlines(), document["terminals"][0]["last_payment"]["at"]
     assert (seen.returncode, len(shown) <= 24, seen.fits()) == (1, True, True), seen.screen
     assert shown[0] == "posd: not well: terminal SN-0001, attention"
-    times.use(utc=False)  # another test's command may have had --utc
+    times.use(utc=False)  # a command of another test may have used --utc
     assert [line for line in shown if line.startswith("!")] == [
         f"!   SN-0001            NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
-    # A long serial moves nothing, and is shown whole if there is room.
+    # A long serial does not move the columns, and is shown whole if there is room.
     assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
     wide = asked_on_terminal(script, "status", columns=200).screen.splitlines()
     assert [line[:43] for line in wide if "yes" in line][-1] == f"    {long} yes"
@@ -259,7 +259,7 @@ printf 'StatusText=cannot start: /etc/posd/config.toml:3: x is not a known key\\
 """
 
 
-def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
+def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "systemctl").write_text(SYSTEMCTL)
@@ -281,7 +281,7 @@ def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
 
 
-def test_a_label_that_is_too_long_takes_room_of_its_first_line() -> None:
+def test_a_too_long_label_uses_its_first_line() -> None:
     document = well()
     check("webhook_listener", "degraded", "a terminal gives up on an event " * 8, ("", "posd doctor"))(document)
     seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
@@ -291,11 +291,11 @@ def test_a_label_that_is_too_long_takes_room_of_its_first_line() -> None:
 
 
 @every(("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")])
-def test_how_long_it_is(seconds: float, words: str) -> None:
+def test_a_duration_is_written_as_text(seconds: float, words: str) -> None:
     assert times.age(seconds) == words
 
 
-def test_a_command_that_has_no_room_beside_its_words_can_be_pasted() -> None:
+def test_a_command_without_room_on_its_line_can_be_pasted() -> None:
     document = well()
     long = "sudo du -xah --threshold=100M /var/lib/a-folder-of-some-length/posd"
     check("storage", "failing", "the disk is full", ("free the disk", long), ("", "posd doctor"))(document)
@@ -306,7 +306,7 @@ def test_a_command_that_has_no_room_beside_its_words_can_be_pasted() -> None:
     assert "".join(part.strip().removesuffix("\\") for part in pasted.splitlines()) == long, seen.screen
 
 
-def test_a_posd_that_is_older_has_its_commands_in_the_words() -> None:
+def test_the_commands_of_an_older_posd_are_in_its_texts() -> None:
     document = well()
     check("storage", "failing", "the disk is full", ("free the disk: sudo du", None))(document)
     del document["health"]["checks"]["storage"]["commands"]
@@ -323,7 +323,7 @@ def test_a_posd_that_is_older_has_its_commands_in_the_words() -> None:
         ("posd tls renew", "sudo -u {owner} posd tls renew"),
     ],
 )
-def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
+def test_a_user_without_access_to_posds_files_is_told_to_use_sudo(
     command: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = tmp_path / "till.sock"  # missing: posd does not run, and the owner of its directory is its user

@@ -1,6 +1,6 @@
-"""Each way in which commands write: a text of a stranger stays in its line and its cell, and steers nothing.
+"""For each kind of output of commands: a stranger's text stays in its line and its cell, and controls nothing.
 
-The commands themselves: tests/e2e/test_strange_texts.py.
+tests/e2e/test_strange_texts.py tests the commands themselves.
 """
 
 import io
@@ -31,7 +31,7 @@ from tests.support.tables import every
 
 
 class Screen(io.StringIO):
-    """What takes itself for a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -64,7 +64,7 @@ def test_on_a_terminal_nothing_is_written_but_text_and_colours(text: str) -> Non
     assert_screen(stream.getvalue())
 
 
-def test_beside_the_result_a_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_beside_the_result_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).note([f"{name}: {text}" for name, text in STRANGE.items()])
     written = capsys.readouterr().err
     assert_lines(written)
@@ -90,7 +90,7 @@ def test_wide_letters_and_accents_keep_the_columns_of_a_table_in_line() -> None:
     assert len({cell_len(row[: row.rindex("|")]) for row in rows}) == 1, rows
 
 
-def test_a_live_line_does_not_steer_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_line_does_not_control_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Screen()
     progress = PaymentProgress(Output(as_json=False, stream=stream), {**transaction(), "type": "charge"})
     for text in STRANGE.values():
@@ -114,7 +114,7 @@ PROBLEMS = {
 
 @every("given", [("show", identity(1)), ("list",), ("await", identity(1)), ("quarantine",)])
 @every("said", [*PROBLEMS, "no JSON", "no HTTP answer of posd"])
-def test_what_answers_in_place_of_posd_says_what_it_says_in_one_line(given: tuple[str, ...], said: str) -> None:
+def test_the_text_of_another_server_is_one_line(given: tuple[str, ...], said: str) -> None:
     body = json.dumps(PROBLEMS.get(said, ALL), ensure_ascii=False).encode() if said in PROBLEMS else ALL.encode()
     status = PROBLEMS.get(said, {}).get("status", 200 if said == "no JSON" else 418)
     kind = "application/problem+json" if said in PROBLEMS else "text/html"
@@ -157,7 +157,7 @@ def test_the_lists_and_notices_of_watch_have_no_line_of_a_stranger(text: str) ->
 
 
 @every("text", STRANGE.values(), STRANGE)
-def test_the_simulated_terminal_tells_in_one_line_what_came(text: str) -> None:
+def test_the_simulated_terminal_shows_a_request_in_one_line(text: str) -> None:
     at = "2026-11-01T10:00:00.000Z"
     entries: list[dict[str, Any]] = [
         {"kind": "start", "client_transaction_id": text, "operation": text, "transaction_reference": text}
@@ -177,9 +177,9 @@ def test_the_simulated_terminal_tells_in_one_line_what_came(text: str) -> None:
     assert_screen(paper or "")
 
 
-def test_a_body_that_was_set_aside_cannot_pass_for_words_of_posd_and_steers_nothing() -> None:
+def test_a_quarantined_body_cannot_imitate_posds_text_or_control_the_screen() -> None:
     document = json.dumps(entry(1, ALL.encode(), reason=ALL, peer=ALL), ensure_ascii=False).encode()
-    script = [Answer(200, document)]  # JSON need not escape U+009B, which steers a screen as well
+    script = [Answer(200, document)]  # JSON need not escape U+009B, which controls a screen too
     for options in ((), ("--json",)):
         assert_screen(asked_on_terminal(script, "quarantine", "1", *options, columns=200).written)
     said, _, body = asked(script, "quarantine", "1").stdout.partition(" bytes:\n")

@@ -40,7 +40,7 @@ OF_THE_ACQUIRER = {"transaction_reference", "ticket_number", "authorization_code
 
 
 def members(file: Path) -> dict[str, str]:
-    """Return the members of an archive, and their texts."""
+    """Return the members of an archive, with their texts."""
     with tarfile.open(file) as archived:
         found = {}
         for member in archived.getmembers():
@@ -51,7 +51,7 @@ def members(file: Path) -> dict[str, str]:
 
 
 def values(document: Any, names: set[str]) -> Iterator[str]:
-    """Yield the texts below the names of a JSON document."""
+    """Yield the texts of these names in a JSON document."""
     if isinstance(document, list):
         for item in document:
             yield from values(item, names)
@@ -63,13 +63,13 @@ def values(document: Any, names: set[str]) -> Iterator[str]:
 
 
 def stored(database: Path) -> list[Any]:
-    """Return the bodies of all events that posd has."""
+    """Return the bodies of all events that posd has stored."""
     with closing(sqlite3.connect(database)) as db:
         return [json.loads(content) for (content,) in db.execute("SELECT body FROM events")]
 
 
 @pytest.mark.slow
-async def test_nothing_secret_and_nothing_of_a_payment_but_its_id_is_in_it(
+async def test_the_archive_has_no_secret_and_of_payments_only_the_id(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
     configured: str,  # noqa: F811
@@ -123,7 +123,7 @@ async def test_nothing_secret_and_nothing_of_a_payment_but_its_id_is_in_it(
 
 
 async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:  # noqa: F811
-    """A payment with all acquirer data in its approval, and a second contradicting approval; and what was said."""
+    """Start a payment with all acquirer data in its approval, and a second contradicting one. Return these values."""
     identity, mark = str(uuid4()), "acquirer.mark.qx9"
     amount = {"iva": 1.20, "subtotal_iva": 10.00}
     started = await daemon.call("PUT", f"/transactions/{identity}", {"amount": amount, "sale": f"{MARKS['sale']}/2"})
@@ -141,7 +141,9 @@ async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:
 
 
 def down(home: Path, log: Path) -> None:  # noqa: F811
-    """With the daemon down and the configuration broken, what there is is taken, and the rest is named."""
+    """Check that with a stopped daemon and a broken configuration the existing parts are collected and the others
+    named.
+    """
     config, file = home / "config.toml", home / "second.tar.gz"
     config.write_text(config.read_text() + "\n[broken\n")
     done = support(file, config, "--log", str(log), "--json")
@@ -160,7 +162,7 @@ def support(file: Path, config: Path, *more: str) -> Done:
 
 
 @pytest.mark.parametrize("place", ["there", "dangling", "no/file"])
-def test_nothing_is_overwritten(tmp_path: Path, place: str) -> None:
+def test_no_file_is_overwritten(tmp_path: Path, place: str) -> None:
     (tmp_path / "there").write_text("kept")
     (tmp_path / "dangling").symlink_to("nowhere")
     done = support(tmp_path / place, tmp_path / "none.toml")
@@ -173,7 +175,7 @@ def test_nothing_is_overwritten(tmp_path: Path, place: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_person_sees_what_is_in_it_and_can_say_no(tmp_path: Path) -> None:
+def test_a_person_sees_the_content_and_can_refuse(tmp_path: Path) -> None:
     seen = posd_on_terminal("support", str(tmp_path / "s.tar.gz"), socket=tmp_path / "none", types="n\n")
     assert seen.returncode == 1
     for words in ("In the archive:", "versions.json", "Could not be had:", "Not in it: tokens", "Nothing was written."):
@@ -181,7 +183,7 @@ def test_a_person_sees_what_is_in_it_and_can_say_no(tmp_path: Path) -> None:
     assert not (tmp_path / "s.tar.gz").exists()
 
 
-def test_the_archive_is_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_the_archive(tmp_path: Path) -> None:
     file = tmp_path / "s.tar.gz"
     parts = [ArchivePart("a.txt", "an a", "aé"), ArchivePart("b.txt", "a b", missing="it is not there")]
     write_private_file(file, archive(parts, datetime(2026, 11, 20, tzinfo=UTC)), replaces=False)
@@ -194,7 +196,7 @@ def test_the_archive_is_a_file_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["", "\n[broken"])
-def test_secrets_of_the_configuration_are_removed_also_where_it_is_broken(tmp_path: Path, broken: str) -> None:
+def test_secrets_are_removed_even_from_a_broken_configuration(tmp_path: Path, broken: str) -> None:
     (tmp_path / "code").write_text("inside-of-file\n")
     config = tmp_path / "config.toml"
     config.write_text(
@@ -216,7 +218,7 @@ def test_secrets_of_the_configuration_are_removed_also_where_it_is_broken(tmp_pa
     assert scrub("/webhooks/transactions/ID/c2VjcmV0 ok") == f"/webhooks/transactions/ID/{REDACTED} ok"
 
 
-def test_of_the_log_only_what_posd_writes_is_kept() -> None:
+def test_only_posds_own_log_lines_are_kept() -> None:
     line = {"event": "payment.attention", "level": "warning", "code": "gap", "detail": "x", "metadata": "y"}
     assert _line(json.dumps(line).encode()) == {"event": "payment.attention", "level": "warning", "code": "gap"}
     assert _line(b"posd.service: Main process exited, code=killed") is not None

@@ -13,7 +13,7 @@ ONE, TWIN, OTHER = (
     "aaaa0000-0000-4000-8000-000000000001",
 )
 COLUMNS = ("created", "transaction", "terminal", "type", "amount", "state", "sale")
-#: As bad as it gets: long serials, 8 digits, ids that begin alike, the longest attention, wide characters.
+#: Difficult rows: long serials, 8 digits, ids that begin alike, the longest attention, wide characters.
 ROWS = [
     (TimeCell(AT), Id(ONE), "P8-2026-ECUADOR-QUITO-0000000123", "charge", Number("12345678.99"), "approved", "2026/1"),
     (
@@ -41,7 +41,7 @@ def test_no_line_is_wider_than_the_screen(room: int) -> None:
 
 
 @pytest.mark.parametrize("room", [80, 100, 120, 200])
-def test_what_matters_is_whole(room: int) -> None:
+def test_important_text_is_not_broken(room: int) -> None:
     lines = drawn(room)
     words = {word for line in lines for word in line.split()}
     assert {"12345678.99", "approved", "declined", "!conflicting_final", "!quarantined_event", "pre-auth"} <= words
@@ -60,20 +60,20 @@ def test_a_long_serial_keeps_both_its_ends() -> None:
     assert "~" in "".join(drawn(80, ASCII)).replace("…", "")
 
 
-def test_numbers_stand_flush_right_and_text_is_broken_between_words() -> None:
+def test_numbers_are_aligned_right_and_text_is_broken_between_words() -> None:
     table = laid_out(("what", "sum"), [("some words that are long", Number("7")), ("x", Number("123.00"))], 22)
     assert table.head == ["what               sum"]
     assert table.body == ["some words           7", "that are long", "x               123.00"]
 
 
-def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+def test_short_ids_are_long_enough_to_be_distinct() -> None:
     assert short_ids([ONE, OTHER, ONE]) == ["7f3c1f0e", "aaaa0000", "7f3c1f0e"]
     assert short_ids([ONE, TWIN, OTHER, "receipt-10"]) == ["7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "receipt-10"]
     assert short_ids([OTHER[:-1] + "3", OTHER, OTHER[:-2] + "44"]) == [OTHER[:-1] + "3", OTHER, OTHER[:-2] + "4"]
     assert short_ids([]) == []
 
 
-def test_a_further_column_without_anything_in_it_is_left_out() -> None:
+def test_an_empty_optional_column_is_omitted() -> None:
     rows = [("SN-0001", "-", "x"), ("SN-0002", "", "-")]
     table = laid_out(("terminal", "ticket", "reference"), rows, 200, Layout(extra=("ticket", "reference")))
     assert table.head == ["terminal  reference"]

@@ -1,4 +1,4 @@
-"""`posd terminals`: addresses, why one is unreachable, other devices that claim to be it."""
+"""`posd terminals`: addresses, the reason why one is unreachable, and other devices with its serial."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ CLAIMED = terminal(
 STRANGER = terminal("SN-4", in_fleet=False, reachable=None)
 
 
-def test_a_line_for_each_in_a_pipe_with_the_reason_at_its_end() -> None:
+def test_a_pipe_gets_one_line_for_each_terminal_with_the_reason_at_its_end() -> None:
     done = asked([answer({"terminals": [terminal(), LOST, NOWHERE, CLAIMED, STRANGER]})], "terminals", "--all")
     assert (done.returncode, done.calls[0].path) == (0, "/v1/terminals?all=true&check=true"), done.stderr
     head, ours, lost, nowhere, claimed, stranger = done.rows
@@ -50,8 +50,8 @@ def test_a_line_for_each_in_a_pipe_with_the_reason_at_its_end() -> None:
     assert stranger[0] == "SN-4 (not in the fleet)"
 
 
-def test_why_it_is_not_sure_which_device_is_a_terminal_is_said() -> None:
-    """The device at the one address may be another terminal, put in its place."""
+def test_the_reason_of_an_identity_conflict_is_shown() -> None:
+    """The device at the only address may be another terminal that replaced it."""
     claim = {"base_url": "https://192.0.2.7", "source": "config", "since": "2026-11-17T03:00:00.000Z", "proof": "none"}
     swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
     swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}

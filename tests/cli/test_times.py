@@ -1,4 +1,4 @@
-"""Times for people: local with the zone named, or UTC; and with their offset for programs."""
+"""Times: local with the zone, or UTC, for people; with their offset for programs."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.mark.parametrize("zone", ["America/Guayaquil"], indirect=True)
-def test_a_time_has_its_zone_beside_it(zone: None) -> None:
+def test_a_time_has_its_zone(zone: None) -> None:
     assert times.moment(WINTER) == "09:02:11 UTC-05"
     assert times.moment(WINTER, date=True) == "20 Nov 09:02:11 UTC-05"
     assert times.moment("2025-11-20T14:02:11Z", date=True) == "20 Nov 2025 09:02:11 UTC-05"
@@ -50,7 +50,7 @@ def test_a_table_names_the_zones_of_its_times_once(zone: None) -> None:
     assert laid_out(("at",), [(TimeCell(""),)], 80).head == ["at"]
 
 
-def test_the_year_that_is_left_out_is_this_one() -> None:
+def test_only_the_present_year_is_omitted() -> None:
     now = time.strftime("%Y-06-15T12:00:00Z")
     assert times.short(now).count(" ") == 2
     assert times.short(f"{int(now[:4]) - 1}{now[4:]}").split()[2] == str(int(now[:4]) - 1)

@@ -1,4 +1,4 @@
-"""`posd tls`: its messages, its files, and its exit codes. tests/e2e has the tests with the daemon."""
+"""`posd tls`: its messages, files and exit codes. tests/e2e has the tests with a daemon."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A configuration for 127.0.0.1, without certificates."""
+    """Return a configuration for 127.0.0.1, without certificates."""
     file = tmp_path / "config.toml"
     file.write_text(toml(tmp_path, ""))
     return file
@@ -37,7 +37,7 @@ def made(config: Path) -> TlsFiles:
 
 
 def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Return the exit code of `posd tls status`, and its findings, by the name of the file or address."""
+    """Return the exit code of `posd tls status`, and its findings by name of the file or address."""
     done = posd("tls", "status", "--json", config=config)
     return done.returncode, {Path(one["subject"]).name: one for one in done.document["findings"]}
 
@@ -59,10 +59,10 @@ def as_nobody(command: str, closed: str) -> Done:
 @pytest.mark.quick(1)
 @needs(root=True)
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
-def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
-    """It is the directory of posd's user alone: the first thing that a user without sudo runs into."""
+def test_a_user_without_access_to_the_state_directory_is_told_so(command: str) -> None:
+    """Only posd's user may enter that directory. It is the first obstacle for a user without sudo."""
     done = as_nobody(command, closed="state")
-    # The findings of posd doctor are in its own words.
+    # The findings of posd doctor have their own texts.
     told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "user of the daemon")
     said = done.stdout + done.stderr
     assert (done.returncode, [words for words in told if words not in said]) == (1, [])
@@ -70,20 +70,20 @@ def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> N
 
 
 @needs(root=True)
-def test_status_of_files_that_may_not_be_read_is_no_fault_of_posd() -> None:
+def test_unreadable_files_are_not_reported_as_a_fault_of_posd() -> None:
     done = as_nobody("status", closed="state/tls")
     assert (done.returncode, "not checked: nobody may not read" in done.stdout) == (1, True)
     assert "fault of posd" not in done.stdout + done.stderr
 
 
-def test_status_of_nothing_says_where_to_begin(config: Path) -> None:
+def test_status_without_files_names_the_first_command(config: Path) -> None:
     code, findings = status(config)
     assert (code, findings["server.crt"]["status"]) == (1, "failure")
     assert "posd" in findings["server.crt"]["commands"][0]
     assert "tls init" in findings["server.crt"]["commands"][0]
 
 
-def test_status_of_what_is_well(config: Path, made: TlsFiles) -> None:
+def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "status", config=config)
     info = tls.describe(made.certificate)
     assert (done.returncode, done.stderr) == (0, "")
@@ -105,8 +105,8 @@ def no_ca(made: TlsFiles) -> None:
     made.ca_certificate.unlink()
 
 
-def test_status_names_what_is_wrong_and_what_to_do(config: Path, made: TlsFiles) -> None:
-    """The other faults: tests/cli/doctor/test_broken.py, whose checks these are."""
+def test_status_names_each_fault_and_its_cure(config: Path, made: TlsFiles) -> None:
+    """tests/cli/doctor/test_broken.py tests the other faults, with the same checks."""
     another_address(made)
     code, findings = status(config)
     assert (code, findings["127.0.0.1"]["status"]) == (1, "failure")
@@ -123,7 +123,7 @@ def test_status_names_what_is_wrong_and_what_to_do(config: Path, made: TlsFiles)
         (issue.SERVER_LIFETIME, DAY / 2, "ca.crt", "failure", "expired on ", "tls init --force"),
     ],
 )
-def test_status_of_what_ends(
+def test_status_reports_a_certificate_that_ends_soon(
     config: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: timedelta,
@@ -142,7 +142,7 @@ def test_status_of_what_ends(
     assert findings[what]["commands"][0].endswith(command)
 
 
-def test_a_ca_that_may_vouch_for_any_name_is_named(
+def test_a_ca_without_name_constraints_is_reported(
     config: Path, made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert status(config)[1]["ca.crt"]["status"] == "ok"
@@ -153,13 +153,13 @@ def test_a_ca_that_may_vouch_for_any_name_is_named(
 def shops_own(config: Path) -> Path:
     """Configure a pair of the shop's own PKI. Return the certificate."""
     pair = issued(config.parent, trustme.CA(), "127.0.0.1")
-    pair.private_key.chmod(0o640)  # as for a group that looks after keys
+    pair.private_key.chmod(0o640)  # as for a group that manages keys
     named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
     config.write_text(config.read_text().replace("[webhooks]\n", named))
     return pair.certificate
 
 
-def test_the_shops_own_pair_is_shown_and_left_alone(config: Path) -> None:
+def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:
     certificate = shops_own(config)
     before = certificate.read_bytes()
     code, findings = status(config)
@@ -194,13 +194,13 @@ def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: Tls
     tls.load(made.certificate, made.private_key, None)
 
 
-def test_what_was_named_at_init_stays_and_what_this_machine_was_called_then_does_not(config: Path) -> None:
+def test_names_given_at_init_stay_and_the_machines_names_of_that_time_do_not(config: Path) -> None:
     assert posd("tls", "init", "--name", "pos.shop.example", "--address", "10.9.9.9", config=config).returncode == 0
     made = tls.files(config.parent / "state" / "tls")
     assert posd("tls", "renew", config=config).returncode == 0
     assert tls.describe(made.certificate).names[0] == "pos.shop.example"
     assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
-    # Directory of a version that did not store the names: nothing is lost.
+    # Directory of a version that did not store the names: no name is lost.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
@@ -208,7 +208,7 @@ def test_what_was_named_at_init_stays_and_what_this_machine_was_called_then_does
     assert "10.8.8.8" in tls.describe(made.certificate).addresses
 
 
-def test_renew_if_needed_leaves_alone_what_is_well(config: Path, made: TlsFiles) -> None:
+def test_renew_if_needed_does_not_change_a_good_certificate(config: Path, made: TlsFiles) -> None:
     before = snapshot(made)
     done = posd("tls", "renew", "--if-needed", config=config)
     assert (done.returncode, "Not needed" in done.stdout) == (0, True)
@@ -217,7 +217,7 @@ def test_renew_if_needed_leaves_alone_what_is_well(config: Path, made: TlsFiles)
 
 
 @pytest.mark.parametrize("harm", [another_address, lambda made: made.certificate.unlink()], ids=["address", "file"])
-def test_renew_if_needed_mends(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
+def test_renew_if_needed_repairs(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
     harm(made)
     done = posd("tls", "renew", "--if-needed", "--json", config=config)
     document = done.document
@@ -234,7 +234,9 @@ def test_renew_if_needed_mends(config: Path, made: TlsFiles, harm: Callable[[Tls
     ],
     ids=["CA", "no key", "bad key"],
 )
-def test_renew_says_what_it_lacks(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None], words: str) -> None:
+def test_renew_names_what_is_missing(
+    config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None], words: str
+) -> None:
     harm(made)
     before = snapshot(made)
     done = posd("tls", "renew", config=config)
@@ -243,13 +245,13 @@ def test_renew_says_what_it_lacks(config: Path, made: TlsFiles, harm: Callable[[
     assert snapshot(made).items() >= before.items()
 
 
-def test_renew_without_init(config: Path) -> None:
+def test_renew_without_init_is_refused(config: Path) -> None:
     done = posd("tls", "renew", config=config)
     assert (done.returncode, "make one with: posd tls init" in done.stderr) == (1, True)
 
 
-def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None:
-    """Command of the unit before the daemon: a new key would lock out terminals that pin the old one."""
+def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> None:
+    """The unit runs this command before the daemon. A new key would lock out terminals that pin the old one."""
     made = tls.files(config.parent / "state" / "tls")
     assert posd("tls", "init", "--if-missing", config=config).returncode == 0
     before = snapshot(made)
@@ -258,19 +260,19 @@ def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None
     assert snapshot(made) == before
 
 
-def test_init_if_missing_asks_no_daemon(config: Path, tmp_path: Path) -> None:
-    """While the service starts, systemd holds the till's socket: a call there waits for the start, for ever."""
+def test_init_if_missing_does_not_call_the_daemon(config: Path, tmp_path: Path) -> None:
+    """While the service starts, systemd holds the till's socket. A call there would wait for ever."""
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "run" / "till.sock"))
         held.listen()
         held.setblocking(False)
         assert posd("tls", "init", "--if-missing", config=config).returncode == 0
-        with pytest.raises(BlockingIOError):  # no call came
+        with pytest.raises(BlockingIOError):  # no call arrived
             held.accept()
 
 
-def test_init_if_missing_leaves_a_shop_with_its_own_pair_alone(config: Path) -> None:
+def test_init_if_missing_does_nothing_for_a_shop_with_its_own_pair(config: Path) -> None:
     shops_own(config)
     done = posd("tls", "init", "--if-missing", config=config)
     assert done.returncode == 0
@@ -278,7 +280,7 @@ def test_init_if_missing_leaves_a_shop_with_its_own_pair_alone(config: Path) -> 
     assert not (config.parent / "state" / "tls").exists()
 
 
-def test_the_ca_goes_into_a_file_and_its_fingerprint_to_people(config: Path, made: TlsFiles) -> None:
+def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "ca", config=config)
     assert (done.returncode, done.stdout, done.stderr) == (0, made.ca_certificate.read_text(), "")
     info = tls.describe(made.ca_certificate)
@@ -289,7 +291,7 @@ def test_the_ca_goes_into_a_file_and_its_fingerprint_to_people(config: Path, mad
     assert (document["fingerprint_sha256"], document["pem"]) == (info.fingerprint_sha256, done.stdout)
 
 
-def test_the_ca_before_init(config: Path) -> None:
+def test_the_ca_before_init_is_refused(config: Path) -> None:
     done = posd("tls", "ca", config=config)
     assert (done.returncode, done.stdout, "posd tls init" in done.stderr) == (1, "", True)
 
@@ -307,14 +309,14 @@ async def run(daemon: Daemon, *arguments: str) -> Done:
 
 @needs(root=True)
 async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> None:
-    assert (await run(daemon, "tls", "renew")).returncode == 0  # the daemon has taken it up, and published the CA
+    assert (await run(daemon, "tls", "renew")).returncode == 0  # the daemon has loaded it, and published the CA
     daemon.directory.chmod(0o755)
     (daemon.directory / "state").chmod(0o700)
     (done,) = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
     assert (done.returncode, done.stdout) == (0, daemon.ca.read_text()), done.stderr
 
 
-async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
+async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
     document = (await run(daemon, "tls", "status", "--json")).document
     assert document["ok"], document["findings"]
     listener = f"127.0.0.1:{daemon.port}"
@@ -323,7 +325,7 @@ async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
         in {one["subject"]: one["meaning"] for one in document["findings"]}[listener]
     )
 
-    # A renewal without notice to the daemon: it loads it at the next SIGHUP, or by itself a little later.
+    # A renewal without notice to the daemon, which loads it at the next SIGHUP, or a little later by itself.
     made = tls.files(daemon.directory / "state" / "tls")
     done = await run(daemon, "tls", "renew", "--json")
     assert done.document["served"] is True

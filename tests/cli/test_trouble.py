@@ -1,5 +1,5 @@
-"""Faults of posd during a wait are no outcome: the command goes on waiting, and a lasting fault leaves it open (exit
-4).
+"""Faults of posd during a wait are not an outcome: the command continues to wait, and a lasting fault leaves it open
+(exit 4).
 """
 
 import json
@@ -38,21 +38,23 @@ NO_PRINT = "Do not print it again under another id before you know the result."
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """A wait leaves its reading thread behind; a command's process ends with it, a test's does not."""
+    """After the test, check that no thread is left. A wait leaves its reading thread behind, which ends with a
+    command's process but not with a test.
+    """
     yield
     for thread in threading.enumerate():
         if "(_read)" in thread.name:
             thread.join(PATIENCE)
 
 
-#: a waiting command -> the responses before the fault.
+#: A waiting command -> the responses before the fault.
 WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
 
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("command", WAITING, ids=lambda command: command[0])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
-def test_an_end_is_waited_for_over_trouble_that_passes(command: tuple[str, ...], trouble: Answer) -> None:
+def test_a_wait_continues_over_temporary_faults(command: tuple[str, ...], trouble: Answer) -> None:
     script = [RUNS, trouble, answer(ACTIVE), trouble, answer(ACTIVE), END, trouble, answer(APPROVED)]
     if command is PRINT:
         script = [*WAITING[PRINT], trouble, trouble, answer(print_job(), 202), trouble, answer(COMPLETED)]
@@ -70,7 +72,7 @@ def test_an_end_is_waited_for_over_trouble_that_passes(command: tuple[str, ...],
     [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
     ids=["fault", "gone", "foreign"],
 )
-def test_trouble_that_stays_leaves_it_open(command: tuple[str, ...], trouble: Answer, words: str) -> None:
+def test_a_permanent_fault_leaves_it_open(command: tuple[str, ...], trouble: Answer, words: str) -> None:
     done = asked([*WAITING[command], *[trouble] * 100], *command)
     assert done.returncode == 4, done.stderr
     for each in (words, "Its outcome is not known", NO_PRINT if command is PRINT else NO_MORE):
@@ -86,7 +88,7 @@ def test_trouble_that_stays_leaves_it_open(command: tuple[str, ...], trouble: An
         (WAIT_FOR_PRINT, [NO_PRINT]),
     ],
 )
-def test_what_cannot_be_looked_at_is_not_taken_for_what_failed(
+def test_an_unreadable_payment_is_not_reported_as_failed(
     command: tuple[str, ...], words: list[str], trouble: Answer
 ) -> None:
     done = asked([trouble], *command)
@@ -94,7 +96,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_what_failed(
     assert "Its outcome is not known" in done.stderr
 
 
-def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreachable() -> None:
+def test_an_unknown_payment_is_refused_and_a_missing_posd_is_unreachable() -> None:
     unknown, stopping = asked([GONE], *AWAIT), asked([STOPPING], *AWAIT)
     assert (unknown.returncode, stopping.returncode) == (1, 3)
     assert unknown.stderr == "posd: no such payment\n  more about it: posd explain not_found\n"
@@ -111,10 +113,10 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
         (WAIT_FOR_PRINT, {"print_status": None}, 1),
     ],
 )
-def test_who_waits_for_what_is_removed_hears_how_it_ended(
+def test_a_wait_for_a_removed_payment_gets_its_result(
     arguments: tuple[str, ...], left: dict[str, str | None], code: int
 ) -> None:
-    """Of a start it stays open: whether it is for the same sale is not known any more."""
+    """For a start it stays open: whether it is for the same sale is unknown."""
     pruned = problem(410, "pruned", "used before; it ended so", "," + json.dumps(left).strip("{}"))
     done, program = asked([pruned], *arguments), asked([pruned], *arguments, "--json")
     assert (done.returncode, program.returncode, program.document["code"]) == (code, code, "pruned")
@@ -130,19 +132,19 @@ def test_who_waits_for_what_is_removed_hears_how_it_ended(
         (FAULT, "a fault"),
     ],
 )
-def test_a_start_whose_answer_cannot_be_read_may_have_started(reply: Answer, words: str) -> None:
+def test_a_start_with_an_unreadable_response_may_have_started(reply: Answer, words: str) -> None:
     done = asked([reply], *CHARGE)
     assert done.returncode == 4, done.stderr
     for each in (words, "The payment may have started; if so, it goes on.", NO_MORE, f"posd await {ID}"):
         assert each in done.stderr
 
 
-def test_a_charge_that_was_not_answered_is_not_said_to_go_on() -> None:
+def test_a_charge_without_a_response_is_not_reported_as_running() -> None:
     done = asked([Answer(cut=True), problem(422, "invalid_request", "the request is wrong")], "charge", "1")
     assert ("may have started" in done.stdout, "goes on" in done.stdout) == (True, False)
 
 
-def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal() -> None:
+def test_a_result_of_a_newer_posd_is_not_reported_as_a_refusal() -> None:
     newer = answer(transaction(outcome=outcome("approved_in_part", {"kind": "event", "event_id": "e-1"})))
     done, program = asked([newer], *AWAIT), asked([newer], *AWAIT, "--json")
     assert (done.returncode, program.returncode) == (4, 4)
@@ -150,10 +152,10 @@ def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal() -> None:
     assert program.document["outcome"]["result"] == "approved_in_part"
 
 
-# messages for a call that did not reach posd, and for one in doubt
+# Messages for a call that did not reach posd, and for one in doubt.
 
 
-def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(tmp_path: Path) -> None:
+def test_for_a_given_id_only_this_call_is_reported_to_have_started_nothing(tmp_path: Path) -> None:
     """An earlier call with the same id may have started it."""
     away = {"config": tmp_path / "none.toml", "socket": tmp_path / "none"}
     fresh, again = posd("charge", "5", **away), posd(*CHARGE, **away)
@@ -167,7 +169,7 @@ def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(
 
 
 @every("phase", ["starting", "in_doubt"])
-def test_a_start_that_left_doubt_is_not_told_as_started(phase: str) -> None:
+def test_a_start_in_doubt_is_not_reported_as_started(phase: str) -> None:
     doubt = answer(transaction(phase=phase, attention=[attention("no_answer", "it did not answer")]), 201)
     done, program = (asked([doubt], *CHARGE, "--no-wait", *more) for more in ((), ("--json",)))
     assert (done.returncode, program.returncode, program.document["phase"]) == (4, 4, phase)
@@ -178,7 +180,7 @@ def test_a_start_that_left_doubt_is_not_told_as_started(phase: str) -> None:
 
 @every("body", [b'{"of":"a newer posd"}', b"[]"])
 @every("arguments", [CHARGE, AWAIT, PRINT[:2], WAIT_FOR_PRINT, ("show", ID)])
-def test_an_answer_that_the_command_cannot_read_is_no_refusal(arguments: tuple[str, ...], body: bytes) -> None:
+def test_an_unreadable_response_is_not_a_refusal(arguments: tuple[str, ...], body: bytes) -> None:
     done = asked([Answer(201, body)] * 8, *arguments)
     reads = arguments[0] == "show"
     assert done.returncode == (1 if reads else 4), done.stderr
@@ -186,13 +188,13 @@ def test_an_answer_that_the_command_cannot_read_is_no_refusal(arguments: tuple[s
     assert reads or "Whether it was done is not known" in done.stderr
 
 
-# the call that starts
+# The call that starts.
 
 
 REQUEST = {"amount": {"subtotal_iva0": Decimal("10.10")}}
 
 
-def test_a_start_whose_answer_is_lost_is_repeated_word_for_word(tmp_path: Path) -> None:
+def test_a_start_without_a_response_is_repeated_unchanged(tmp_path: Path) -> None:
     away: list[str] = []
     with Stub(tmp_path / "s", [Answer(cut=True), STOPPING, RUNS]) as stub, Api(stub.socket) as api:
         reply = start(api, "/transactions/x", REQUEST, deadline=None, away=away.append)
@@ -202,18 +204,18 @@ def test_a_start_whose_answer_is_lost_is_repeated_word_for_word(tmp_path: Path) 
 
 
 @every("refusal", [problem(409, "terminal_busy", "busy"), STOPPING])
-def test_a_start_that_is_refused_is_not_repeated(tmp_path: Path, refusal: Answer) -> None:
+def test_a_refused_start_is_not_repeated(tmp_path: Path, refusal: Answer) -> None:
     with Stub(tmp_path / "s", [refusal]) as stub, Api(stub.socket) as api, pytest.raises(Problem):
         start(api, "/transactions/x", REQUEST, deadline=None, away=lambda _: None)
     assert len(stub.calls) == 1
 
 
-def test_a_start_without_an_answer_stops_at_the_deadline(tmp_path: Path) -> None:
+def test_a_start_without_a_response_stops_at_the_deadline(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [Answer(cut=True)]) as stub, Api(stub.socket) as api, pytest.raises(TimedOut):
         start(api, "/transactions/x", REQUEST, deadline=time.monotonic(), away=lambda _: None)
 
 
-def test_a_failing_health_is_an_answer_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:
+def test_a_failing_health_is_a_response_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:
     script = [Answer(503, b'{"status":"failing"}'), STOPPING]
     with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
         assert api.get("/health", also={503}).body == {"status": "failing"}

@@ -1,4 +1,4 @@
-"""What is typed wrongly is named with exit code 2, by every command, and nothing is sent to posd."""
+"""Wrong usage of each command is reported with exit code 2, and nothing is sent to posd."""
 
 import shlex
 
@@ -9,7 +9,7 @@ from tests.support.tables import every
 
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
 BY_ANA = "--operator Ana --note x --yes"
-#: Commands that have an original.
+#: Commands with an original.
 DERIVED = ("reauth", "capture", "tip", "void")
 #: Arguments of each of these -> words of the message.
 OF_DERIVED = {
@@ -111,7 +111,7 @@ WRONG = {
 
 
 @every(("line", "words"), WRONG.items())
-def test_wrong_usage_is_named_and_nothing_is_sent(line: str, words: str) -> None:
+def test_wrong_usage_is_reported_and_nothing_is_sent(line: str, words: str) -> None:
     done = asked([], *shlex.split(line))
     assert (done.returncode, done.calls) == (2, []), done
     assert words in " ".join(done.stderr.split())

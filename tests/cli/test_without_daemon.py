@@ -46,7 +46,7 @@ COMMANDS = (
 
 
 @every("arguments", COMMANDS)
-def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_missing_daemon_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = posd(*arguments, socket=tmp_path / "till.sock")
     assert done.returncode == 3
     assert str(tmp_path / "till.sock") in (done.stdout if arguments == ("status",) else done.stderr)
@@ -57,7 +57,7 @@ def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str
     ("arguments", "code"),
     [(("list",), 3), (("charge", "1"), 3), (("resolve", ID, "approved", "--note", "x"), 2), (("show", "xx"), 2)],
 )
-def test_an_error_is_json_where_json_was_asked_for(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+def test_an_error_is_json_if_json_was_requested(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
     done = posd(*arguments, "--json", socket=tmp_path / "till.sock")
     assert (done.returncode, done.document["exit_code"]) == (code, code)
     assert done.document["detail"] in done.stderr
@@ -65,7 +65,7 @@ def test_an_error_is_json_where_json_was_asked_for(tmp_path: Path, arguments: tu
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("arguments", [("charge", "1"), ("list",), ("print", __file__), ("status",)])
-def test_a_socket_that_outlives_its_daemon_is_not_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "till.sock"))
         listen = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen()"
@@ -78,7 +78,7 @@ def test_a_socket_that_outlives_its_daemon_is_not_waited_for(tmp_path: Path, arg
 
 
 def readable(held: socket.socket) -> bool:
-    """Whether something was sent that the next daemon would read."""
+    """Return whether data was sent that the next daemon would read."""
     held.setblocking(False)
     while True:
         try:
@@ -94,7 +94,7 @@ def readable(held: socket.socket) -> bool:
     ("text", "words"),
     [(None, ()), ('[webhooks]\nlisten = 7\nadvertize_host = "x"\n', ("webhooks.listen", "advertise_host"))],
 )
-def test_without_a_right_configuration_the_daemon_does_not_start_and_each_problem_is_told_at_once(
+def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problems_are_reported(
     tmp_path: Path, text: str | None, words: tuple[str, ...]
 ) -> None:
     config = tmp_path / "config.toml"
@@ -106,7 +106,7 @@ def test_without_a_right_configuration_the_daemon_does_not_start_and_each_proble
 
 
 @every("content", [b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n", None])
-def test_without_a_configuration_every_command_asks_at_the_usual_place(tmp_path: Path, content: bytes | None) -> None:
+def test_without_a_configuration_every_command_uses_the_usual_socket(tmp_path: Path, content: bytes | None) -> None:
     """Broken in several ways, or missing."""
     config = tmp_path / "config.toml"
     config.unlink(missing_ok=True)
@@ -119,12 +119,12 @@ def test_without_a_configuration_every_command_asks_at_the_usual_place(tmp_path:
         assert "/run/posd/till.sock is tried (--socket" in done.stderr, arguments
 
 
-def test_a_socket_that_is_named_needs_no_configuration() -> None:
+def test_a_named_socket_needs_no_configuration() -> None:
     done = asked([Answer(body=b'{"quarantine":[]}')], "quarantine", "--json", config="[local_api\n")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_is_wrong_elsewhere_in_the_configuration_hides_no_socket(tmp_path: Path) -> None:
+def test_a_fault_elsewhere_in_the_configuration_does_not_hide_the_socket(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n[webhooks]\nlisten = 7\n[nonsense]\n')
     with Stub(tmp_path / "till.sock", [Answer(body=b'{"quarantine":[]}')]):

@@ -1,4 +1,4 @@
-"""The catalogue of words is complete, true of each operation type, and its commands can be typed."""
+"""The catalogue of words is complete and true for each operation type, and its commands are valid."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,7 +40,7 @@ from tests.support.tables import every
 
 EVENT = {"kind": "event", "event_id": "e-1"}
 KINDS = [*map(str, OperationType), None, "barter"]
-#: section -> the codes that have a row in it, and the fields of each.
+#: Section -> the codes that have a row in it, and the fields of each.
 ROWS: Mapping[str, tuple[set[str], set[str]]] = {
     "attention": ({*AttentionCode}, {"do", "commands"}),
     "print": ({*PrintAttentionCode}, {"do", "commands"}),
@@ -55,7 +55,7 @@ ROWS: Mapping[str, tuple[set[str], set[str]]] = {
 
 
 @every("section", ROWS)
-def test_every_code_has_its_words(section: str) -> None:
+def test_every_code_has_its_texts(section: str) -> None:
     codes, fields = ROWS[section]
     for code in codes:
         assert fields <= chosen(section)[code].keys()
@@ -63,20 +63,20 @@ def test_every_code_has_its_words(section: str) -> None:
         assert codes == chosen(section).keys()
 
 
-def test_what_an_old_database_was_and_why_something_is_kept_has_its_words() -> None:
+def test_each_kind_of_kept_database_has_its_texts() -> None:
     assert chosen("old_file").keys() == set(OldFile)
     assert chosen("kept").keys() >= set(RetentionReason)
 
 
 def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:
-    """Return a final transaction; `fields` replace members of its outcome."""
+    """Return a final transaction. `fields` replace members of its outcome."""
     done = result == "approved"
     given = outcome(result, EVENT, **{"reached_acquirer": done, **fields})
     return transaction(type=kind, outcome=given, next_step="done" if done else "new_id_ok")
 
 
 def said(kind: str | None) -> Iterator[str]:
-    """Yield all that the command line can say of a transaction of that type."""
+    """Yield all texts of the command line about a transaction of that type."""
     running = transaction(type=kind)
     for result in Result:
         yield resolving(result, running)
@@ -91,7 +91,7 @@ def said(kind: str | None) -> Iterator[str]:
 
 
 @every("kind", KINDS, ids=str)
-def test_what_is_said_of_a_type_is_true_of_it(kind: str | None) -> None:
+def test_the_texts_of_a_type_are_true_for_it(kind: str | None) -> None:
     words = list(said(kind))
     if kind not in ("charge", "capture", "refund"):
         assert [each for each in words if "customer was" in each or "customer may have been" in each] == []
@@ -104,7 +104,7 @@ def test_what_is_said_of_a_type_is_true_of_it(kind: str | None) -> None:
 
 
 @every("kind", KINDS, ids=str)
-def test_only_an_approval_means_that_it_was_done_and_an_end_after_the_bank_was_asked_leaves_it_open(
+def test_only_an_approval_means_done_and_an_end_after_the_bank_was_asked_leaves_it_open(
     kind: str | None,
 ) -> None:
     approved = operation(kind).approved
@@ -119,14 +119,14 @@ def test_only_an_approval_means_that_it_was_done_and_an_end_after_the_bank_was_a
     assert ("charged" in operation(kind).done) == (kind in ("charge", "capture", "post-tip"))
 
 
-def test_only_what_is_known_to_need_the_card_asks_for_it() -> None:
+def test_only_an_operation_that_needs_the_card_asks_for_it() -> None:
     running = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED")
     asking = {kind for kind in KINDS if "present the card" in hint({**running, "type": kind})}
     assert asking == {kind for kind in KINDS if state({**running, "type": kind}) == "waiting for card"}
     assert asking == {"charge", "pre-auth"}
 
 
-def test_what_a_later_version_says_is_told_as_it_is_written() -> None:
+def test_a_text_of_a_later_version_is_shown_unchanged() -> None:
     odd = "dance_{noun}"
     assert status_hint(odd, transaction()) == f"the terminal says {odd}"
     assert next_step(transaction(next_step=odd)) == (odd, ())
@@ -145,7 +145,7 @@ def test_what_a_later_version_says_is_told_as_it_is_written() -> None:
         ({"type": "re-auth", "original": OTHER_ID}, None, "--reference UUID"),
     ],
 )
-def test_what_is_reserved_is_captured_or_voided_by_what_names_it(
+def test_a_reservation_is_captured_or_voided_by_its_name(
     fields: dict[str, Any], reference: str | None, name: str
 ) -> None:
     done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference=reference)
@@ -169,7 +169,7 @@ def test_an_outcome_names_the_terminal_that_ran_the_payment(serial: str | None) 
 
 
 def commands() -> Iterator[str]:
-    """Yield each command that an advice about a payment names."""
+    """Yield each command in an advice about a payment."""
     for abortable in (True, False):
         for code in (*AttentionCode, "unknown"):
             yield from attention_advice(code, transaction(abortable=abortable)).commands
@@ -178,13 +178,13 @@ def commands() -> Iterator[str]:
 
 
 @every("command", sorted(set(commands())))
-def test_a_command_that_is_named_can_be_typed_and_stands_in_a_line(command: str) -> None:
+def test_a_named_command_is_valid_and_fits_in_a_line(command: str) -> None:
     typed = command.format(id=ID)
     assert len("    " + typed) <= 80
     parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
 
 
-def test_an_advice_acknowledges_its_own_code_and_names_no_abort_that_posd_would_refuse() -> None:
+def test_an_advice_acknowledges_its_own_code_and_no_refused_abort() -> None:
     for code in AttentionCode:
         named = attention_advice(code, transaction(abortable=False)).commands
         assert not [command for command in named if command.startswith("posd abort")]
@@ -197,7 +197,7 @@ def test_the_command_of_a_dispute_names_the_terminal() -> None:
     assert [each.format(id=ID) for each in advice.commands] == ["posd terminals", "posd terminals identity SN-{1}"]
 
 
-def test_every_operation_type_has_its_command_whose_short_help_is_whole() -> None:
+def test_every_operation_type_has_a_command_with_a_complete_short_help() -> None:
     context = click.Context(main)
     assert {row.type for row in STARTS} == {str(kind) for kind in OperationType}
     assert {row.name for row in STARTS} <= POSD_COMMANDS.keys()
@@ -211,7 +211,7 @@ def test_every_operation_type_has_its_command_whose_short_help_is_whole() -> Non
     assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
 
 
-def test_every_sentence_of_a_command_is_said_by_one() -> None:
+def test_every_text_of_the_catalogue_is_used() -> None:
     source = "\n".join(file.read_text("utf-8").lower() for file in Path(str(cli.__file__)).parent.rglob("*.py"))
     said = {**chosen("says"), "report": chosen("report")["says"]}
     for command, texts in said.items():

@@ -1,4 +1,4 @@
-"""Healthy set-ups, one a test."""
+"""Healthy set-ups, one for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.tmpfs import skip_without_small_disks
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Certificates of a terminal and of the webhook listener, made once."""
+    """Return certificates of a terminal and of the webhook listener, made once."""
     home = tmp_path_factory.mktemp("certificates")
     for name in ("terminal", "server"):
         issue.init(home / name, names=["localhost"], addresses=["127.0.0.1"])
@@ -22,7 +22,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
-    """A healthy set-up in a directory that all users may pass through, with a path that fits into a socket's."""
+    """Yield a healthy set-up in a directory that all users may enter, with a path short enough for sockets."""
     with TemporaryDirectory(prefix="posd-") as name:
         home = Path(name)
         home.chmod(0o755)
@@ -32,5 +32,5 @@ def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
 
 @pytest.fixture(scope="session")
 def small_disks() -> None:
-    """Small disks can be mounted here; else the test is skipped."""
+    """Skip the test if small disks cannot be mounted here."""
     skip_without_small_disks()

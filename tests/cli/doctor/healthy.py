@@ -1,4 +1,6 @@
-"""A healthy set-up to break: configuration, certificate, database, and a terminal; and the doctor's findings on it."""
+"""A healthy set-up for tests to break: configuration, certificate, database, and a terminal; and the doctor's
+findings.
+"""
 
 import hashlib
 import json
@@ -24,17 +26,17 @@ from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
 SERIAL = "SN-0001"
-#: Nothing here waits for a time to pass, so that a loaded machine makes no difference.
+#: No test here waits for a time-out, so that a loaded machine makes no difference.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
 
 Found = dict[str, Any]
-#: Its exit code while posd does not run, whatever else is wrong.
+#: Exit code while posd does not run, with any other faults.
 STOPPED = 3
 
 
 @dataclass
 class Terminal:
-    """A device that answers every request with 404, and counts them; its clock is `ahead` of this machine's."""
+    """A device that answers every request with 404, and counts them. Its clock is `ahead` of this machine's."""
 
     directory: Path
     secure: bool = True
@@ -78,7 +80,7 @@ class Terminal:
                 pass
 
         class Server(ThreadingHTTPServer):
-            daemon_threads = False  # `server_close` waits for them: they hold connections
+            daemon_threads = False  # `server_close` would wait for these threads, which hold connections
 
             def handle_error(self, *_: object) -> None:
                 pass
@@ -102,7 +104,7 @@ class Terminal:
 
 @dataclass
 class SetUp:
-    """Everything of one posd in a directory, stopped; tests break it. `config` is the TOML that `doctor` writes."""
+    """Everything of one stopped posd in a directory, for tests to break. `config`: the TOML that `doctor` writes."""
 
     home: Path
     terminal: Terminal
@@ -141,12 +143,12 @@ class SetUp:
         return posd("doctor", *arguments, config=self.file)
 
     def findings(self, code: int = STOPPED) -> list[Found]:
-        """Write the configuration, run it and return its findings; the exit code must be this one."""
+        """Write the configuration, run doctor and return its findings. The exit code must be this one."""
         self.file.write_text(self.config)
         return self.findings_as_written(code)
 
     def findings_as_written(self, code: int = STOPPED) -> list[Found]:
-        """Run it with the present file."""
+        """Run doctor with the present file."""
         done = posd("doctor", "--json", config=self.file)
         assert done.returncode == code, done.stdout
         assert done.stderr == ""
@@ -181,7 +183,7 @@ class SetUp:
 
 @contextmanager
 def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
-    """Make one with copies of shared certificates, because making them takes long."""
+    """Yield a set-up with copies of shared certificates, because making them takes long."""
     state = home / "state"
     state.mkdir(mode=0o700)
     copy(server_directory, state / "tls")
@@ -206,7 +208,7 @@ async def running(setup: SetUp) -> AsyncIterator[Daemon]:
     try:
         yield daemon
     finally:
-        if daemon.process is not None:  # else the test has killed it
+        if daemon.process is not None:  # otherwise the test has killed it
             await daemon.stop()
 
 
@@ -234,12 +236,12 @@ def warnings(found: list[Found]) -> set[tuple[str, str]]:
     return {(one["check"], one["subject"]) for one in found if one["status"] == "warning"}
 
 
-#: Depends on the machine that the tests run on, and is explained in words. Its own terminals show no firewall's rules.
+#: Findings that depend on the machine of the tests. Its own terminals show no firewall's rules.
 OF_THIS_MACHINE = {("clock", "this machine"), ("firewall", SERIAL)}
 
 
 def traces(home: Path) -> dict[str, object]:
-    """Return all that a change would show in: names, modes, times and contents."""
+    """Return everything in which a change would show: names, modes, times and contents."""
     return {
         str(path): (
             path.lstat().st_mode,

@@ -1,4 +1,4 @@
-"""`posd doctor` on broken set-ups: the right line names the fault, and nothing else is reported because of it."""
+"""`posd doctor` on broken set-ups: the right line names the fault, and no other line reports its consequences."""
 
 import asyncio
 import os
@@ -33,11 +33,11 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 class Fault(NamedTuple):
-    """Check, subject and words of the one failure, or the one warning, and how something is broken.
+    """Check, subject and text of the only failure or warning, and how to cause it.
 
-    `key`: the key of the configuration with which posd would not start, or cannot do what it says; else None. `cured`:
-    the named commands repair it. `root`: root breaks it, in a set-up of another user. {home}, {state}, {port} and
-    {metrics} in texts are those of the set-up; a text as `how` is run by a shell.
+    `key`: the key of the configuration with which posd would not start or would not work; else None. `cured`: the named
+    commands repair it. `root`: root causes it, in a set-up of another user. {home}, {state}, {port} and {metrics} in
+    texts are those of the set-up. If `how` is a text, a shell runs it.
     """
 
     check: str
@@ -60,7 +60,7 @@ def added(text: str) -> Callable[..., None]:
 
 
 def made_for(*addresses: str, expired: bool = False) -> Callable[..., None]:
-    """Make the listener's certificate again."""
+    """Replace the listener's certificate."""
 
     def how(setup: SetUp, _: ExitStack, patch: pytest.MonkeyPatch) -> None:
         with patch.context() as short:
@@ -123,7 +123,7 @@ def database_of_newer_posd(setup: SetUp, *_: object) -> None:
 
 def terminal_off(setup: SetUp, stack: ExitStack, *_: object) -> None:
     free = stack.enter_context(socket.socket())
-    free.bind(("127.0.0.1", 0))  # bound but not listening, so that no other program gets it meanwhile
+    free.bind(("127.0.0.1", 0))  # bound but not listening, so that no other program gets it
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{free.getsockname()[1]}")
 
 
@@ -171,7 +171,7 @@ def header_of_two_lines(setup: SetUp, *_: object) -> None:
 
 
 def below_a_file(was: str) -> Callable[..., None]:
-    """Put a directory in place of a file."""
+    """Replace a file by a directory."""
 
     def how(setup: SetUp, *_: object) -> None:
         (setup.home / "file").write_text("")
@@ -205,7 +205,7 @@ NOT_NAMED, TAKEN, NO_FILE = (
 PIN, TO_TEXTFILE = "ab" * 32, '[metrics]\ntextfile = "{home}/metrics/posd.prom"\n'
 GROUP, OFF = 'till_group = "{}"', "enabled = false"
 
-#: Faults: check, subject, words, how, key, and other facts of the row.
+#: Name -> check, subject, text, cause, key, and other facts.
 BROKEN: dict[str, Fault] = {
     "callback_key_open": Fault("files", CALLBACK_KEY, "(mode 0644)", "chmod 644 {state}/callback.key", cured=True),
     "private_key_open": Fault("files", SERVER_KEY, "(mode 0640)", "chmod 640 {state}/tls/server.key", cured=True),
@@ -286,9 +286,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_named_by_the_right_line_and_by_no_other(
-    setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_is_named_by_the_right_line_only(setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`posd config check` names it too if posd would not start, and the named commands repair it."""
     fault = BROKEN[name]
     if fault.root:  # doctor finds the user of posd by the owner of the state directory
@@ -331,13 +329,13 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
 
 @pytest.fixture
 def doubted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that does not believe the clock."""
+    """Make the daemon distrust the clock."""
     said = {"status": "degraded", "detail": "the clock says 2025-12-03 06:55:30 UTC", "todo": "compare it"}
     monkeypatch.setattr(context.DoctorContext, "health", lambda _shop, name: said if name == "clock" else {})
 
 
 @pytest.mark.usefixtures("doubted")
-def test_nothing_is_renewed_by_a_clock_that_is_not_believed_and_a_terminal_tells_the_time(setup: SetUp) -> None:
+def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_shown(setup: SetUp) -> None:
     issue.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
     setup.terminal.ahead = timedelta(days=365)
     lacking, posd, terminal = (one for one in failures(setup.findings()) if one["check"] in ("certificate", "clock"))
@@ -350,7 +348,7 @@ def test_nothing_is_renewed_by_a_clock_that_is_not_believed_and_a_terminal_tells
 
 
 @pytest.mark.parametrize(("user", "behind", "root"), [(0, "", True), (0, "ana", False), (1000, "", False)])
-def test_a_person_who_used_sudo_is_told_to_use_it_again(
+def test_a_person_who_used_sudo_gets_commands_with_sudo(
     user: int, behind: str, root: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: user)
@@ -361,7 +359,7 @@ def test_a_person_who_used_sudo_is_told_to_use_it_again(
 def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the clock of the machine is behind, a new CA would be carried to every terminal for nothing."""
+    """If the machine's clock is behind, a person would put a new CA on every terminal for nothing."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
     with suppress(tls.TlsError):  # the finding itself says that they are from the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)

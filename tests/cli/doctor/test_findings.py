@@ -1,4 +1,4 @@
-"""Texts of `posd doctor`: each is used, each can be filled, and each command is valid."""
+"""Texts of `posd doctor`: each is used, can be filled, and has valid commands."""
 
 import ast
 import re
@@ -13,13 +13,13 @@ from posd.tls import certificate as dates
 from posd.tls import issue
 from tests.cli.manual.parsing import parse
 
-#: Words that findings share.
+#: Texts that several findings share.
 REMEDIES = texts()["remedy"]
 CODES = [(check, name) for check, group in texts().items() if group is not REMEDIES for name in group]
 
 
 class Filler(str):
-    """What a check would give."""
+    """Values that a check would provide."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ def fields(*templates: str) -> set[str]:
     return {field.partition(".")[0] for field in named}
 
 
-def test_each_finding_can_be_filled_and_each_command_can_be_typed(tmp_path: Path) -> None:
+def test_each_finding_can_be_filled_and_each_command_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("")
     shop = DoctorContext(file, configuration("", file=file), (), pid=1)
@@ -51,7 +51,7 @@ def test_each_finding_can_be_filled_and_each_command_can_be_typed(tmp_path: Path
                 parse(shlex.split(typed[1]))
 
 
-def test_each_finding_is_told_by_a_check_and_each_that_a_check_tells_has_words() -> None:
+def test_each_finding_is_used_by_a_check_and_each_finding_of_a_check_has_its_text() -> None:
     said = set()
     for path in (*Path(str(doctor.__file__)).parent.glob("*.py"), *map(Path, (dates.__file__, issue.__file__))):
         said |= {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}

@@ -44,7 +44,7 @@ NAMES = {"check", "subject", "status", "meaning", "todo", "commands", "key", "fi
 ADMIN_SOCKET = Path("run") / "admin.sock"
 
 
-def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: SetUp) -> None:
+def test_without_a_daemon_everything_is_ok_except_what_only_a_daemon_shows(setup: SetUp) -> None:
     found = setup.findings()
     assert failures(found) == []
     assert warnings(found) - OF_THIS_MACHINE == {("callback", f"127.0.0.1:{setup.port}")}
@@ -56,7 +56,7 @@ def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: Set
     assert {one["check"] for one in found if one["status"] != "ok" and not one["commands"]} == {"callback"}
 
 
-async def test_with_daemon_everything_is_ok_and_the_terminal_hears_nothing_that_could_start_something(
+async def test_with_a_daemon_everything_is_ok_and_the_terminal_gets_no_request_that_could_start_anything(
     setup: SetUp,
 ) -> None:
     async with running(setup):
@@ -72,7 +72,7 @@ async def test_with_daemon_everything_is_ok_and_the_terminal_hears_nothing_that_
 
 
 async def refused_payment(daemon: Daemon) -> None:
-    """Start a payment that the terminal refuses, so that posd has written something and writes nothing more."""
+    """Start a payment that the terminal refuses, so that posd has written data and then writes nothing more."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
     async with asyncio.timeout(PATIENCE):
@@ -89,7 +89,7 @@ async def stopped(setup: SetUp) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def killed(setup: SetUp) -> AsyncIterator[None]:
-    """The last commit is in the WAL, which is read and not moved."""
+    """Yield a state whose last commit is in the WAL, which doctor must read and not move."""
     async with running(setup) as daemon:
         await refused_payment(daemon)
         await daemon.kill()
@@ -108,14 +108,14 @@ State = Callable[[SetUp], AbstractAsyncContextManager[None]]
 
 
 @pytest.mark.parametrize(("state", "code"), [(stopped, STOPPED), (killed, STOPPED), (at_work, 0)])
-async def test_it_changes_nothing(setup: SetUp, state: State, code: int) -> None:
+async def test_doctor_changes_nothing(setup: SetUp, state: State, code: int) -> None:
     async with state(setup):
         before = traces(setup.home)
         found = setup.findings_as_written(code)
         setup.check()
         after = traces(setup.home)
     assert any("no damage found" in one["meaning"] for one in found)
-    if state is at_work:  # the memory that its own connections share: posd notes there which of them reads
+    if state is at_work:  # its connections share this memory: posd marks there which of them reads
         shared = str(setup.database.with_name("posd.db-shm"))
         assert before.pop(shared)
         assert after.pop(shared)
@@ -123,7 +123,7 @@ async def test_it_changes_nothing(setup: SetUp, state: State, code: int) -> None
 
 
 @pytest.mark.slow
-def test_a_person_sees_groups_with_what_to_do_and_a_sum(setup: SetUp) -> None:
+def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
     setup.key.chmod(0o644)
     setup.file.write_text(setup.config)
     seen = posd_on_terminal("--config", str(setup.file), "doctor", socket=setup.home / "none.sock")
@@ -139,7 +139,7 @@ def test_a_person_sees_groups_with_what_to_do_and_a_sum(setup: SetUp) -> None:
     assert "\x1b[1;31m" in seen.written, "a failure is red"
 
 
-def test_a_pipe_gets_a_line_a_finding(setup: SetUp) -> None:
+def test_a_pipe_gets_one_line_for_each_finding(setup: SetUp) -> None:
     done = setup.doctor()
     head, *lines = (line.split("\t") for line in done.stdout.splitlines())
     assert head == ["status", "check", "subject", "meaning", "what to do", "commands"]
@@ -149,7 +149,7 @@ def test_a_pipe_gets_a_line_a_finding(setup: SetUp) -> None:
 
 
 @pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
-def test_without_a_configuration_it_says_what_it_can(setup: SetUp, text: str | None) -> None:
+def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp, text: str | None) -> None:
     if text is not None:
         setup.file.write_text(text)
     found = setup.findings_as_written()
@@ -161,8 +161,8 @@ def test_without_a_configuration_it_says_what_it_can(setup: SetUp, text: str | N
 @pytest.mark.parametrize(
     "text", ["[webhooks\n", "[discovery]\nenabled = false\n[webhook]\n"], ids=["no TOML", "an unknown section"]
 )
-async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: str) -> None:
-    """What runs is found over the socket that is named, and it does not hide that the next start would fail."""
+async def test_a_configuration_broken_while_posd_runs_is_a_failure(setup: SetUp, text: str) -> None:
+    """The running posd is found by the named socket, and the failure of the next start is still reported."""
     async with running(setup):
         setup.file.write_text(text)
         done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
@@ -175,7 +175,7 @@ async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: st
     assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
 
 
-def test_terminals_without_tls_with_a_pin_and_with_another_name_are_right(setup: SetUp) -> None:
+def test_terminals_without_tls_with_a_pin_or_with_another_name_are_ok(setup: SetUp) -> None:
     terminal = setup.terminal
     pin = f'fingerprint_sha256 = "{terminal.fingerprint}"\n'
     with (
@@ -200,7 +200,7 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     for part in leaf.cert_chain_pems if whole else leaf.cert_chain_pems[:1]:
         part.write_to_path(certificate, append=True)
     leaf.private_key_pem.write_to_path(key)
-    key.chmod(0o640)  # its group may be given it
+    key.chmod(0o640)  # a group may have access to it
     setup.change("[database]", f'certificate = "{certificate}"\nprivate_key = "{key}"\n[database]')
     (told,) = (one["meaning"] for one in setup.findings() if one["subject"] == "chain")
     assert ("2 certificates; every terminal has to trust" in told) == whole
@@ -212,7 +212,7 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     assert failed == [("files", str(key)), *([("certificate", "chain")] if whole else [])]
 
 
-def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(setup: SetUp) -> None:
+def test_a_public_url_that_cannot_be_reached_from_here_is_a_warning(setup: SetUp) -> None:
     setup.change("[database]", f'public_url = "https://localhost:{setup.port}"\n[database]')
     setup.config += 'access_mode = "cloud"\n'
     (told,) = (one for one in setup.findings() if one["check"] == "callback")
@@ -224,7 +224,7 @@ def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(
     ("hangs", "words"),
     [pytest.param(True, "did not end within 2.5 s", marks=pytest.mark.slow), (False, "ZeroDivisionError")],
 )
-def test_a_check_that_hangs_or_breaks_is_told_and_what_it_said_before_counts(
+def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
     setup: SetUp, hangs: bool, words: str
 ) -> None:
     setup.file.write_text(setup.config)
@@ -247,8 +247,8 @@ def test_a_check_that_hangs_or_breaks_is_told_and_what_it_said_before_counts(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
-def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
-    """The state directory is a small disk; only processes in its namespace see it."""
+def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
+    """The state directory is a small disk, which only processes in its namespace see."""
     kept = {path.relative_to(setup.state): path for path in setup.state.rglob("*") if path.is_file()}
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:
@@ -275,11 +275,11 @@ def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
     ("sent_to", "before", "status"),
     [
         ("https://192.0.2.20:6869", timedelta(), "ok"),
-        ("https://127.0.0.1:6869", timedelta(), "warning"),  # nothing on the way could have held it back
+        ("https://127.0.0.1:6869", timedelta(), "warning"),  # no firewall could have blocked it
         ("https://192.0.2.20:6869", timedelta(days=3650), "warning"),  # before this machine was started
     ],
 )
-def test_that_terminals_get_through_is_shown_by_their_callbacks_alone(
+def test_only_callbacks_show_that_terminals_reach_this_machine(
     setup: SetUp, sent_to: str, before: timedelta, status: str
 ) -> None:
     with closing(sqlite3.connect(setup.database)) as db, db:
@@ -290,7 +290,7 @@ def test_that_terminals_get_through_is_shown_by_their_callbacks_alone(
     assert ("not checked" in told["meaning"]) == (status == "warning")
 
 
-async def test_payments_that_wait_for_a_person_are_told(setup: SetUp) -> None:
+async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> None:
     with filling(setup.database) as filled:
         filled.attempt(filled.intent(2), ReplyLost("cut"))
     async with running(setup):
@@ -302,8 +302,8 @@ async def test_payments_that_wait_for_a_person_are_told(setup: SetUp) -> None:
 
 @pytest.mark.slow
 @needs(root=True)
-async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None:
-    """A member of the admin group sees posd's reports. Files for posd and root only are named, and are no failure."""
+async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) -> None:
+    """A member of the admin group sees posd's reports. Files only for posd and root are named, and are not failures."""
     setup.change('admin_group = ""', 'admin_group = "nogroup"')
     setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret
     async with running(setup):
@@ -326,7 +326,7 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / ADMIN_SOCKET)]
 
 
-async def test_a_daemon_that_hangs_is_not_taken_for_none(setup: SetUp) -> None:
+async def test_a_hanging_daemon_is_not_reported_as_stopped(setup: SetUp) -> None:
     async with running(setup) as daemon:
         assert daemon.process is not None
         (setup.home / ADMIN_SOCKET).unlink()
@@ -336,7 +336,7 @@ async def test_a_daemon_that_hangs_is_not_taken_for_none(setup: SetUp) -> None:
         assert f"process {daemon.process.pid}" in told["meaning"]
 
 
-def test_a_person_reads_the_daemons_times_in_the_local_zone(
+def test_a_person_sees_the_daemons_times_in_the_local_zone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -350,7 +350,7 @@ def test_a_person_reads_the_daemons_times_in_the_local_zone(
 
 
 def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
-    """A missing key is written into the section of the terminal; a wrong one is corrected in place."""
+    """A missing key is written into the section of the terminal. A wrong one is corrected in place."""
     section = next(part for part in setup.config.split("[[terminals]]\n")[1:] if SERIAL in part).partition("[")[0]
     setup.change(f"[[terminals]]\n{section}", "")
     further = setup.home / "config.d" / "10-terminals.toml"

@@ -15,7 +15,7 @@ from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures, running
 from tests.support.daemon import Daemon
 
-#: Longest that is waited for something to come, in seconds.
+#: Most seconds of any wait.
 PATIENCE_SECONDS = 60.0
 
 
@@ -23,7 +23,7 @@ def of(found: list[Found], check: str) -> list[Found]:
     return [one for one in found if one["check"] == check]
 
 
-async def test_a_callback_address_at_which_no_program_answers_or_another_one(setup: SetUp) -> None:
+async def test_a_callback_address_without_posd_is_a_failure(setup: SetUp) -> None:
     issue.init(setup.state / "tls", names=[], addresses=["127.0.0.1", "127.0.0.2"])
     setup.change("[database]", 'advertise_host = "127.0.0.2"\n[database]')
     async with running(setup):
@@ -37,8 +37,8 @@ async def test_a_callback_address_at_which_no_program_answers_or_another_one(set
     assert setup.terminal.fingerprint in strange["meaning"]
 
 
-async def test_a_pair_that_no_longer_fits_is_told_once(setup: SetUp) -> None:
-    """posd goes on with its earlier certificate: that is a consequence, and no failure of its own."""
+async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:
+    """posd keeps its earlier certificate. That is a consequence, not a separate failure."""
     async with running(setup):
         shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
         found = setup.findings(1)
@@ -49,7 +49,7 @@ async def test_a_pair_that_no_longer_fits_is_told_once(setup: SetUp) -> None:
     assert "posd still shows another certificate" in told["meaning"]
 
 
-async def test_posd_that_listens_elsewhere_than_the_configuration_says(setup: SetUp) -> None:
+async def test_a_listener_on_another_port_than_the_configured_one_is_reported(setup: SetUp) -> None:
     async with running(setup):
         setup.change(f"127.0.0.1:{setup.port}", "127.0.0.1:1")
         found = setup.findings(1)
@@ -79,7 +79,7 @@ async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
             said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
             if len(said["refused_by"]) >= least:
                 return list(said["refused_by"])
-            await asyncio.sleep(0.02)  # no message shows that posd has counted one more
+            await asyncio.sleep(0.02)  # no message shows that posd has counted another one
 
 
 async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:
@@ -94,7 +94,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
     assert all("ca.crt" in told[address]["todo"] for address in ("127.0.0.1", "127.0.0.3"))
 
 
-async def test_a_look_of_this_machine_itself_is_no_refusal_of_a_terminal(setup: SetUp) -> None:
+async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(setup: SetUp) -> None:
     made = issue.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
     async with running(setup) as daemon:
@@ -109,7 +109,7 @@ async def test_a_look_of_this_machine_itself_is_no_refusal_of_a_terminal(setup: 
 
 @pytest.fixture
 async def announced(setup: SetUp) -> AsyncIterator[str]:
-    """A simulated terminal that announces itself on loopback; its serial, which no other on this machine has."""
+    """Run a simulated terminal that announces itself on loopback. Yield its serial, which is unique on this machine."""
     serial = f"SN-{setup.port}"
     made = tls.files(setup.terminal.directory)
     state = setup.home / "simulated"
@@ -126,12 +126,12 @@ async def announced(setup: SetUp) -> AsyncIterator[str]:
 
 
 @pytest.mark.slow
-async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp, announced: str) -> None:
+async def test_terminals_are_found_by_mdns_while_posd_does_not_run(setup: SetUp, announced: str) -> None:
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.config += f'[[terminals]]\nserial = "{announced}"\nca_file = "{setup.terminal.ca}"\n'
     setup.file.write_text(setup.config)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:  # multicast is lost now and then, and announcing takes over a second
+        while True:  # multicast packets are sometimes lost, and an announcement takes over a second
             done = await asyncio.to_thread(setup.doctor, "--json")
             if done.returncode == STOPPED and not failures(setup.read(done)):
                 break
@@ -145,9 +145,10 @@ async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp,
 
 
 @pytest.mark.slow
-def test_a_terminal_that_is_not_announced(setup: SetUp) -> None:
+def test_a_terminal_that_is_not_announced_is_reported(setup: SetUp) -> None:
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
-    setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')  # that one others announce on this machine
+    # other tests on this machine announce that serial
+    setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')
     setup.config += '[[terminals]]\nserial = "SN-GONE"\n'
     found = setup.findings()
     (failed,) = failures(found)

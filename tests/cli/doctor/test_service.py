@@ -1,4 +1,4 @@
-"""posd's unit counts: its user, what it hides and forbids, the credentials that it passes."""
+"""The effect of posd's unit: its user, what it hides and forbids, and the credentials that it passes."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ LoadCredential=other:/nonexistent
 
 @pytest.fixture
 def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directories of units in place of the system's; the first is returned, a later one has more to say."""
+    """Replace the system's unit directories. Return the first one; a later one overrides it."""
     places = tmp_path / "lib", tmp_path / "etc"
     for place in places:
         (place / f"{service.UNIT}.d").mkdir(parents=True)
@@ -69,7 +69,7 @@ def refused(setup: SetUp) -> list[Found]:
     return found
 
 
-def test_what_the_unit_keeps_from_posd_is_refused(setup: SetUp, units: Path) -> None:
+def test_files_that_the_unit_hides_from_posd_are_failures(setup: SetUp, units: Path) -> None:
     setup.config += 'headers = {X-Key = {credential = "key"}, X-Other = {credential = "other"}}\n'
     write(units, setup.file)
     drop_in(units, "a.conf", "PrivateTmp=yes\nReadWritePaths=\nProtectSystem=strict")
@@ -85,7 +85,7 @@ def test_what_the_unit_keeps_from_posd_is_refused(setup: SetUp, units: Path) -> 
         assert "which posd's unit hides from posd" in meanings["terminals[0].ca_file"]["meaning"]
 
 
-def test_a_socket_that_systemd_passes_is_that_of_the_configuration(setup: SetUp, units: Path) -> None:
+def test_a_socket_passed_by_systemd_must_be_the_configured_one(setup: SetUp, units: Path) -> None:
     write(units, setup.file)
     run = setup.home / "run"
     (units / service.SOCKET_UNIT).write_text("[Socket]\nListenStream=/run/posd/till.sock\n")
@@ -96,7 +96,7 @@ def test_a_socket_that_systemd_passes_is_that_of_the_configuration(setup: SetUp,
     assert failures(setup.findings()) == []
 
 
-def test_a_user_that_is_missing_and_what_systemd_makes(setup: SetUp, units: Path) -> None:
+def test_a_missing_user_is_a_failure_and_a_directory_made_by_systemd_is_not(setup: SetUp, units: Path) -> None:
     write(units, setup.file, user="no-such-user")
     setup.tls.certificate.unlink()
     (units / service.TLS_UNIT).write_text("[Service]\n")

@@ -21,9 +21,9 @@ LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|stor
 FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
 
 
-#: The sources with each text in one piece, however it is broken into lines.
+#: The source texts, each joined into one line.
 TEXTS = re.sub(r'"\s*\n\s*f?"', "", SOURCES)
-#: Words in backticks are commands to type; others with at least three words are quoted messages of posd.
+#: Texts in backticks with these beginnings are commands. Others of at least three words quote posd's messages.
 TYPED = ("posd ", "sudo ", "journalctl ", "systemctl ", "[")
 
 
@@ -48,21 +48,21 @@ def symptoms() -> Iterator[str]:
     yield from (place for place in re.findall(r"^- \[.+\]\(#(.+)\)$", contents, re.MULTILINE) if "every-" not in place)
 
 
-def test_every_exit_code_is_in_the_guide_and_none_that_does_not_exist() -> None:
+def test_the_guide_has_exactly_the_existing_exit_codes() -> None:
     assert set(re.findall(r'<a id="exit-([^"]+)"></a>', GUIDE)) == {str(code.value) for code in ExitCode}
 
 
-def test_what_a_code_is_explained_by_is_a_heading_of_the_guide() -> None:
+def test_the_see_entry_of_each_code_is_a_heading_of_the_guide() -> None:
     titles = set(re.findall(r"^#+ (.+)$", FENCED.sub("", GUIDE), re.MULTILINE))
     assert {entry.see for entry in entries()} - {""} <= titles
 
 
 @pytest.mark.parametrize("line", sorted(set(commands_of(GUIDE))))
-def test_every_command_can_be_typed(line: str) -> None:
+def test_every_command_is_valid(line: str) -> None:
     parse(words_of(line))
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     places = set(headings()) | set(re.findall(r'<a id="([^"]+)">', GUIDE))
     links = re.findall(r"\]\(([^)]+)\)", GUIDE)
     assert len(links) > 60
@@ -73,13 +73,13 @@ def test_every_link_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize("place", list(symptoms()))
-def test_a_symptom_says_what_is_seen_what_it_means_for_the_money_and_what_to_do(place: str) -> None:
+def test_a_symptom_has_its_signs_its_meaning_for_money_and_its_cure(place: str) -> None:
     section = headings()[place]
     for part in ("**You see**", "**The money**", "**Now**"):
         assert part in section, f"{place} lacks {part}"
 
 
-def test_every_log_line_that_is_named_exists() -> None:
+def test_every_named_log_line_exists() -> None:
     named = set(LOG_EVENT.findall(GUIDE)) - FILES
     assert len(named) >= 8
     for name in named:
@@ -87,8 +87,8 @@ def test_every_log_line_that_is_named_exists() -> None:
 
 
 @pytest.mark.parametrize("text", sorted(quoted()))
-def test_what_posd_is_quoted_to_say_it_says(text: str) -> None:
+def test_every_quoted_message_exists(text: str) -> None:
     words = text.split()
-    run = 3 if len(words) > 5 else 2  # consecutive words of the sources; names and numbers are around them
+    run = 3 if len(words) > 5 else 2  # consecutive words of the sources, with names and numbers around them
     runs = [" ".join(words[place : place + run]) for place in range(len(words) - run + 1)]
     assert any(each in TEXTS for each in runs), f"posd never says {text!r}"

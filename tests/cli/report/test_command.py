@@ -34,7 +34,7 @@ Fill = Callable[[Book], object]
 
 
 def made(fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ()) -> Answer:
-    """The daemon's report of the day, from inserted payments."""
+    """Return the daemon's report of the day, from inserted payments."""
     with book() as shop:
         fill(shop)
         return Answer(body=encode(reported(shop, days_of(DAY_OF, DAY_OF, ZONE_OF), AT, metadata, clock)))
@@ -55,7 +55,7 @@ def put(*rows: dict[str, Any]) -> Fill:
     return lambda shop: [shop.put(number, AT, **row) for number, row in enumerate(rows, 1)]
 
 
-def test_it_asks_for_the_day_of_the_merchant() -> None:
+def test_the_report_is_for_the_day_of_the_merchant() -> None:
     done = report(*DAY, "--metadata", "table")
     assert (done.returncode, len(done.calls)) == (0, 1)
     assert asks(done) == {
@@ -70,8 +70,8 @@ IN_TOKYO = answer({"timezone": "Asia/Tokyo"})
 
 
 @every("config", ["", "[broken"])
-def test_the_daemon_says_in_which_time_zone_a_day_is(config: str) -> None:
-    """Whatever configuration there is here: with another time zone it would be another day's totals."""
+def test_the_time_zone_of_a_day_comes_from_the_daemon(config: str) -> None:
+    """The local configuration does not matter: with another time zone the totals would be those of another day."""
     done = asked([IN_TOKYO, made(put())], "report", "2026-11-20", config=config)
     assert done.returncode == 0, done.stderr
     query = asks(done, 1)
@@ -79,7 +79,7 @@ def test_the_daemon_says_in_which_time_zone_a_day_is(config: str) -> None:
 
 
 @every("command", ["report 2026-11-20", "report", "list --since 2026-11-20", "list --until 2026-11-20"])
-def test_without_the_daemons_word_no_time_zone_is_guessed(command: str) -> None:
+def test_without_the_daemon_no_time_zone_is_guessed(command: str) -> None:
     done = asked([answer({"version": "0.9"})], *command.split())
     assert (done.returncode, done.sent) == (2, [("GET", "/version", None)])
     assert "time zone" in done.stderr
@@ -93,7 +93,7 @@ def test_without_the_daemons_word_no_time_zone_is_guessed(command: str) -> None:
         ("2026-11-20T00:00-05:00", "2026-11-20T05:00:00.000Z", False),
     ],
 )
-def test_a_day_of_a_list_is_the_merchants_too(given: str, since: str, zone: bool) -> None:
+def test_a_day_of_a_list_is_also_the_merchants(given: str, since: str, zone: bool) -> None:
     page = answer({"transactions": [], "next_cursor": None})
     done = asked([*[IN_TOKYO] * zone, page], "list", "--since", *given.split())
     assert (done.returncode, asks(done, -1)["since"]) == (0, [since])
@@ -109,14 +109,14 @@ def test_the_table_in_a_pipe_has_every_payment_and_the_totals() -> None:
     assert "Total: 11.20 USD\n" in done.stdout
 
 
-def test_what_is_open_is_told_and_the_exit_code_is_0_all_the_same() -> None:
+def test_open_payments_are_listed_and_the_exit_code_is_0() -> None:
     done = report(*DAY, fill=put({"result": None}))
     assert done.returncode == 0
     assert "Not in the totals: 1 payment that may have moved money (11.20)." in done.stdout
     assert "Total: 0.00\n" in done.stdout
 
 
-def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total() -> None:
+def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> None:
     def fill(shop: Book) -> None:
         shop.put(1, AT, authorized=Decimal("11.20"))
         fill_trouble(shop, MORNING)
@@ -134,7 +134,7 @@ def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total() -> Non
             assert "machine from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
 
 
-def test_of_several_currencies_each_has_its_totals() -> None:
+def test_each_currency_has_its_totals() -> None:
     fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
     done = report(*DAY, fill=fill)
     assert "SN-0001\tEUR\t1\t7.00\t-\t-\t7.00\n" in done.stdout
@@ -159,13 +159,13 @@ def test_the_terminals_own_total_is_compared(expected: str, code: int, differenc
         assert "The terminal's total is" in " ".join((told.stdout + told.stderr).split())
 
 
-def test_a_total_without_its_currency_is_asked_for_where_there_are_several() -> None:
+def test_an_expected_total_needs_a_currency_if_there_are_several() -> None:
     fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
     assert report(*DAY, "--expect", "17", fill=fill).returncode == 2
     assert report(*DAY, "--expect", "7 EUR", fill=fill).returncode == 0
 
 
-def test_on_a_terminal_it_fits_80_columns() -> None:
+def test_on_a_terminal_the_report_fits_80_columns() -> None:
     def fill(shop: Book) -> None:
         fill_day(shop, 40, MORNING)
         fill_trouble(shop, MORNING)
@@ -176,7 +176,7 @@ def test_on_a_terminal_it_fits_80_columns() -> None:
     # A command is never broken, so that it can be copied.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
     assert [line for line in lines if cell_len(line.rstrip()) > 80] == []
-    for row in rows:  # no table is so narrow that it breaks text to copy
+    for row in rows:  # no table is so narrow that text to be copied is broken
         assert (row["transaction_reference"] or row["client_transaction_id"]) in seen.screen
     assert re.search(r"charge +11\.20", seen.screen)
     assert "Needs" not in seen.screen
@@ -184,7 +184,7 @@ def test_on_a_terminal_it_fits_80_columns() -> None:
 
 
 @every("text", ["=1+1", "+1", "-1", "@x", " =1", "\N{FULLWIDTH EQUALS SIGN}1"])
-def test_csv_holds_no_formula(text: str) -> None:
+def test_csv_has_no_formula(text: str) -> None:
     fill = put({"sale": text, "metadata": encode({"table": text})})
     done = report(*DAY, "--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
@@ -195,7 +195,7 @@ def test_csv_holds_no_formula(text: str) -> None:
 @every(
     ("text", "cell"),
     [
-        ("table 7;=1+1", "table 7;'=1+1"),  # a spreadsheet of a country with a decimal comma separates there
+        ("table 7;=1+1", "table 7;'=1+1"),  # a spreadsheet with decimal commas separates cells by semicolons
         ('x; "=1+1', "x; \"'=1+1"),
         ("7-1, +2 = 8", "7-1, +2 = 8"),
         ("a\r\n=1", "a\\r\\n=1"),
@@ -211,7 +211,7 @@ def test_a_text_in_the_csv_is_one_cell_in_one_line(text: str, cell: str) -> None
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_metadata_are_shown_only_where_they_are_asked_for() -> None:
+def test_metadata_is_shown_only_on_request() -> None:
     fill = put({"metadata": encode({"email": "ana@example.org", "table": "seven"})})
     for way in ((), ("--csv",), ("--json",), ("--html", "-")):
         assert "ana@example.org" not in report(*DAY, *way, fill=fill).stdout
@@ -225,7 +225,7 @@ def test_attention_of_other_days_is_counted() -> None:
     assert "Payments of other days that need attention too: 1 (posd list --attention)." in done.stdout
 
 
-def test_a_terminal_that_is_not_there_is_told_and_so_is_an_older_daemon() -> None:
+def test_an_unknown_terminal_and_an_older_daemon_are_reported() -> None:
     done = asked([made(put()), answer({"terminals": [{"serial": "SN-0001"}]})], "report", *DAY, "--terminal", "SN-1")
     assert (done.returncode, "Terminal SN-1 is not in the fleet" in done.stderr) == (0, True)
     older = problem(404, "not_found", "there is nothing at /v1/report; see the documentation")
@@ -233,10 +233,10 @@ def test_a_terminal_that_is_not_there_is_told_and_so_is_an_older_daemon() -> Non
     assert (done.returncode, "older than this command" in done.stderr) == (2, True)
 
 
-# the file
+# The file.
 
 
-def test_the_page_replaces_an_older_one_whole_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_page_replaces_an_older_one_completely_and_is_private_to_its_owner(tmp_path: Path) -> None:
     page = tmp_path / "day.html"
     page.write_text("old")
     page.chmod(0o644)
@@ -251,20 +251,20 @@ def test_the_page_replaces_an_older_one_whole_and_is_for_its_owner_alone(tmp_pat
     assert list(tmp_path.iterdir()) == [page]
 
 
-def test_a_page_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     done = report(*DAY, "--html", str(tmp_path / "none" / "day.html"))
     assert done.returncode == 2
     assert "cannot write" in done.stderr
     assert "No such file or directory; name a file in a directory that you may write to" in done.stderr
 
 
-def test_what_is_no_file_is_written_to_and_not_replaced() -> None:
+def test_a_device_is_written_to_and_not_replaced() -> None:
     assert report(*DAY, "--html", "/dev/null").returncode == 0
     assert Path("/dev/null").is_char_device()
 
 
 def test_today_is_today_in_the_merchants_time_zone() -> None:
-    zone = ZoneInfo("Pacific/Kiritimati")  # 14 hours before UTC: mostly another day than this machine's
+    zone = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead of UTC, mostly another day than on this machine
     before = datetime.now(zone).date()
     done = asked([answer({"timezone": "Pacific/Kiritimati"}), made(put())], "report", "--json")
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""Outputs of a report: all have the same content, and none can run as code."""
+"""Output formats of a report: all have the same content, and none can run as code."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ from tests.support.slow import examples
 ZONE = ZoneInfo("America/Guayaquil")
 DAY = date(2026, 11, 20)
 NOON = datetime(2026, 11, 20, 17, 0, tzinfo=UTC)
-#: Texts as a terminal and a till may say them: formulas, markup, control characters.
+#: Texts that a terminal or a till may send: formulas, markup, control characters.
 texts = st.sampled_from(["SN-1", "=1+1", "<script>alert(1)</script>", "\"&'", "a\x00\x1b[31m\nb", "ñ☃", "-"]) | st.text(
     st.characters(codec="utf-8"), max_size=9
 )
@@ -60,7 +60,7 @@ def shop() -> Iterator[Book]:
 
 @settings(max_examples=examples(10, 50), deadline=None)
 @given(st.lists(rows, max_size=8))
-def test_every_way_says_the_same_and_nothing_that_runs(found: list[dict[str, Any]]) -> None:
+def test_every_format_has_the_same_content_and_no_code(found: list[dict[str, Any]]) -> None:
     with book() as shop:
         for number, row in enumerate(found):
             shop.put(number, NOON + timedelta(minutes=number), **row)
@@ -79,7 +79,7 @@ def test_every_way_says_the_same_and_nothing_that_runs(found: list[dict[str, Any
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
-def test_a_correction_is_told_in_every_way(shop: Book) -> None:
+def test_a_correction_is_in_every_format(shop: Book) -> None:
     shop.put(1, NOON, authorized=Decimal("11.20"))
     for changed in ({}, {"result": "declined"}):
         shop.put(1, NOON, **({"authorized": Decimal("11.20")} | changed))
@@ -94,7 +94,7 @@ def test_a_correction_is_told_in_every_way(shop: Book) -> None:
     assert ",correction," in write_csv(report)
 
 
-def test_a_page_in_spanish_has_no_english_of_its_own(shop: Book) -> None:
+def test_a_page_in_spanish_has_no_english_text(shop: Book) -> None:
     fill_trouble(shop, datetime(2026, 11, 20, tzinfo=ZONE))
     shop.put(90, NOON, authorized=Decimal("11.20"), currency=None)
     english = page.write(view(shop))

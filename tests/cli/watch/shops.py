@@ -1,4 +1,4 @@
-"""Shops as reported by the daemon, for drawing frames."""
+"""Documents of shops, as the daemon reports them, to draw frames of."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -24,12 +24,12 @@ def identity(number: int) -> str:
 
 
 def exact(document: Any) -> Any:
-    """Return a document as it comes from the API: numbers exact."""
+    """Return a document as read from the API, with exact numbers."""
     return decode(json.dumps(document))
 
 
 def terminal(number: int, **changes: Any) -> dict[str, Any]:
-    """Return a terminal that is reachable and runs nothing."""
+    """Return a reachable terminal that runs nothing."""
     document = {
         "serial": f"SN-{number:04}",
         "brand": "B",
@@ -47,7 +47,7 @@ def terminal(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLEDGED", **changes: Any) -> Any:
-    """Return an open payment, begun this many seconds ago, on the terminal with that number."""
+    """Return an open payment on the terminal with that number, begun this many seconds ago."""
     document = {
         "client_transaction_id": identity(number),
         "terminal": f"SN-{number:04}",
@@ -61,7 +61,7 @@ def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLE
 
 
 def ended(number: int, code: str, seconds: float, detail: str = "") -> Any:
-    """Return a final payment with an attention since this many seconds."""
+    """Return a final payment whose attention is this many seconds old."""
     event = outcome("approved", {"kind": "event", "event_id": identity(99)}, reached_acquirer=True)
     marks = [{**attention(code, detail), "since": at(seconds)}]
     return payment(number, seconds + 10, "APPROVAL", phase="final", outcome=event, next_step="done", attention=marks)

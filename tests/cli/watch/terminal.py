@@ -1,4 +1,4 @@
-"""`posd watch` for tests: in this process with Textual's pilot, or as a process on a pseudo-terminal."""
+"""`posd watch` in tests: in this process with Textual's pilot, or as a process on a pseudo-terminal."""
 
 import asyncio
 import fcntl
@@ -21,12 +21,12 @@ from posd.cli.watch.app import Watch
 from posd.cli.watch.state import Shop, look
 from tests.support.counter import PATIENCE
 
-#: The new process has the pseudo-terminal as its own, as from a shell.
+#: Makes the pseudo-terminal the controlling terminal, as a shell does.
 OWN_TERMINAL = ("setsid", "--ctty")
 
 
 class Seen:
-    """`posd watch` under a pilot: its keys, and its screen."""
+    """`posd watch` with a pilot: its keys, and its screen."""
 
     def __init__(self, app: Watch, pilot: "Pilot[None]") -> None:
         self.app, self.pilot = app, pilot
@@ -36,11 +36,11 @@ class Seen:
         return [strip.text for strip in self.app.screen._compositor.render_strips()]
 
     async def press(self, *keys: str) -> None:
-        """Type."""
+        """Press keys."""
         await self.pilot.press(*keys)
 
     async def until(self, holds: Callable[[list[str]], bool], otherwise: str) -> list[str]:
-        """Wait until that holds of the lines on the screen; return them."""
+        """Wait until the lines on the screen meet a condition. Return them."""
         deadline = time.monotonic() + PATIENCE
         while not holds(lines := self.lines()):
             assert time.monotonic() < deadline, "\n".join([otherwise, *lines])
@@ -48,11 +48,11 @@ class Seen:
         return lines
 
     async def shows(self, *words: str) -> list[str]:
-        """Wait until a line has all these words in it."""
+        """Wait until a line has all these words."""
         return await self.until(lambda lines: any(all(word in line for word in words) for line in lines), f"no {words}")
 
     async def hides(self, words: str) -> list[str]:
-        """Wait until no line has them."""
+        """Wait until no line has these words."""
         return await self.until(lambda lines: not any(words in line for line in lines), f"still {words}")
 
 
@@ -67,7 +67,7 @@ async def seen(socket: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[
 
 
 class OnTerminal:
-    """A process on a terminal of 80 by 24, and its output."""
+    """A process on a terminal of 80 by 24, with its output."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int) -> None:
         self.process, self.keys, self.device = process, keys, device
@@ -81,7 +81,7 @@ class OnTerminal:
         return True
 
     def writes(self, text: str) -> bytes:
-        """Read until that was written; return all before it, and forget it."""
+        """Read until that was written. Return all output before it, and forget it."""
         deadline = time.monotonic() + PATIENCE
         while text.encode() not in self.raw:
             assert self.read(deadline - time.monotonic()), f"no {text!r} in {self.raw!r}"
@@ -89,7 +89,7 @@ class OnTerminal:
         return before
 
     def ends(self) -> int:
-        """Read until the process has ended; return its exit code."""
+        """Read until the process has ended. Return its exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None or self.read(0):
             assert time.monotonic() < deadline
@@ -103,7 +103,7 @@ class OnTerminal:
 
 @contextmanager
 def on_terminal(socket: Path, *command: str, size: tuple[int, int] = (24, 80), **env: str) -> Iterator[OnTerminal]:
-    """Run a command of posd on a terminal for the block. However it ends, the terminal is as it was."""
+    """Run a command of posd on a terminal for the block. Check at the end that the terminal is as before."""
     keys, device = pty.openpty()
     modes = termios.tcgetattr(device)
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))

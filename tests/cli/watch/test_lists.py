@@ -1,4 +1,4 @@
-"""Lists with any content: within the screen at any width, with all commands in their text form."""
+"""Lists with any content stay within the screen at any width, and show all commands as text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ FAILING = {
         "clock": {"status": "ok", "detail": "2026"},
     },
 }
-# What a stranger may send: a terminal's serial, a message, an address.
+# Texts that a stranger may send: a terminal's serial, a message, an address.
 STRANGE = st.text(
     st.one_of(st.characters(codec="utf-8"), st.sampled_from("\x1b[2J\x07\x9b字😀\u0301\u200d\u202e\n\t")), max_size=40
 )
@@ -56,7 +56,7 @@ def shops(draw: st.DrawFn) -> Shop:
 
 
 @given(shops(), st.integers(1, 140))
-def test_each_line_stays_in_the_screen_and_is_safe_to_write(shop: Shop, columns: int) -> None:
+def test_each_line_fits_the_screen_and_is_safe_to_write(shop: Shop, columns: int) -> None:
     for section in ListName:
         rows = [row for row in shop.rows(NOW) if row.section is section]
         written = lines(section, rows, columns, NOW)
@@ -75,14 +75,14 @@ def test_each_line_stays_in_the_screen_and_is_safe_to_write(shop: Shop, columns:
         (18, ["SN-0001"]),
     ],
 )
-def test_where_there_is_no_room_for_all_columns_the_most_important_stay(columns: int, shown: Sequence[str]) -> None:
+def test_without_room_for_all_columns_the_most_important_stay(columns: int, shown: Sequence[str]) -> None:
     rows = [row for row in BUSY.rows(NOW) if row.section is ListName.OPEN]
     written = "\n".join(line.plain for line in lines(ListName.OPEN, rows, columns, NOW))
     assert [word for word in shown if word not in written] == []
 
 
 @given(st.integers(0, 40), st.lists(st.integers(0, 30), min_size=3, max_size=3))
-def test_lines_are_shared_fairly(room: int, needs: list[int]) -> None:
+def test_the_lines_of_the_screen_are_shared_fairly(room: int, needs: list[int]) -> None:
     given_ = share(room, needs)
     assert sum(given_) == min(room, sum(needs))
     assert all(got <= need for got, need in zip(given_, needs, strict=True))
@@ -92,7 +92,7 @@ def test_lines_are_shared_fairly(room: int, needs: list[int]) -> None:
 
 
 @pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])
-def test_the_table_tells_all_that_is_wrong_with_posd_and_its_cure(away: Away | None) -> None:
+def test_the_table_has_all_faults_of_posd_and_their_cures(away: Away | None) -> None:
     state = WatchState(replace(BUSY, health=FAILING), away)
     words = " ".join(" ".join(text.plain for text in once(state, NOW, 40)).split())
     wanted = [away.reason] if away else [str(check["detail"]) for check in list(FAILING["checks"].values())[:2]]
@@ -100,7 +100,7 @@ def test_the_table_tells_all_that_is_wrong_with_posd_and_its_cure(away: Away | N
         assert " ".join(said.split()) in words
 
 
-def test_a_payment_that_ended_stays_for_some_seconds() -> None:
+def test_an_ended_payment_stays_for_some_seconds() -> None:
     shop = Shop(recent=[ended(1, 9, 5), ended(2, 11, 5)], open=[payment(3, 70)])
     assert [row.identity for row in shop.rows(NOW)] == [identity(3), identity(1)]
 

@@ -23,9 +23,9 @@ from tests.cli.processes import started_posd
 from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
 
-#: Escape sequences at the start and at the end of the alternate screen.
+#: Escape sequences that begin and end the alternate screen.
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
-#: A word on the bottom line.
+#: A word on the bottom line, which is drawn last.
 DRAWN = "reconcile"
 
 
@@ -37,12 +37,12 @@ def shop_of_all() -> Iterator[Counter]:
 
 @pytest.fixture
 def shop(shop_of_all: Counter) -> Iterator[Counter]:
-    """The shop. After a failed test it starts stopped processes and ends open payments."""
+    """Yield the shop. After a failed test, start its stopped processes and end open payments."""
     yield shop_of_all
     shop_of_all.tidy()
 
 
-async def test_a_payment_comes_advances_ends_and_leaves_before_the_eyes(shop: Counter) -> None:
+async def test_a_payment_appears_advances_ends_and_disappears_live(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("no payment is open")
         await asyncio.to_thread(shop.charge, 11.2, scenario="by-hand")
@@ -52,14 +52,14 @@ async def test_a_payment_comes_advances_ends_and_leaves_before_the_eyes(shop: Co
         await view.shows("SN-0001", "11.20", "ack·card·[bank]·end", "at the bank")
         await asyncio.to_thread(shop.hand, "approve")
         await view.shows("SN-0001", "11.20", "ack·card·bank·[end]", "approved")
-        await view.shows("last hour", " ended · ", "% approved")  # with what other tests have ended in it
+        await view.shows("last hour", " ended · ", "% approved")  # with the payments of other tests
         await view.shows("SN-0001", "free")
         await view.hides("[end]")
         await view.press("q")
     assert view.app.return_code == 0
 
 
-async def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Counter) -> None:
+async def test_an_abort_by_a_key_asks_first_and_ends_the_payment(shop: Counter) -> None:
     payment = shop.charge(25, scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.shows("▸", "SN-0001", "25.00", "waiting for card")
@@ -77,8 +77,8 @@ async def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Count
         assert [line for line in shop.ledger() if line["kind"] == "abort"]
 
 
-async def test_an_abort_is_of_the_payment_that_was_asked_about(shop: Counter) -> None:
-    """Another one becomes the most pressing meanwhile."""
+async def test_an_abort_is_for_the_payment_of_the_question(shop: Counter) -> None:
+    """Meanwhile another payment becomes the most urgent one."""
     first = shop.charge(25, scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.shows("▸", "SN-0001", "25.00")
@@ -90,7 +90,7 @@ async def test_an_abort_is_of_the_payment_that_was_asked_about(shop: Counter) ->
         assert shop.transaction(second)["outcome"] is None
 
 
-async def test_reconcile_by_a_key_says_how_the_payment_stands(shop: Counter) -> None:
+async def test_reconcile_by_a_key_shows_the_state_of_the_payment(shop: Counter) -> None:
     payment = shop.charge(31, "SN-0002", scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.shows("▸", "SN-0002", "31.00")
@@ -105,7 +105,7 @@ async def test_reconcile_by_a_key_says_how_the_payment_stands(shop: Counter) -> 
         await view.shows("The customer was charged.", "the payment of 31.00 on SN-0002: approved")
 
 
-async def test_a_page_that_is_not_laid_out_yet_is_drawn_when_it_is(shop: Counter) -> None:
+async def test_a_page_is_drawn_once_its_layout_is_ready(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         opened = view.app.push_screen(RowPage("a page"))
         view.app.say("drawn now", "green")
@@ -114,7 +114,7 @@ async def test_a_page_that_is_not_laid_out_yet_is_drawn_when_it_is(shop: Counter
         await view.shows("drawn now")
 
 
-async def test_an_answer_for_a_page_that_is_closed_changes_nothing(shop: Counter) -> None:
+async def test_a_response_for_a_closed_page_changes_nothing(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.app.push_screen(page := RowPage("a page"))
         await view.app.pop_screen()
@@ -122,7 +122,7 @@ async def test_an_answer_for_a_page_that_is_closed_changes_nothing(shop: Counter
         await view.shows("ATTENTION")
 
 
-async def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None:
+async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None:
     payment = shop.charge(42, scenario="by-hand")
     async with seen(shop.socket) as view:
         await view.shows("▸", "42.00")
@@ -130,7 +130,7 @@ async def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None
         await view.shows("client_transaction_id", payment)
         await view.press("end")
         await view.shows("event TERMINAL_ACKNOWLEDGED")
-        await asyncio.to_thread(shop.hand, "present-card")  # the page is read again when something happens
+        await asyncio.to_thread(shop.hand, "present-card")  # the page is read again after a change
         await view.until(
             lambda lines: (
                 view.app.screen.query_one("VerticalScroll").scroll_end(animate=False)
@@ -159,7 +159,7 @@ async def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None
     shop.hand("approve")
 
 
-async def test_a_terminal_of_another_size_is_filled(shop: Counter) -> None:
+async def test_a_resized_terminal_is_filled(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("q quit")
         for columns, height in ((140, 50), (40, 10), (20, 4), (3, 2), (1, 1), (80, 24)):
@@ -173,7 +173,7 @@ async def test_a_terminal_of_another_size_is_filled(shop: Counter) -> None:
 
 
 @pytest.mark.slow
-async def test_a_daemon_that_goes_and_comes_back_is_followed_again(shop: Counter) -> None:
+async def test_a_restarted_daemon_is_followed_again(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("  ok")
         await asyncio.to_thread(shop.kill_daemon)
@@ -194,7 +194,7 @@ async def test_a_daemon_that_goes_and_comes_back_is_followed_again(shop: Counter
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(shop: Counter, number: signal.Signals) -> None:
+def test_a_signal_ends_the_view_and_restores_the_terminal(shop: Counter, number: signal.Signals) -> None:
     with on_terminal(shop.socket, "watch") as view:
         view.writes(OTHER_SCREEN)
         view.writes(DRAWN)
@@ -203,7 +203,7 @@ def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(shop: Counter, numbe
         assert view.ends() == 0
 
 
-def test_a_fault_of_ours_leaves_the_terminal_as_it_was_and_is_one_message(shop: Counter, tmp_path: Path) -> None:
+def test_an_internal_fault_restores_the_terminal_and_is_one_message(shop: Counter, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import posd.cli.watch.texts as texts\ndef broken(*_):\n    raise ValueError('broken')\ntexts.header = broken\n"
     )
@@ -213,7 +213,7 @@ def test_a_fault_of_ours_leaves_the_terminal_as_it_was_and_is_one_message(shop: 
         assert b"a fault of posd itself: ValueError: broken" in view.raw
 
 
-def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shop: Counter) -> None:
+def test_ctrl_z_restores_the_terminal_until_the_view_continues(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
         os.write(view.keys, b"\x1a")
@@ -230,7 +230,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shop: Counter) -> None:
         assert view.ends() == 0
 
 
-def test_a_terminal_that_is_gone_ends_it(shop: Counter) -> None:
+def test_a_closed_terminal_ends_the_view(shop: Counter) -> None:
     keys, device = pty.openpty()
     with subprocess.Popen(
         [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch"],
@@ -247,7 +247,7 @@ def test_a_terminal_that_is_gone_ends_it(shop: Counter) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> None:
+def test_a_blocked_terminal_does_not_block_the_view(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", size=(200, 300)) as view:
         # Frames of 300 columns fill the kernel's buffer; the terminal does not read them.
         deadline = time.monotonic() + PATIENCE
@@ -259,11 +259,11 @@ def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> 
         assert view.process.wait(PATIENCE) == 0
 
 
-def test_a_second_takes_few_bytes_on_the_line(shop: Counter) -> None:
+def test_a_second_needs_few_bytes(shop: Counter) -> None:
     payment = shop.charge(9, scenario="by-hand")
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
-        view.writes("  SN-0001  charge")  # the rest of a frame, and all of the next one
+        view.writes("  SN-0001  charge")  # the rest of a frame, and the whole next one
         assert len(view.writes("  SN-0001  charge")) < 2000
         os.write(view.keys, b"\x03")
         assert view.ends() == 0
@@ -272,7 +272,7 @@ def test_a_second_takes_few_bytes_on_the_line(shop: Counter) -> None:
     shop.ended(payment)
 
 
-def test_where_the_locale_is_not_utf_8_all_is_ascii_and_no_color_is_heeded(shop: Counter) -> None:
+def test_without_utf_8_everything_is_ascii_and_no_color_is_respected(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as view:
         view.writes("TERMINALS")
         before = view.raw
@@ -285,7 +285,7 @@ def test_where_the_locale_is_not_utf_8_all_is_ascii_and_no_color_is_heeded(shop:
         assert view.ends() == 0
 
 
-def test_without_textual_it_says_how_to_get_it_and_what_else_there_is(shop: Counter, tmp_path: Path) -> None:
+def test_without_textual_the_message_says_how_to_install_it_and_what_else_exists(shop: Counter, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['textual'] = None\n")
     with on_terminal(shop.socket, "watch", PYTHONPATH=f"{tmp_path}:{Path.cwd()}") as view:
         assert view.ends() == 2
@@ -314,11 +314,11 @@ def test_the_newest_line_of_the_feed_is_found(shop: Counter) -> None:
 
 
 @pytest.mark.slow
-def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None:
+def test_as_json_there_is_one_line_for_each_later_change(shop: Counter) -> None:
     with started_posd("watch", "--json", environment={"POSD_SOCKET": str(shop.socket)}) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # It has no data of the past, so payments are made until one is in it.
+        # It has no past data, so payments are made until it shows one.
         shop.until(lambda: shop.charge(3) and select.select([process.stdout], [], [], 0.5)[0], "silent")
         assert json.loads(process.stdout.readline())["kind"] == "transaction"
         shop.kill_daemon()
@@ -339,7 +339,7 @@ def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_missing_daemon_is_reported_at_the_start(tmp_path: Path, options: tuple[str, ...]) -> None:
     with on_terminal(tmp_path / "absent.sock", "watch", *options) as view:
         assert view.ends() == 3
         assert b"is posd running" in view.raw

@@ -30,8 +30,8 @@ from tests.support.terminal import ScriptedTerminal
 
 #: Most seconds without a suspended peer; on an idle machine 0.1.
 PATIENCE_SECONDS = 15.0
-#: Address of a name server of a test; nothing else listens there.
-NAME_SERVER = "127.0.0.77"
+#: Address of a name server of a test, which no other process of tests uses.
+NAME_SERVER = f"127.77.{os.getpid() // 256 % 256}.{os.getpid() % 254 + 1}"
 #: More payments than fit into a pipe of the usual size. Each has ten log lines.
 PAYMENTS = 60
 

@@ -70,7 +70,24 @@ def posd(*arguments: str, config: Path | None = None, socket: Path | None = None
     """Run a command to its end, inside this process: starting Python would take most of a test's time."""
     result = CliRunner().invoke(main, command(arguments, config, socket)[3:])
     assert result.exception is None or isinstance(result.exception, SystemExit)
+    for thread in threading.enumerate():
+        if "(_read)" in thread.name:  # a wait leaves its reading thread behind, which ends with a command's process
+            thread.join(PATIENCE)
     return Done(result.exit_code, result.stdout, result.stderr)
+
+
+class Shop(Sandbox):
+    """A daemon with a simulated terminal, and the commands that ask it."""
+
+    def run(self, *arguments: str) -> Done:
+        """Run a command to its end, inside this process."""
+        return posd(*arguments, config=self.config_path)
+
+    def approved(self, *arguments: str) -> str:
+        """Run a command that is approved; return its id."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.split()[1]
 
 
 def posd_process(*arguments: str, config: Path | None = None) -> Done:

@@ -4,7 +4,6 @@ references.
 
 import json
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -12,35 +11,12 @@ import pytest
 
 from posd.cli.app.connection import Api
 from posd.cli.payments.words import meaning, operation
-from posd.sandbox import Sandbox
-from tests.cli.processes import Done, posd
-
-#: A payment of 8 to 33 s takes well under a second.
-SPEED = 500.0
+from tests.cli.processes import Shop
 
 
-class Shop(Sandbox):
-    """A daemon with a simulated terminal."""
-
-    def run(self, *arguments: str) -> Done:
-        return posd(*arguments, config=self.config_path)
-
-    def approved(self, *arguments: str) -> str:
-        """Run a command that is approved. Return its id."""
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.split()[1]
-
-    def get(self, transaction_id: str) -> dict[str, Any]:
-        with Api(self.till_socket) as api:
-            document: dict[str, Any] = api.get(f"/transactions/{transaction_id}").body
-        return document
-
-
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
-    with Shop(speed=SPEED, patient=True) as machine:
-        yield machine
+def get(shop: Shop, transaction_id: str) -> dict[str, Any]:
+    with Api(shop.till_socket) as api:
+        return dict(api.get(f"/transactions/{transaction_id}").body)
 
 
 @pytest.mark.slow
@@ -48,8 +24,8 @@ def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_continue(sho
     done = shop.run("preauth", "10")
     reserve = done.stdout.split()[1]
     assert done.labels["result"] == "The amount was reserved; nothing is charged before it is captured."
-    assert done.stdout.splitlines()[-2:] == [f"posd capture {reserve} AMOUNT", f"posd void {reserve}"]
-    typed = done.stdout.splitlines()[-2].replace("AMOUNT", "10").removeprefix("posd ").split()
+    assert done.lines[-2:] == [f"posd capture {reserve} AMOUNT", f"posd void {reserve}"]
+    typed = done.lines[-2].replace("AMOUNT", "10").removeprefix("posd ").split()
     assert shop.run(*typed).labels["result"] == "The reservation was captured: the customer was charged."
 
 
@@ -57,9 +33,9 @@ def test_the_command_shown_after_a_re_auth_captures_the_newest_reference(shop: S
     reserve = shop.approved("preauth", "10")
     done = shop.run("reauth", reserve, "11")
     assert done.labels["result"] == "The reservation was changed; nothing is charged before it is captured."
-    [typed] = [line for line in done.stdout.splitlines() if line.startswith("posd capture ")]
+    [typed] = [line for line in done.lines if line.startswith("posd capture ")]
     capture = shop.approved(*typed.replace("AMOUNT", "11").removeprefix("posd ").split())
-    assert shop.get(capture)["transaction_reference"] == done.labels["reference"]
+    assert get(shop, capture)["transaction_reference"] == done.labels["reference"]
 
 
 def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses_nothing(shop: Shop) -> None:
@@ -86,7 +62,7 @@ def test_a_decline_exits_1_says_what_is_unchanged_and_can_be_repeated(shop: Shop
     asked = PARTS.get(command, "5")
     done = shop.run(command, *original, asked, "--metadata", "scenario=decline")
     assert done.returncode == 1, done.stderr
-    declined = shop.get(done.labels["transaction"])
+    declined = get(shop, done.labels["transaction"])
     assert done.labels["result"] == meaning(declined)[1]
     assert operation(declined["type"]).undone in done.labels["result"]
     assert done.labels["next"].startswith("To try again, start a new ")
@@ -120,6 +96,6 @@ def test_json_is_exactly_the_document_of_the_api(shop: Shop, command: str) -> No
     assert command != "charge" or '"iva":0.10,"subtotal_iva":0.2' in done.stdout.replace(" ", "")
     identity = document["client_transaction_id"]
     assert done.stderr == f"transaction {identity}\n"
-    assert document == shop.get(identity)
+    assert document == get(shop, identity)
     with Api(shop.till_socket) as api:
         assert shop.run("show", identity, "--json").stdout.encode() == api.get(f"/transactions/{identity}").raw + b"\n"

@@ -10,47 +10,35 @@ from datetime import UTC, datetime
 import pytest
 
 from posd.cli.app.connection import Api
-from posd.sandbox import Sandbox
-from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
-
-#: A payment of 8 to 33 s takes well under a second.
-SPEED = 200.0
-
-
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Sandbox]:
-    with Sandbox(speed=SPEED, patient=True) as machine:
-        yield machine
+from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, read_until, started_posd
 
 
 @pytest.fixture(autouse=True)
-def left_free(shop: Sandbox) -> Iterator[None]:
+def left_free(shop: Shop) -> Iterator[None]:
     """After the test, free the terminal of a payment that a failed test has left open."""
     yield
-    left = posd("list", "--open", "--json", config=shop.config_path)
-    for payment in json.loads(left.stdout)["transactions"]:
-        posd("abort", payment["client_transaction_id"], config=shop.config_path)
-        posd("await", payment["client_transaction_id"], "--timeout", "10", config=shop.config_path)
+    left = shop.run("list", "--open", "--json")
+    for payment in left.document["transactions"]:
+        shop.run("abort", payment["client_transaction_id"])
+        shop.run("await", payment["client_transaction_id"], "--timeout", "10")
 
 
 @pytest.fixture
-def waiting_payment(shop: Sandbox) -> Iterator[str]:
+def waiting_payment(shop: Shop) -> Iterator[str]:
     """Yield a payment whose customer never presents the card. At the end it is aborted, so that the terminal is
     free.
     """
     payment = str(uuid.uuid4())
-    started = posd(
-        "charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
-    )
+    started = shop.run("charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait")
     assert started.returncode == 0, started.stderr
     assert f"posd await {payment}" in started.stdout
     yield payment
-    posd("abort", payment, config=shop.config_path)
-    assert posd("await", payment, config=shop.config_path).returncode == 1
+    shop.run("abort", payment)
+    assert shop.run("await", payment).returncode == 1
 
 
-def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Sandbox) -> None:
-    done = posd("charge", "--subtotal-iva", "10.00", "--iva", "1.20", config=shop.config_path)
+def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Shop) -> None:
+    done = shop.run("charge", "--subtotal-iva", "10.00", "--iva", "1.20")
     assert done.returncode == 0, done.stderr
     assert done.lines[0].startswith("transaction ")
     told = [line.split()[1] for line in done.lines[1:5]]
@@ -60,16 +48,16 @@ def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: San
     assert "approved" in done.lines
 
 
-def test_a_wait_that_times_out_exits_4_and_says_how_to_continue(shop: Sandbox, waiting_payment: str) -> None:
-    cut = posd("await", waiting_payment, "--timeout", "0.3", "--json", config=shop.config_path)
+def test_a_wait_that_times_out_exits_4_and_says_how_to_continue(shop: Shop, waiting_payment: str) -> None:
+    cut = shop.run("await", waiting_payment, "--timeout", "0.3", "--json")
     assert cut.returncode == 4
-    assert json.loads(cut.stdout)["outcome"] is None
+    assert cut.document["outcome"] is None
     assert f"posd await {waiting_payment}" in cut.stderr
     assert f"posd abort {waiting_payment}" in cut.stderr
 
 
 @pytest.mark.slow
-def test_ctrl_c_exits_4_and_the_payment_continues(shop: Sandbox) -> None:
+def test_ctrl_c_exits_4_and_the_payment_continues(shop: Shop) -> None:
     arguments = ("charge", "7", "--metadata", "scenario=wait-for-abort")
     with started_posd(*arguments, config=shop.config_path) as charge:
         told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
@@ -80,18 +68,18 @@ def test_ctrl_c_exits_4_and_the_payment_continues(shop: Sandbox) -> None:
     assert "the payment goes on" in stderr
     assert f"posd abort {payment}" in stderr
     assert "Traceback" not in stderr
-    assert posd("abort", payment, config=shop.config_path).returncode == 0
-    ended = posd("await", payment, "--json", config=shop.config_path)
-    assert (ended.returncode, json.loads(ended.stdout)["outcome"]["result"]) == (1, "canceled")
+    assert shop.run("abort", payment).returncode == 0
+    ended = shop.run("await", payment, "--json")
+    assert (ended.returncode, ended.document["outcome"]["result"]) == (1, "canceled")
 
 
-def test_a_charge_survives_a_restart_of_the_daemon(shop: Sandbox) -> None:
+def test_a_charge_survives_a_restart_of_the_daemon(shop: Shop) -> None:
     arguments = ("charge", "8", "--metadata", "scenario=wait-for-abort")
     with started_posd(*arguments, config=shop.config_path) as charge:
         payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
         with daemon_away(shop):
             read_until(charge, "posd does not answer; waiting for it (the payment goes on)")
-        assert posd("abort", payment, config=shop.config_path).returncode == 0
+        assert shop.run("abort", payment).returncode == 0
         stdout, stderr = charge.communicate(timeout=PATIENCE)
     assert charge.returncode == 1, stderr
     assert "posd is back" in stdout
@@ -99,44 +87,44 @@ def test_a_charge_survives_a_restart_of_the_daemon(shop: Sandbox) -> None:
     assert "canceled" in stdout.splitlines()
 
 
-def test_show_and_list_know_the_payment(shop: Sandbox) -> None:
-    assert posd("charge", "8", config=shop.config_path).returncode == 0  # an older one, which is not listed
+def test_show_and_list_know_the_payment(shop: Shop) -> None:
+    assert shop.run("charge", "8").returncode == 0  # an older one, which is not listed
     payment = str(uuid.uuid4())
-    assert posd("charge", "9", "--id", payment, "--metadata", "till=3", config=shop.config_path).returncode == 0
-    shown = posd("show", payment, config=shop.config_path)
+    assert shop.run("charge", "9", "--id", payment, "--metadata", "till=3").returncode == 0
+    shown = shop.run("show", payment)
     assert shown.returncode == 0, shown.stderr
     for part in ("till 3", "9.00", "CONTACTLESS", "event APPROVAL_REQUESTED\tCONTACTLESS", "reference: "):
         assert part in shown.stdout
-    listed = posd("list", "--limit", "1", config=shop.config_path)
-    assert listed.stdout.splitlines()[1].split("\t")[1:] == [payment, shop.serial, "charge", "9.00", "approved"]
+    listed = shop.run("list", "--limit", "1")
+    assert listed.lines[1].split("\t")[1:] == [payment, shop.serial, "charge", "9.00", "approved"]
     assert "--all" in listed.stderr
 
 
-def test_list_shows_payments_of_a_result_and_their_totals(shop: Sandbox) -> None:
+def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
     since = datetime.now(UTC).isoformat()
     for arguments in (("5",), ("7.5", "--tip", "1"), ("6", "--metadata", "scenario=decline")):
-        posd("charge", *arguments, config=shop.config_path)
-    declined = posd("list", "--since", since, "--result", "declined", config=shop.config_path).stdout.splitlines()
+        shop.run("charge", *arguments)
+    declined = shop.run("list", "--since", since, "--result", "declined").lines
     assert [row.split("\t")[4:] for row in declined[1:]] == [["6.00", "declined"]]
-    listed = posd("list", "--since", since, "--totals", "--limit", "1", "--all", config=shop.config_path)
-    rows = [row.split("\t") for row in listed.stdout.splitlines()]
+    listed = shop.run("list", "--since", since, "--totals", "--limit", "1", "--all")
+    rows = [row.split("\t") for row in listed.lines]
     assert rows[-4:] == [
         [""],
         ["type", "of", "result", "currency", "payments", "amount", "tips", "authorized_amount"],
         ["charge", "payment", "approved", "USD", "2", "12.50", "1.00", "13.50"],
         ["charge", "payment", "declined", "-", "1", "6.00", "0.00", "0.00"],
     ]
-    program = posd("list", "--since", since, "--totals", "--limit", "1", "--all", "--json", config=shop.config_path)
-    pages = [json.loads(line) for line in program.stdout.splitlines()]
+    program = shop.run("list", "--since", since, "--totals", "--limit", "1", "--all", "--json")
+    pages = [json.loads(line) for line in program.lines]
     assert ["totals" in page for page in pages] == [True, False, False]
     assert [row["count"] for row in pages[0]["totals"]] == [2, 1]
 
 
 @pytest.mark.slow
-def test_the_whole_list_as_json_has_one_page_in_each_line(shop: Sandbox) -> None:
+def test_the_whole_list_as_json_has_one_page_in_each_line(shop: Shop) -> None:
     for amount in ("1.01", "1.02"):
-        assert posd("charge", amount, config=shop.config_path).returncode == 0
-    pages = posd("list", "--all", "--limit", "1", "--json", config=shop.config_path).stdout.splitlines()
+        assert shop.run("charge", amount).returncode == 0
+    pages = shop.run("list", "--all", "--limit", "1", "--json").lines
     with Api(shop.till_socket) as api:
         everything = api.get("/transactions", {"limit": "500"}).body["transactions"]
     assert [json.loads(page)["transactions"][0]["client_transaction_id"] for page in pages] == [
@@ -146,23 +134,23 @@ def test_the_whole_list_as_json_has_one_page_in_each_line(shop: Sandbox) -> None
 
 
 @pytest.mark.slow
-def test_open_payments_are_listed_and_counted(shop: Sandbox, waiting_payment: str) -> None:
-    rows = posd("list", "--open", config=shop.config_path).stdout.splitlines()[1:]
+def test_open_payments_are_listed_and_counted(shop: Shop, waiting_payment: str) -> None:
+    rows = shop.run("list", "--open").lines[1:]
     assert [row.split("\t")[1] for row in rows] == [waiting_payment]
-    status = posd("status", config=shop.config_path)
+    status = shop.run("status")
     assert "\n  open payments  1\n" in status.stdout
     assert waiting_payment[:8] in status.stdout
-    busy = posd("terminals", config=shop.config_path).stdout.splitlines()[1].split("\t")
+    busy = shop.run("terminals").lines[1].split("\t")
     assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)
 
 
-def test_status_has_its_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Sandbox) -> None:
-    program, person = (posd("status", *more, config=shop.config_path) for more in (("--json",), ()))
-    document = json.loads(program.stdout)
+def test_status_has_its_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Shop) -> None:
+    program, person = (shop.run("status", *more) for more in (("--json",), ()))
+    document = program.document
     assert document["version"]["version"]
     assert [item["serial"] for item in document["terminals"]] == [shop.serial]
     assert program.returncode == person.returncode
-    first, *rest = person.stdout.splitlines()
+    first, *rest = person.lines
     assert (first == "posd: all is well") == (person.returncode == 0)
     assert any(line.startswith(f"    {shop.serial} ") for line in rest)
     till = posd("status", socket=shop.till_socket)
@@ -178,11 +166,8 @@ def test_status_has_its_result_in_the_first_line_and_shows_less_on_the_tills_soc
 def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
     payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
     # A separate shop, because its terminal keeps waiting for the card.
-    with Sandbox(speed=SPEED, patient=True) as machine:
-
-        def run(*arguments: str) -> Done:
-            return posd(*arguments, config=machine.config_path)
-
+    with Shop(speed=200.0, patient=True) as machine:
+        run = machine.run
         run("charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait")
         assert run("reconcile", payment).returncode == 4
         released = run("release", payment, "--operator", "Ana", "--note", "it hangs")
@@ -200,14 +185,14 @@ def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
         assert run("reprocess").returncode == 0
 
 
-def test_a_new_terminal_is_commissioned(shop: Sandbox) -> None:
+def test_a_new_terminal_is_commissioned(shop: Shop) -> None:
     """The payment of this amount waits until it is aborted."""
     given = ("--operator", "Ana", "--amount", "9000.08", "--yes")
-    done = posd("terminals", "commission", shop.serial, *given, config=shop.config_path)
+    done = shop.run("terminals", "commission", shop.serial, *given)
     assert done.returncode == 0, done.stderr
     table = {row[0]: row[1:] for row in done.rows if len(row) == 3}
     yes = {part for part, (proven, _) in table.items() if proven == "yes"}
     assert yes == {"start", "callback", "abort", "search", "print", "print_job"}
     assert "--pay" in table["amount_unit"][1]
-    found = posd("terminals", "--json", config=shop.config_path).document["terminals"][0]["commissioned"]
+    found = shop.run("terminals", "--json").document["terminals"][0]["commissioned"]
     assert (found["by"], found["proven"]) == ("Ana", ["start", "abort", "search", "print", "print_job", "callback"])

@@ -2,16 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from posd.sandbox import Sandbox
-from tests.cli.processes import Done, posd, posd_interrupted, posd_on_terminal
+from tests.cli.processes import Done, Shop, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer
 
-SPEED = 200.0
 #: Amounts that select a scenario of the simulated terminal.
 WAITS, REFUSED, DENIES = "9000.08", "9000.30", "9000.73"
 PROBED = (
@@ -20,23 +17,17 @@ PROBED = (
 )
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Sandbox]:
-    with Sandbox(speed=SPEED, patient=True) as machine:
-        yield machine
-
-
-def commission(shop: Sandbox, amount: str, *further: str) -> Done:
+def commission(shop: Shop, amount: str, *further: str) -> Done:
     given = ("--operator", "Ana", "--amount", amount, "--yes", *further)
-    return posd("terminals", "commission", shop.serial, *given, config=shop.config_path)
+    return shop.run("terminals", "commission", shop.serial, *given)
 
 
-def shown(shop: Sandbox) -> Any:
-    return posd("terminals", "--json", config=shop.config_path).document["terminals"][0]["commissioned"]
+def shown(shop: Shop) -> Any:
+    return shop.run("terminals", "--json").document["terminals"][0]["commissioned"]
 
 
 @pytest.mark.slow
-def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Sandbox) -> None:
+def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Shop) -> None:
     assert commission(shop, WAITS).returncode == 0
     assert "abort" in shown(shop)["proven"]
 
@@ -58,7 +49,7 @@ def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: San
 
 
 @pytest.mark.slow
-def test_a_person_is_asked_on_a_screen_of_eighty_columns(shop: Sandbox) -> None:
+def test_a_person_is_asked_on_a_screen_of_eighty_columns(shop: Shop) -> None:
     given = ("--amount", WAITS, "--operator", "Ana")
     socket = shop.config_path.parent / "run" / "admin.sock"
     seen = posd_on_terminal("terminals", "commission", shop.serial, *given, socket=socket, types="y\ny\nn\nn\n")

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from posd.cli.main import COMMANDS
-from posd.sandbox import Sandbox
-from tests.cli.processes import PATIENCE, posd
+from tests.cli.processes import PATIENCE, Shop, posd
 from tests.support.needs import needs
 from tests.support.slow import first_quick
 
@@ -50,19 +49,11 @@ _posd_completion
 """
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Sandbox]:
-    with Sandbox(speed=200.0, patient=True) as machine:
-        yield machine
-
-
 @pytest.fixture
-def payment(shop: Sandbox) -> Iterator[str]:
+def payment(shop: Shop) -> Iterator[str]:
     """Yield an open payment, which ends with the test."""
     identity = str(uuid.uuid4())
-    started = posd(
-        "charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
-    )
+    started = shop.run("charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait")
     assert started.returncode == 0, started.stderr
     yield identity
     # The test aborts at the terminal itself, because posd sends no abort for a released payment.
@@ -71,7 +62,7 @@ def payment(shop: Sandbox) -> Iterator[str]:
         f"{shop.terminal.base_url}/terminal/v1/abort", context=trust, timeout=PATIENCE
     ) as answer:
         assert answer.status == 200
-    ended = posd("await", identity, "--timeout", str(PATIENCE), config=shop.config_path)
+    ended = shop.run("await", identity, "--timeout", str(PATIENCE))
     assert "canceled" in ended.stdout, ended
 
 
@@ -107,7 +98,7 @@ def complete(scripts: dict[str, Path], shell: str, line: str, config: Path | str
         run, capture_output=True, text=True, env=environment, check=False, timeout=PATIENCE, cwd=script.parent
     )
     assert (done.returncode, done.stderr) == (0, ""), done
-    return [word for word in done.stdout.splitlines() if word]
+    return [word for word in done.lines if word]
 
 
 @pytest.mark.slow
@@ -127,7 +118,7 @@ OPEN_PAYMENTS = first_quick([(("show",),), (("await", "abort", "reconcile", "rel
 @pytest.mark.slow
 @pytest.mark.parametrize("commands", OPEN_PAYMENTS)
 def test_bash_completes_the_open_payments(
-    scripts: dict[str, Path], shop: Sandbox, payment: str, commands: tuple[str, ...]
+    scripts: dict[str, Path], shop: Shop, payment: str, commands: tuple[str, ...]
 ) -> None:
     for command in commands:
         offered = complete(scripts, "bash", f"posd {command} ", shop.config_path)
@@ -136,14 +127,14 @@ def test_bash_completes_the_open_payments(
 
 
 @pytest.mark.slow  # each line needs a shell and a command
-def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
+def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Shop, payment: str) -> None:
     assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
     other = "0" if payment[0] != "0" else "1"
     assert complete(scripts, "bash", f"posd abort {other}", shop.config_path) == []
     assert complete(scripts, "bash", "posd charge 1 --terminal ", shop.config_path) == [shop.serial]
     assert complete(scripts, "bash", f"posd --socket {shop.till_socket} terminals pin ") == [shop.serial]
     assert complete(scripts, "bash", "posd acknowledge ", shop.config_path) == []
-    released = posd("release", payment, "--note", "it hangs", config=shop.config_path)
+    released = shop.run("release", payment, "--note", "it hangs")
     assert released.returncode == 0, released.stderr
     assert complete(scripts, "bash", "posd acknowledge ", shop.config_path) == [payment]
     assert "released" in complete(scripts, "bash", f"posd acknowledge {payment} ", shop.config_path)
@@ -168,7 +159,7 @@ def test_without_a_daemon_nothing_is_offered_or_printed(
 
 @pytest.mark.slow
 @in_zsh
-def test_zsh_completes_commands(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
+def test_zsh_completes_commands(scripts: dict[str, Path], shop: Shop, payment: str) -> None:
     assert complete(scripts, "zsh", "posd tls ") == ["init", "status", "renew", "ca"]
     assert complete(scripts, "zsh", "posd restore ") == ["FILES"]
     offered = complete(scripts, "zsh", f"posd show {payment[:8]}", shop.config_path)
@@ -193,7 +184,7 @@ def test_zsh_itself_accepts_the_script(scripts: dict[str, Path], tmp_path: Path)
 
 @pytest.mark.slow
 @in_fish
-def test_fish_completes_commands(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
+def test_fish_completes_commands(scripts: dict[str, Path], shop: Shop, payment: str) -> None:
     assert set(COMMANDS) <= set(complete(scripts, "fish", "posd "))
     assert complete(scripts, "fish", f"posd show {payment[:8]}", shop.config_path) == [
         f"{payment}\t{shop.serial} charge TERMINAL_ACKNOWLEDGED"

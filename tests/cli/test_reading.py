@@ -1,17 +1,12 @@
 """Input and output of people, with a real daemon: shortened ids, times, and screens of any width."""
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from posd.cli.app.connection import Api, Problem
-from posd.sandbox import Sandbox
-from tests.cli.processes import Done, posd
-
-#: A payment of 8 to 33 s takes well under a second.
-SPEED = 500.0
+from tests.cli.processes import Shop
 
 #: Ids with the same beginning, and one that differs only in its last characters.
 FIRST = "7f3c0001-0000-4000-8000-000000000001"
@@ -22,18 +17,11 @@ DIGITS = "20261120-0000-4000-8000-000000000004"
 JOB = "receipt-10"
 
 
-class Shop(Sandbox):
-    """A daemon with a simulated terminal, with payments and print jobs of these ids."""
-
-    def run(self, *arguments: str) -> Done:
-        return posd(*arguments, config=self.config_path)
-
-
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     paper = tmp_path_factory.mktemp("paper") / "receipt.txt"
     paper.write_text("Thank you\n")
-    with Shop(speed=SPEED, patient=True) as machine:
+    with Shop(speed=200.0, patient=True) as machine:
         for number, identity in enumerate((FIRST, TWIN, OTHER, DIGITS)):
             assert machine.run("charge", f"{number + 5}", "--id", identity).returncode == 0
         for job in (JOB, f"{JOB}42"):
@@ -44,7 +32,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 def test_a_payment_is_named_by_a_unique_beginning_of_its_id(shop: Shop) -> None:
     for typed in ("7f3cf", "7F3CFFFF", OTHER[:-1], OTHER.upper()):
         done = shop.run("show", typed, "--json")
-        assert json.loads(done.stdout)["client_transaction_id"] == OTHER
+        assert done.document["client_transaction_id"] == OTHER
         assert done.stderr.startswith(f"transaction {OTHER}: " if len(typed) < 36 else "")
     assert shop.run("await", "7f3cf").returncode == 0
     assert "SN-0001  charge  7.00  approved" in shop.run("show", "7f3cf").stderr
@@ -56,7 +44,7 @@ def test_an_ambiguous_beginning_lists_the_ids_and_does_nothing(
     shop: Shop, command: str, options: tuple[str, ...]
 ) -> None:
     done = shop.run(command, "7f3c0001", *options)
-    words = json.loads(done.stdout)["detail"] if options else done.stderr
+    words = done.document["detail"] if options else done.stderr
     assert (done.returncode, bool(done.stdout)) == (2, bool(options))
     head, *listed = words.splitlines()
     assert "several ids begin with 7f3c0001" in head
@@ -93,7 +81,7 @@ def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> Non
     assert (several.returncode, "several ids" in several.stderr) == (2, True)
     done = shop.run("refund", DIGITS[:8], "1.50", "--json")
     assert done.returncode == 0, done.stderr
-    refund = json.loads(done.stdout)
+    refund = done.document
     assert (refund["original"], refund["outcome"]["result"]) == (DIGITS, "approved")
     assert done.stderr.startswith(f"transaction {DIGITS}: ")
 
@@ -101,7 +89,7 @@ def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> Non
 def test_an_exact_print_job_id_counts_before_a_beginning(shop: Shop) -> None:
     for typed, found in ((JOB, JOB), (JOB.upper(), JOB), (f"{JOB}4", f"{JOB}42")):
         done = shop.run("print-jobs", typed, "--json")
-        assert json.loads(done.stdout)["print_job_id"] == found
+        assert done.document["print_job_id"] == found
     several = shop.run("print-jobs", "rec")
     assert several.returncode == 2
     assert [line.split()[0] for line in several.stderr.splitlines()[1:]] == [JOB, f"{JOB}42"]
@@ -141,8 +129,8 @@ def test_a_pipe_gets_all_columns_whole_ids_and_times_with_an_offset(shop: Shop) 
         said = shop.run(*command)
         assert not set(said.stdout) & set("\x1b─│╭╮╰╯…"), said.stdout
         if command[0] in PIPED:
-            assert said.stdout.splitlines()[0] == PIPED[command[0]]
+            assert said.lines[0] == PIPED[command[0]]
     assert shop.run("list", "--result", "canceled").stdout == f"{PIPED['list']}\n"
-    rows = [line.split("\t") for line in shop.run("list", "--utc").stdout.splitlines()[1:]]
+    rows = [line.split("\t") for line in shop.run("list", "--utc").lines[1:]]
     assert {FIRST, TWIN, OTHER, DIGITS} <= {row[1] for row in rows}
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row[0]) for row in rows)

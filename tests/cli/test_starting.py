@@ -1,14 +1,10 @@
 """`posd charge` and similar commands: their requests, the commands after a refusal, and the end of a wait."""
 
 import json
-import threading
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
-from tests.cli.processes import PATIENCE, asked
+from tests.cli.processes import asked
 from tests.cli.stub import Answer, problem
 from tests.support.tables import every
 
@@ -18,17 +14,6 @@ NEW_ID = "7f3c0000-0000-4000-8000-0000000000ff"
 #: Command with an original -> the type in the API.
 DERIVED = {"reauth": "re-auth", "capture": "capture", "tip": "post-tip", "void": "void"}
 TYPES = {"charge": "charge", "preauth": "pre-auth", **DERIVED}
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    """After the test, check that no thread is left. A wait leaves its reading thread behind, which ends with a
-    command's process but not with a test.
-    """
-    yield
-    for thread in threading.enumerate():
-        if "(_read)" in thread.name:
-            thread.join(PATIENCE)
 
 
 def final(kind: str, result: str = "approved", **fields: Any) -> dict[str, Any]:

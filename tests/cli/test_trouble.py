@@ -3,9 +3,7 @@
 """
 
 import json
-import threading
 import time
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from posd.cli.app.connection import Api, Problem
 from posd.cli.app.outcome import TimedOut, start
 from tests.cli.documents import COMPLETED, ID, JOB, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import PATIENCE, asked, posd
+from tests.cli.processes import asked, posd
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
 
@@ -34,17 +32,6 @@ PRINT = ("print", __file__, "--id", JOB)
 WAIT_FOR_PRINT = ("print-jobs", JOB, "--wait")
 NO_MORE = "Do not start this payment again before you know its outcome."
 NO_PRINT = "Do not print it again under another id before you know the result."
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    """After the test, check that no thread is left. A wait leaves its reading thread behind, which ends with a
-    command's process but not with a test.
-    """
-    yield
-    for thread in threading.enumerate():
-        if "(_read)" in thread.name:
-            thread.join(PATIENCE)
 
 
 #: A waiting command -> the responses before the fault.

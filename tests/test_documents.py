@@ -1,4 +1,4 @@
-"""The documents: every file that they name is there, every link leads somewhere, and the first page stays short."""
+"""The documents: every named file exists, every link has a target, and the first page stays short."""
 
 import re
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md", "tests/*.md") for path in ROOT.glob(pattern))
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
-#: Most words of the README: it says what posd is, and where to read on.
+#: Most words of the README: it says what posd is, and where to continue.
 MAX_README_WORDS = 1200
-#: Most words of each page that is enough for a first day, and of all hand-written pages.
+#: Most words of each page for a first day, and of all hand-written pages.
 MAX_FIRST_DAY_WORDS = 600
 MAX_WORDS = 45_000
 #: Pages that a command writes, and parts of others: tables of a measurement, or of the code.
@@ -22,7 +22,7 @@ GENERATED_PART = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->|<!-- (\w+
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(r'<a id="([^"]+)">')
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-#: A path in backticks; those of posd are named from posd/ on, or from the folder below it.
+#: A path in backticks. Paths of posd begin with posd/, or with the folder below it.
 PATH = re.compile(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|md|toml|sql|service|socket|timer|html|j2|json|svg))`")
 #: A module that a document names without its folder, and the names of all modules.
 MODULE = re.compile(r"`(\w+\.py)`")
@@ -30,7 +30,7 @@ MODULES = frozenset(path.name for folder in ("posd", "tests") for path in (ROOT 
 
 
 def anchors(document: Path) -> set[str]:
-    """Return the possible targets of a link into a document, as a forge makes them from the headings."""
+    """Return the targets of links into a document, as GitHub makes them from the headings."""
     text = document.read_text("utf-8")
     return set(NAMED.findall(text)) | {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)
@@ -38,7 +38,7 @@ def anchors(document: Path) -> set[str]:
 
 
 def broken(document: Path) -> Iterator[str]:
-    """Yield each link that leads nowhere."""
+    """Yield each link without a target."""
     for target in LINK.findall(document.read_text("utf-8")):
         if "://" in target or target.startswith("mailto:"):
             continue
@@ -94,7 +94,7 @@ def test_all_that_is_written_by_hand_can_be_read() -> None:
     assert sum(len(GENERATED_PART.sub("", text).split()) for text in texts) <= MAX_WORDS
 
 
-#: How comments of the code cite a heading of a document.
+#: Citation of a document's heading in a comment of the code.
 CITED = re.compile(r"\b(architecture|terminal API), ([A-Z][^();:.`]*)")
 CITED_IN = {"architecture": ROOT / "docs/design/architecture.md", "terminal API": ROOT / "docs/design/terminal-api.md"}
 

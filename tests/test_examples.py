@@ -31,12 +31,12 @@ from tests.test_documents import ROOT, each_document
 pytestmark = pytest.mark.slow
 
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: Seconds that a command of a document may take: a simulated payment takes one or two.
+#: Most seconds of a command; a simulated payment takes one or two.
 PATIENCE = 60.0
 #: A tool of the tests in a shell block, with its options.
 TOOL = re.compile(r"^(?:sudo )?(?:\S*/)?python -m (tests\.\w+)(.*)$", re.MULTILINE)
 
-#: A payment that runs by the time that this ends.
+#: Starts a payment, and ends when the payment runs.
 BEGINS = """posd charge 11.20 --json | tail -n 1 > /tmp/posd/by-hand.json &
 until curl -s http://127.0.0.1:6870/terminals/SIM-1 | grep -q TERMINAL_ACKNOWLEDGED; do :; done"""
 
@@ -49,7 +49,7 @@ def blocks(document: str, *languages: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the pages are played: /tmp/posd of the pages is a directory of the test, their ports are free ones."""
+    """Directory of the test in place of /tmp/posd of the pages, with free ports in place of theirs."""
 
     directory: Path
     ports: dict[str, int]
@@ -63,12 +63,12 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the shells of the page have."""
+        """Environment of the shells of the page."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return os.environ | {"PATH": path, "POSD_CONFIG": str(self.directory / "config.toml")}
 
     def start(self, text: str) -> "subprocess.Popen[bytes]":
-        """Begin a shell with it; it is ended with all that it has started."""
+        """Start a shell with it. At the end it is killed with all its processes."""
         log = (self.directory / "shells.log").open("ab")
         with log:
             return subprocess.Popen(
@@ -81,7 +81,7 @@ class Place:
             )
 
     def run(self, text: str) -> str:
-        """Run it to its end; return its output."""
+        """Run it to its end. Return its output."""
         done = subprocess.run(
             ["bash", "-ec", self.script(text)],
             cwd=ROOT,
@@ -97,7 +97,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Type the set-up of docs/start/first-payment.md, with the controllable terminal of docs/guides/simulator.md."""
+    """Run the set-up of docs/start/first-payment.md, with the controllable terminal of docs/guides/simulator.md."""
     directory = tmp_path_factory.mktemp("p")
     here = Place(directory, {port: ports.reserve() for port in ("8443", "6869", "6870")})
     configure, _terminal, daemon, *_ = blocks("docs/start/first-payment.md", "bash")
@@ -165,7 +165,7 @@ def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> Non
 
 
 def documents(said: str) -> Iterator[Any]:
-    """Yield the JSON documents that follow each other."""
+    """Yield JSON documents that follow each other."""
     place, decoder = 0, json.JSONDecoder()
     while place < len(said):
         document, place = decoder.raw_decode(said, place)
@@ -174,13 +174,13 @@ def documents(said: str) -> Iterator[Any]:
 
 
 def run(statement: ast.stmt, names: dict[str, Any]) -> None:
-    """Run one statement of a page; posd may refuse it, for the payment has ended."""
+    """Run one statement of a page. posd may refuse it, because the payment has ended."""
     with suppress(Problem):
         exec(compile(ast.Module([statement], []), "docs/guides/client.md", "exec"), names)
 
 
 def typed(document: Path) -> Iterator[str]:
-    """Yield the lines that run posd in the shell blocks of a document."""
+    """Yield the lines with posd in the shell blocks of a document."""
     for language, block in FENCED.findall(document.read_text("utf-8")):
         if language in ("sh", "bash"):
             yield from filter(LINE.fullmatch, block.replace("\\\n", " ").splitlines())

@@ -10,23 +10,23 @@ import pytest
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.entry import daemon_config
 
-#: What only commands, the relay, the simulator or tests need; and parts of Python that are large, and needed by none.
+#: Modules that only commands, the relay, the simulator or tests need; and large parts of Python that none needs.
 NEVER = {
     *("click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"),
     *("httpx2", "httpcore2", "truststore", "idna"),
     *("unicodedata", "stringprep", "bz2", "lzma", "zipfile"),
 }
-#: The same for packages of which other parts are needed.
+#: The same for single modules of packages that are otherwise needed.
 NEVER_MODULES = {"encodings.idna", "importlib.resources"}
 #: Modules for calls to terminals. They are loaded when the daemon is ready.
 CALLS = "posd.terminals.client"
 
-#: How `posd run` begins.
+#: Beginning of `posd run`.
 UNUSED = "from posd.cli.run import UNUSED\nsys.modules.update(dict.fromkeys(UNUSED))\n"
 
 
 def modules(script: str) -> set[str]:
-    """Run a script; return the names of the modules that are loaded at its end."""
+    """Run a script. Return the names of the modules that are loaded at its end."""
     ending = "print(*{name for name in sys.modules if sys.modules[name] is not None})"
     run = subprocess.run([sys.executable, "-c", f"import sys\n{script}\n{ending}"], capture_output=True, check=True)
     return set(run.stdout.decode().split())
@@ -34,17 +34,17 @@ def modules(script: str) -> set[str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled() -> None:
-    """There is bytecode, as in an installed posd: to compile loads modules too."""
+    """Compile the bytecode, as in an installed posd: a compilation loads modules too."""
     modules(f"import posd.cli.run, posd.daemon.main, {CALLS}")
 
 
 def packages(loaded: set[str]) -> set[str]:
-    """Return the packages that modules are of."""
+    """Return the packages of these modules."""
     return {name.partition(".")[0] for name in loaded}
 
 
 def needless(loaded: set[str]) -> set[str]:
-    """Return the modules that nothing in the daemon needs."""
+    """Return the modules that the daemon does not need."""
     return {name for name in loaded if name in NEVER_MODULES or name.partition(".")[0] in NEVER}
 
 

@@ -1,4 +1,4 @@
-"""What the Debian package is made of. That it installs, and that its units run: python -m tests.system."""
+"""Content of the Debian package. python -m tests.system tests its installation and its units."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
 BUILD = runpy.run_path(str(ROOT / "packaging" / "build-deb"))
-#: By systemd-analyze security: the exposure of a service, of 10.
+#: Highest exposure of a service by systemd-analyze security, of 10.
 EXPOSURE = 1.5
 
 
@@ -54,13 +54,13 @@ def test_shellcheck_finds_nothing_in_a_script_of_the_package(script: str) -> Non
 
 
 def test_an_upgrade_removes_the_oldest_backups_of_upgrades_and_no_other_file(tmp_path: Path) -> None:
-    """Whatever is in their names, and not as root."""
+    """With any names of files, and not as root."""
     tools, backups = tmp_path / "tools", tmp_path / "backups"
     for folder in (tools, backups):
         folder.mkdir()
     (tools / "runuser").write_text(f'#!/bin/sh\necho "$2" > {tmp_path}/user\nshift 3\nexec "$@"\n')
     (tools / "runuser").chmod(0o755)
-    other = tmp_path / "other.db"  # in the folder where dpkg runs
+    other = tmp_path / "other.db"  # in the folder in which dpkg runs
     other.write_text("")
     names = [f"before-upgrade-{name}.db" for name in ("3", "2", "1 0", "x\n1 other", "0")]
     for age, name in enumerate([*names, "posd-20261120T104203Z.db"]):
@@ -91,7 +91,7 @@ def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:
 
 
 def test_the_socket_follows_the_service() -> None:
-    """A stop closes it, a restart and a crash keep it: no setting that would also close it then may be there."""
+    """A stop closes it; a restart and a crash do not. So no setting may exist that would close it then too."""
     socket, service = ((ROOT / "systemd" / name).read_text() for name in ("posd.socket", "posd.service"))
     assert "\nStopWhenUnneeded=yes\n" in socket
     assert "[Install]" not in socket, "enabled by itself it is always needed"
@@ -170,7 +170,7 @@ def test_posd_imports_nothing_that_the_package_leaves_out() -> None:
 
 
 def test_the_day_of_this_version_is_not_before_the_last_one_that_the_changelog_names() -> None:
-    """posd distrusts a clock before the version's day, so that day must not be in the future either."""
+    """posd distrusts a clock that is before this day, so it must not be in the future either."""
     text = (ROOT / "CHANGELOG.md").read_text()
     named = [date.fromisoformat(day) for day in re.findall(r"^## .*(\d{4}-\d\d-\d\d)$", text, re.MULTILINE)]
     made = date.fromisoformat(RELEASED)

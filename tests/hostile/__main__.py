@@ -1,4 +1,4 @@
-"""`python -m tests.hostile`: attack a daemon and measure; exit code 1 if a bound is broken."""
+"""`python -m tests.hostile`: attack a daemon and measure. Exit code 1 if a bound is exceeded."""
 
 import argparse
 import asyncio
@@ -16,16 +16,16 @@ from tests.hostile.report import deeds, table
 from tests.hostile.run import Result, Run
 from tests.hostile.shop import open_shop
 
-#: Insiders come last: they may leave more memory behind than strangers may take.
+#: Insiders come last, because they may leave more memory in use than strangers may.
 ALL = sorted([*ATTACKS, *TOGETHER], key=lambda name: any(ATTACKS[one].insider for one in TOGETHER.get(name, [name])))
-#: Before the first measurement, in seconds: until memory does not grow any more.
+#: Seconds before the first measurement, until memory stops growing.
 WARM_UP_SECONDS = 5.0
-#: What is attacked: as many terminals, each with its own address.
+#: Number of terminals of the attacked shop, each with its own address.
 TERMINALS = 4
 
 
 async def measure(names: Sequence[str], seconds: float, directory: Path, *, nice: int) -> list[Result]:
-    """Measure attacks one after the other on one daemon."""
+    """Measure attacks in turn on one daemon."""
     results = []
     async with open_shop(directory, TERMINALS) as shop:
         run = Run(shop, nice=nice)
@@ -40,11 +40,11 @@ async def measure(names: Sequence[str], seconds: float, directory: Path, *, nice
 
 
 def main() -> int:
-    """Read the command line, run the attacks, print the measurements."""
+    """Parse the command line, run the attacks, print the measurements."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of each attack; half as long is quiet before it")
     parser.add_argument("--attack", action="append", choices=ALL, help="repeatable; all without it")
-    parser.add_argument("--nice", type=int, default=19, help="how far attackers stand behind everybody else")
+    parser.add_argument("--nice", type=int, default=19, help="nice value of the attackers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     options = parser.parse_args()
     names = options.attack or ALL
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 async def _until_told(names: Sequence[str], seconds: float, directory: Path, nice: int) -> list[Result]:
-    """Measure; SIGTERM ends it like Ctrl-C."""
+    """Measure. SIGTERM ends it like Ctrl-C."""
     work = asyncio.create_task(measure(names, seconds, directory, nice=nice))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     return await work

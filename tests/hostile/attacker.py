@@ -1,7 +1,7 @@
 """An attacker's process: `python -m tests.hostile.attacker NAME OPTION... ADDRESS...`.
 
-It represents another machine of the network with a processor of its own, so it runs with the lowest priority
-(`--nice`). At its end it prints its counts as one JSON document.
+It represents another machine of the network with its own processor, so it runs with the lowest priority (`--nice`). At
+its end it prints its counts as one JSON document.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
     os.nice(options.nice)
     if options.nice == LAST:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    logging.disable()  # asyncio's words on broken connections
+    logging.disable()  # asyncio logs broken connections
     attacker = Attacker(options.port, options.sources, options.path, options.body.read_bytes(), options.socket)
 
     async def run() -> None:

@@ -18,14 +18,14 @@ from posd.config.schema import LEAST_BODY_BYTES
 from tests.hostile.shop import LONG_CHAIN, TYPE
 from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, HOST, PATIENCE, Attacker, client_hello, forged, head, whole
 
-#: Between two bytes of those who dawdle, in seconds.
+#: Seconds between two bytes of slow senders.
 DRIP_SECONDS = 0.5
 #: Size of a useless body in a complete request, in bytes.
 SMALL = b'{"event_id": "x"}'
-#: A piece of what never ends, in bytes.
+#: One piece of endless data, in bytes.
 PIECE = b" " * 65_536
 CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
-#: Requests that are written at once by those who do not wait for answers.
+#: Requests that are written at once without waiting for responses.
 PIPELINED = 500
 #: Seconds after which a refused till tries again, as in the answer.
 RETRY_AFTER_SECONDS = 1.0
@@ -33,7 +33,7 @@ RETRY_AFTER_SECONDS = 1.0
 REPLAYS = 20
 
 HELLO = client_hello()
-#: What other programs say first; posd's port speaks TLS only.
+#: First bytes of other protocols. posd's port accepts only TLS.
 GARBAGE = (
     b"GET / HTTP/1.1\r\nhost: posd\r\n\r\n",
     b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -45,18 +45,18 @@ GARBAGE = (
     b"\xff" * 100_000,
 )
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
-#: SETTINGS and PING frames without end.
+#: Endless SETTINGS and PING frames.
 HTTP2_FRAMES = (bytes.fromhex("000000040000000000") + bytes.fromhex("000008060000000000") + bytes(8)) * 2000
 
 
-#: Instance names that are announced: such as the mDNS library refuses, of another case, of no type.
+#: Announced instance names: names that the mDNS library refuses, other cases, wrong types.
 ANNOUNCED = (f"a\r\n.{TYPE}", f"a.{TYPE}\r\n.", f"B.{TYPE.upper()}", "c._other._tcp.local.", "local.", f"d\x00.{TYPE}")
-#: Between two packets of one worker, in seconds: a LAN carries some hundreds of them a second.
+#: Seconds between two packets of one worker: a LAN carries some hundreds of them a second.
 ANNOUNCED_SECONDS = 0.02
 
 
 async def announcements(attacker: Attacker) -> None:
-    """Announcements over mDNS of names that are wrong, at addresses of the internet."""
+    """Announce wrong names by mDNS, at addresses of the internet."""
     out = DNSOutgoing(_FLAGS_QR_RESPONSE)
     for name in ANNOUNCED:
         name = f"{attacker.random.randrange(50)}{name}"
@@ -73,14 +73,14 @@ async def announcements(attacker: Attacker) -> None:
 
 
 async def slow_headers(attacker: Attacker) -> None:
-    """Headers that come a byte at a time (slow-loris)."""
+    """Send headers one byte at a time (slow-loris)."""
     async with attacker.secure() as (reader, writer):
         writer.write(f"POST {forged()} HTTP/1.1\r\nx: ".encode())
         await _drip(reader, writer, b"y")
 
 
 async def slow_bodies(attacker: Attacker) -> None:
-    """Bodies that come a byte at a time."""
+    """Send bodies one byte at a time."""
     async with attacker.secure() as (reader, writer):
         writer.write(head(forged(), "content-length: 100000"))
         await _drip(reader, writer, b" ")
@@ -95,60 +95,60 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drop
 
 
 async def half_handshakes(attacker: Attacker) -> None:
-    """Half a TLS handshake, and then nothing."""
+    """Send half a TLS handshake, and then nothing."""
     async with attacker.tcp() as (reader, writer):
         writer.write(HELLO[: attacker.random.choice((0, 5, len(HELLO) // 2, len(HELLO)))])
         await attacker.until_cut(reader)
 
 
 async def open_close(attacker: Attacker) -> None:
-    """Connections that are closed at once."""
+    """Open connections and close them at once."""
     async with attacker.tcp():
         pass
 
 
 async def open_hold(attacker: Attacker) -> None:
-    """Connections that are held, without a byte."""
+    """Hold connections without sending a byte."""
     async with attacker.tcp() as (reader, _):
         await attacker.until_cut(reader)
 
 
 async def handshakes(attacker: Attacker) -> None:
-    """Complete TLS handshakes, and then the end."""
+    """Complete TLS handshakes, and then disconnect."""
     async with attacker.secure():
         pass
 
 
 async def forged_callbacks(attacker: Attacker) -> None:
-    """Callbacks of the right shape with a wrong token, each on a connection of its own."""
+    """Send callbacks of the right form with a wrong token, each on its own connection."""
     async with attacker.secure() as (reader, writer):
         writer.write(whole(forged(), SMALL))
         await attacker.hear(reader)
 
 
 async def huge_bodies(attacker: Attacker) -> None:
-    """Bodies of a gigabyte, by their announced length."""
+    """Announce bodies of a gigabyte."""
     async with attacker.secure() as (_, writer):
         writer.write(head(forged(), f"content-length: {2**30}"))
         await attacker.pump(writer, PIECE)
 
 
 async def endless_bodies(attacker: Attacker) -> None:
-    """Chunked bodies without end."""
+    """Send chunked bodies without end."""
     async with attacker.secure() as (_, writer):
         writer.write(head(forged(), "transfer-encoding: chunked"))
         await attacker.pump(writer, CHUNK)
 
 
 async def header_bombs(attacker: Attacker) -> None:
-    """Headers without end: long ones, and many."""
+    """Send headers without end: long ones, and many."""
     async with attacker.secure() as (_, writer):
         writer.write(f"POST {forged()} HTTP/1.1\r\n".encode())
         await attacker.pump(writer, attacker.random.choice((b"x: y\r\n" * 10_000, b"x" * 65_536, b"a: " + PIECE)))
 
 
 async def pipelining(attacker: Attacker) -> None:
-    """Hundreds of requests at once on one connection."""
+    """Send hundreds of requests at once on one connection."""
     async with attacker.secure() as (reader, writer):
         writer.write(whole(forged(), SMALL) * PIPELINED)
         await attacker.hear(reader)
@@ -156,7 +156,7 @@ async def pipelining(attacker: Attacker) -> None:
 
 
 async def http2(attacker: Attacker) -> None:
-    """HTTP/2, by ALPN and by its preface, with frames without end."""
+    """Use HTTP/2, by ALPN and by its preface, with endless frames."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"] if attacker.random.random() < 0.5 else ["h2", "http/1.1"])
@@ -166,7 +166,7 @@ async def http2(attacker: Attacker) -> None:
 
 
 async def garbage(attacker: Attacker) -> None:
-    """Other protocols and random bytes, before and after the handshake."""
+    """Send other protocols and random bytes, before and after the handshake."""
     noise = attacker.random.choice((*GARBAGE, attacker.random.randbytes(30_000)))
     async with attacker.secure() if attacker.random.random() < 0.3 else attacker.tcp() as (reader, writer):
         writer.write(noise)
@@ -174,12 +174,12 @@ async def garbage(attacker: Attacker) -> None:
 
 
 async def tls_tricks(attacker: Attacker) -> None:
-    """Alerts, renegotiation, broken records, and ends at every point of a handshake."""
+    """Send alerts, renegotiations and broken records, and disconnect at every point of a handshake."""
     await attacker.random.choice((_alert, _early_close, _broken_record, _renegotiation))(attacker)
 
 
 async def _alert(attacker: Attacker) -> None:
-    """Refuse the certificate, as a terminal that lacks the CA does."""
+    """Refuse the certificate, as a terminal without the CA does."""
     async with attacker.secure(ssl.create_default_context()):
         pass
 
@@ -200,7 +200,7 @@ async def _broken_record(attacker: Attacker) -> None:
 
 
 async def _renegotiation(attacker: Attacker) -> None:
-    """Ask for another handshake under TLS 1.2, again and again: `R` of openssl's own client."""
+    """Request another handshake in TLS 1.2 repeatedly: `R` of openssl's own client."""
     source = attacker.random.choice(attacker.sources)
     process = await asyncio.create_subprocess_exec(
         *("openssl", "s_client", "-connect", f"127.0.0.1:{attacker.port}", "-bind", f"{source}:0", "-tls1_2"),
@@ -219,7 +219,7 @@ async def _renegotiation(attacker: Attacker) -> None:
 
 
 async def replays(attacker: Attacker) -> None:
-    """A callback that a terminal sent before, byte for byte, from another address."""
+    """Repeat a callback of a terminal, byte for byte, from another address."""
     async with attacker.secure() as (reader, writer):
         for _ in range(REPLAYS):
             writer.write(whole(attacker.path, attacker.body))
@@ -227,7 +227,7 @@ async def replays(attacker: Attacker) -> None:
 
 
 async def large_replays(attacker: Attacker) -> None:
-    """The address of a callback that was captured, with bodies as large as posd takes them, that never end."""
+    """Use a captured callback address, with bodies of the largest accepted size that never end."""
     async with attacker.secure() as (reader, writer):
         writer.write(head(attacker.path, "content-length: 1000000"))
         for _ in range(15):
@@ -237,7 +237,7 @@ async def large_replays(attacker: Attacker) -> None:
 
 
 async def deaf(attacker: Attacker) -> None:
-    """Requests whose answers are never read."""
+    """Send requests, and never read the responses."""
     async with attacker.secure() as (_, writer):
         writer.transport.pause_reading()
         await attacker.pump(writer, whole(forged(), SMALL) * 20)
@@ -245,24 +245,26 @@ async def deaf(attacker: Attacker) -> None:
 
 
 async def deaf_replays(attacker: Attacker) -> None:
-    """Replays whose answers are never read."""
+    """Send replays, and never read the responses."""
     async with attacker.secure() as (_, writer):
         writer.transport.pause_reading()
         await attacker.pump(writer, whole(attacker.path, attacker.body) * 20)
 
 
 async def till_connections(attacker: Attacker) -> None:
-    """A till that opens 2,000 connections, keeps those that it gets, and tries the others again after a second."""
+    """Act as a till that opens 2,000 connections, keeps the accepted ones, and tries the others again after a
+    second.
+    """
     await _hold(attacker, head("/v1/health", method="GET"))
 
 
 async def till_streams(attacker: Attacker) -> None:
-    """A till that opens 2,000 streams, and tries refused ones again after a second."""
+    """Act as a till that opens 2,000 streams, and tries refused ones again after a second."""
     await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
 
 
 async def till_pages(attacker: Attacker) -> None:
-    """A till that asks for long pages and does not read them."""
+    """Act as a till that requests long pages and does not read them."""
     async with attacker.till() as (_, writer):
         writer.transport.pause_reading()
         await attacker.pump(writer, head("/v1/transactions?limit=500", method="GET") * 20)
@@ -270,7 +272,7 @@ async def till_pages(attacker: Attacker) -> None:
 
 
 async def till_half_bodies(attacker: Attacker) -> None:
-    """A till that sends bodies by halves."""
+    """Act as a till that sends half of each body."""
     with suppress(*CUT_OFF):
         async with attacker.till() as (reader, writer):
             fields = ("content-type: application/json", f"content-length: {4 * len(PIECE)}")
@@ -281,7 +283,7 @@ async def till_half_bodies(attacker: Attacker) -> None:
 
 
 async def till_voids(attacker: Attacker) -> None:
-    """A till that repeats a refused void of a payment that thousands derive from, each time under a new id."""
+    """Act as a till that repeats a refused void of a payment with thousands of operations, each time under a new id."""
     void = json.dumps({"type": "void", "terminal": "SN-1", "original": LONG_CHAIN}).encode()
     async with attacker.till() as (reader, writer):
         for _ in range(REPLAYS):
@@ -291,7 +293,7 @@ async def till_voids(attacker: Attacker) -> None:
 
 
 async def till_searches(attacker: Attacker) -> None:
-    """A till that has one payment searched for and aborted without end."""
+    """Act as a till that searches for a payment and aborts it without end."""
     identity = attacker.path.split("/")[3]
     async with attacker.till() as (reader, writer):
         for _ in range(REPLAYS):
@@ -310,12 +312,12 @@ async def _hold(attacker: Attacker, request: bytes) -> None:
 
 
 async def unread_log(attacker: Attacker) -> None:
-    """Callbacks with a wrong token while nobody reads posd's log: the journal is stopped."""
+    """Send callbacks with a wrong token while posd's log is not read, because the journal is stopped."""
     await forged_callbacks(attacker)
 
 
 async def endless_events(attacker: Attacker) -> None:
-    """A terminal that sends event after event of one payment, each another one."""
+    """Act as a terminal that sends endless different events of one payment."""
     event = json.loads(attacker.body)
     async with attacker.secure() as (reader, writer):
         for _ in range(REPLAYS):
@@ -325,7 +327,7 @@ async def endless_events(attacker: Attacker) -> None:
 
 
 async def written_anew(attacker: Attacker) -> None:
-    """A callback that a terminal sent before, with its members in another order and a count of its tries."""
+    """Repeat a callback of a terminal with its members in another order and a count of its tries."""
     event = json.loads(attacker.body)
     async with attacker.secure() as (reader, writer):
         for number in range(REPLAYS):
@@ -335,7 +337,7 @@ async def written_anew(attacker: Attacker) -> None:
 
 
 async def malformed(attacker: Attacker) -> None:
-    """Requests that HTTP does not allow, with a right address and with a wrong one."""
+    """Send requests that HTTP does not permit, with a right address and with a wrong one."""
     broken = (
         b"x y: z\r\n",
         b"x : y\r\n",
@@ -351,7 +353,7 @@ async def malformed(attacker: Attacker) -> None:
 
 
 async def heavy_events(attacker: Attacker) -> None:
-    """A terminal whose events are as large as posd takes them and full of JSON, some damaged, sent several times."""
+    """Act as a terminal whose events have the largest accepted size and much JSON, some damaged, sent several times."""
     filling = attacker.random.choice((b"{},", b'{"a":1,"a":2},', b"1.5,", b'"\\x",', b'"\xff",'))
     event = json.dumps(json.loads(attacker.body) | {"event_id": str(uuid4())}).encode()
     size = (LEAST_BODY_BYTES - len(event) - 20) // len(filling)
@@ -366,9 +368,8 @@ async def heavy_events(attacker: Attacker) -> None:
 class Attack:
     """An attack: the action, the number of workers, addresses and processes, and its permitted cost for posd.
 
-    `tills` is the number of tills that use all their connections, `events` the permitted rows of events. `insider`: the
-    attacker is no stranger, so it is not part of the combined attack. `log_stands_still`: nobody reads posd's log
-    meanwhile.
+    `tills`: number of tills that use all their connections. `events`: permitted rows of events. `insider`: the attacker
+    is not a stranger, so it is not part of the combined attack. `log_stands_still`: posd's log is not read meanwhile.
     """
 
     do: Callable[[Attacker], Awaitable[None]]
@@ -386,7 +387,7 @@ class Attack:
         return (self.do.__doc__ or "").strip().splitlines()[0]
 
 
-#: Addresses of an attack that comes from everywhere.
+#: Number of addresses of a distributed attack.
 EVERYWHERE = 240
 
 ATTACKS: Mapping[str, Attack] = {

@@ -1,4 +1,4 @@
-"""What strangers may do to posd at most, each bound with its reason."""
+"""Most that strangers may do to posd, each bound with its reason."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -8,31 +8,31 @@ from posd.httpd.admission import MAX_TURNED_AWAY
 if TYPE_CHECKING:
     from tests.hostile.run import Result, Times
 
-#: How many times as long as in the quiet time the till may wait: a cashier does not notice that of milliseconds.
+#: Factor by which the till may wait longer than in the quiet time. A cashier does not notice it for milliseconds.
 TIMES_AS_LONG = 3.0
-#: Longest read beside an admitted till or terminal, in milliseconds.
+#: Most milliseconds of a read during an attack by an admitted till or terminal.
 INSIDER_READ_MS = 500.0
-#: How much more resident memory than in the quiet time of the beginning, in megabytes: a small machine has it to spare.
+#: Most additional resident memory since the first quiet time, in megabytes. A small machine can spare it.
 MEMORY_MB = 25.0
-#: The same beside an admitted till or terminal.
+#: The same for an attack by an admitted till or terminal.
 INSIDER_MEMORY_MB = 32.0
-#: Connections of the LAN and a few descriptors that posd opens for honest work meanwhile.
+#: Connections of the LAN, and some descriptors that posd opens for honest work meanwhile.
 DESCRIPTORS = 512 + 40
-#: Descriptors of connections that are being turned away, and a few that posd opens for honest work meanwhile.
+#: Descriptors of refused connections, and some that posd opens for honest work meanwhile.
 TURNED_AWAY = MAX_TURNED_AWAY + 40
-#: Lines a minute: each kind of nuisance is logged once a minute, and there are nine kinds.
+#: Log lines in a minute: each of the nine kinds of disturbance is logged once a minute.
 KINDS = 9
-#: Lines in all that name an address which refuses the certificate (one for each address, in an hour).
+#: Lines that name an address which refuses the certificate (one for each address in an hour).
 DISTRUSTED = 32
 
 
 def lines_allowed(seconds: float) -> int:
-    """Return how many log lines strangers may cause in a time. It does not depend on their actions."""
+    """Return how many log lines strangers may cause in a time. The number does not depend on their actions."""
     return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
 
 
 def broken(result: "Result", descriptors: int = DESCRIPTORS, *, insider: bool = False) -> list[str]:
-    """Return the broken bounds of a result. `descriptors`: how many more than in quiet are allowed."""
+    """Return the exceeded bounds of a result. `descriptors`: how many more than in the quiet time are permitted."""
     quiet = result.quiet
     memory_mb = INSIDER_MEMORY_MB if insider else MEMORY_MB
     found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []

@@ -1,4 +1,4 @@
-"""The counter at which the recipes of a file are tried."""
+"""The counter on which the recipes of a file are tested."""
 
 from collections.abc import AsyncIterator, Generator
 from functools import partial
@@ -25,13 +25,13 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the recipes are that have been compiled."""
+    """Return the directory of compiled recipes."""
     return tmp_path_factory.mktemp("programs")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> AsyncIterator[SharedCounter]:
-    """The counter of a test file; `EXTRA` in the file is added to the daemon's configuration."""
+    """Yield the counter of a test file. `EXTRA` in the file is added to the daemon's configuration."""
     extra = getattr(request.module, "EXTRA", "")
     shared = SharedCounter(partial(open_counter, programs, "SN-1", extra=extra))
     try:
@@ -42,6 +42,6 @@ async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> Asyn
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counter(shared_counter: SharedCounter, request: pytest.FixtureRequest) -> AsyncIterator[Counter]:
-    """The counter, with a till that has stored nothing yet."""
+    """Yield the counter, with a till that has stored nothing yet."""
     async with shared_counter.lent(lambda: request.node.stash.get(PASSED, False)) as counter:
         yield counter

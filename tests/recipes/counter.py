@@ -1,4 +1,4 @@
-"""A counter: a daemon, simulated terminals whose time passes when the test lets it, and a till's directory."""
+"""A counter: a daemon, simulated terminals whose time the test advances, and a till's directory."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ A_WHILE = 120.0
 
 @dataclass
 class Counter:
-    """`till` is the directory in which the recipes of one test store their files; `known` are the ids of earlier tests.
+    """A counter. `till`: directory in which the recipes of one test store their files. `known`: ids of earlier tests.
 
-    `programs` is the directory for compiled programs.
+    `programs`: directory of compiled programs.
     """
 
     daemon: Daemon
@@ -63,16 +63,16 @@ class Counter:
 
     @property
     def requests(self) -> list[str]:
-        """The ids of the requests that the terminals have seen in this test, one for each request."""
+        """Ids of the requests that the terminals received in this test, one for each request."""
         return [identity for identity in self._asked() if identity not in self.known]
 
     async def one_request(self) -> Any:
-        """The terminals have seen exactly one request in this test; return the transaction."""
+        """Check that the terminals received exactly one request in this test. Return its transaction."""
         (identity,) = self.requests
         return await self.daemon.transaction(identity)
 
     async def start(self, amount: str | None, identity: str = "", **request: Any) -> str:
-        """Start a payment that no recipe has anything to do with; return its id."""
+        """Start a payment without a recipe. Return its id."""
         identity = identity or str(uuid4())
         body = {"terminal": self.serial, **request}
         if amount is not None:
@@ -82,18 +82,18 @@ class Counter:
         return identity
 
     async def pay(self, amount: str | None, result: str = "approved", **request: Any) -> str:
-        """Make such a payment, to its end."""
+        """Run such a payment to its end. Return its id."""
         identity = await self.start(amount, **request)
         await self.pass_time()
         assert (await self.daemon.outcome(identity))["result"] == result
         return identity
 
     async def resolve(self, identity: str, result: str, **lost: Any) -> None:
-        """Settle a payment as a person; `lost` is its request, if posd does not know the payment."""
+        """Resolve a payment as a person. `lost`: its request, if posd does not know the payment."""
         await self._say(identity, "resolve", result=result, **lost)
 
     async def acknowledge(self, identity: str, code: str) -> None:
-        """Answer an attention as a person."""
+        """Acknowledge an attention as a person."""
         await self._say(identity, "acknowledge", code=code)
 
     async def _say(self, identity: str, verb: str, **word: Any) -> None:
@@ -103,7 +103,7 @@ class Counter:
         assert reply.status == 200, reply.body
 
     async def hold(self, **request: Any) -> str:
-        """Start a payment that continues until it is aborted."""
+        """Start a payment that runs until it is aborted. Return its id."""
         return await self.start("9000.08", **request)
 
     async def started(self, identity: str) -> None:
@@ -130,7 +130,7 @@ class Counter:
 
 @asynccontextmanager
 async def open_counter(programs: Path, *serials: str, extra: str = "", **settings: Any) -> AsyncIterator[Counter]:
-    """Run a daemon and terminals of these serials for the block; `settings` are those of the terminals."""
+    """Run a daemon and terminals with these serials for the block. `settings` apply to the terminals."""
     with TemporaryDirectory(prefix="posd-") as directory:
         terminals = dict.fromkeys(serials, "")
         async with simulated(Path(directory), terminals, extra, virtual=True, **settings) as (daemon, simulators):
@@ -139,15 +139,15 @@ async def open_counter(programs: Path, *serials: str, extra: str = "", **setting
 
 @dataclass
 class SharedCounter:
-    """A counter for one test after the other; `open` opens it.
+    """A counter that several tests use in turn. `open` opens it.
 
-    After a test that failed, or was interrupted, or left the daemon stopped, the next one gets a new counter.
+    After a test that failed, was interrupted, or left the daemon stopped, the next test gets a new counter.
     """
 
     open: Callable[[], AbstractAsyncContextManager[Counter]]
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _counter: Counter | None = None
-    #: What it starts is of the file, whichever test begins with it.
+    #: Its processes belong to the file, whichever test starts them.
     _owner: str = field(default_factory=owner)
 
     @asynccontextmanager

@@ -21,9 +21,9 @@ needs_csharp = needs_paths({DOTNET: "pip install -e '.[csharp]'", ROSLYN: "npm c
 
 def compile_program(*sources: Path, target: Path) -> list[str]:
     """Compile a program from these files, with its runtime configuration beside it. Return warnings and errors."""
-    DOTNET.chmod(0o755)  # the package has it without
+    DOTNET.chmod(0o755)  # the package lacks the execute permission
     options: dict[str, object] = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
-    options |= {"configProperties": {"System.Globalization.Invariant": True}}  # it needs no ICU then
+    options |= {"configProperties": {"System.Globalization.Invariant": True}}  # so that it needs no ICU
     configuration = target.with_suffix(".runtimeconfig.json")
     configuration.write_text(json.dumps({"runtimeOptions": options}))
 

@@ -18,20 +18,20 @@ from tests.support.needs import PHP_CURL, needs, needs_paths
 
 RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
-#: Longest that a recipe may take to say something or to end, in seconds; on a busy machine starting takes time.
+#: Most seconds until a recipe prints a line or ends. On a busy machine its start takes time.
 PATIENCE_SECONDS = 60.0
 #: Go compiles its library once on each machine.
 COMPILING_SECONDS = 280.0
 
-#: What runs a recipe, by its ending: the commands that must be there, and the command line before the file's name.
+#: File extension -> the required commands, and the command line before the file's name.
 TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ".sh": (("bash", "curl", "jq"), ("bash",)),
-    ".py": ((), ()),  # by tests.support.forks
+    ".py": ((), ()),  # started by tests.support.forks
     ".mjs": (("node",), ("node",)),
     ".go": (("go",), ()),
     ".php": (("php",), ("php",)),
     ".java": (("java", "javac"), ()),
-    ".cs": ((), ()),  # by tests.recipes.csharp
+    ".cs": ((), ()),  # compiled by tests.recipes.csharp
 }
 
 
@@ -55,7 +55,7 @@ def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
 
 @dataclass
 class Recipe:
-    """A running recipe. `said` are its lines so far."""
+    """A running recipe. `said`: its lines so far."""
 
     name: str
     process: forks.Process | asyncio.subprocess.Process
@@ -75,7 +75,7 @@ class Recipe:
         self._news.set()
 
     async def says(self, text: str) -> str:
-        """Wait for a line that has this in it; return it."""
+        """Wait for a line with this text. Return the line."""
         assert self._reading is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
@@ -87,7 +87,7 @@ class Recipe:
                 await self._news.wait()
 
     async def ends(self) -> int:
-        """Wait for its end; return its exit code."""
+        """Wait for its end. Return its exit code."""
         assert self._reading is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._reading
@@ -99,14 +99,14 @@ class Recipe:
         self.process.stdin.write(f"{text}\n".encode())
 
     async def kill(self) -> None:
-        """Pull the plug of the till: of the recipe and of all that it has started."""
+        """Kill the recipe and all processes that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.ends()
 
 
 async def command(name: str, programs: Path) -> Sequence[str]:
-    """Return the command line of a recipe. What can be compiled is, once."""
+    """Return the command line of a recipe. If it can be compiled, it is compiled once."""
     recipe = RECIPES / name
     match recipe.suffix:
         case ".go":  # `go run` would hide its exit code
@@ -131,7 +131,8 @@ async def command(name: str, programs: Path) -> Sequence[str]:
 def _for_go(programs: Path) -> Mapping[str, str]:
     environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        environment["GOCACHE"] = str(programs / "cache")  # else Go's own: its library is compiled once a machine
+        # otherwise Go's own cache, so that its library is compiled once on each machine
+        environment["GOCACHE"] = str(programs / "cache")
     return environment
 
 
@@ -153,7 +154,7 @@ async def run(
 ) -> AsyncIterator[Recipe]:
     """Run a recipe for the block: `till` is the directory of its stored files, `programs` that of compiled programs."""
     settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
-    settings |= {"DOTNET_EnableDiagnostics": "0"}  # else killed, it leaves sockets for debuggers
+    settings |= {"DOTNET_EnableDiagnostics": "0"}  # otherwise a killed program leaves debugger sockets behind
     settings = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings
     process: forks.Process | asyncio.subprocess.Process
     if name.endswith(".py"):

@@ -1,6 +1,4 @@
-"""One charge in each language: the cashier is told the outcome, also after trouble with posd, the till or
-the network.
-"""
+"""One charge in each language: the cashier sees the outcome, also after faults of posd, the till or the network."""
 
 import asyncio
 import re
@@ -12,7 +10,7 @@ import pytest
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 
-#: The recipes of a charge. All of them print the same.
+#: The recipes of a charge. All print the same.
 CHARGES = (
     "charge.sh",
     "charge.py",
@@ -84,7 +82,7 @@ async def test_a_tip_that_is_added_at_the_terminal_is_no_other_amount(programs: 
 
 @in_each_language
 async def test_a_fault_of_the_program_is_neither_paid_nor_not_paid(counter: Counter, name: str) -> None:
-    counter.till.rmdir()  # there is nowhere to store anything
+    counter.till.rmdir()  # no place to store anything
     async with counter.recipe(name, APPROVED) as recipe:
         assert await recipe.ends() == 1
     counter.till.mkdir()
@@ -110,7 +108,7 @@ async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name:
     terminal_heard = counter.terminal.ledger.next(lambda entry: entry["kind"] == "start")
     async with counter.recipe(name, SLOW_ACKNOWLEDGEMENT) as recipe:
         async with asyncio.timeout(60):
-            await terminal_heard  # and has not answered: its time is stopped
+            await terminal_heard  # its time is stopped, so it has not replied
         await counter.daemon.kill()
         await recipe.says(ONE_MOMENT)
         await counter.daemon.start()
@@ -126,7 +124,7 @@ async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counte
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
         await recipe.kill()
-    async with counter.recipe(name, "11.11") as recipe:  # it does not charge anything new before the cashier has looked
+    async with counter.recipe(name, "11.11") as recipe:  # it charges nothing new before the cashier has checked
         await recipe.says(PRESENT)
         await counter.pass_time()
         assert await recipe.ends() == 5
@@ -147,7 +145,7 @@ async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, 
     assert counter.requests == [other]
 
     async with counter.recipe(name) as recipe:
-        assert await recipe.ends() == 2  # there is nothing to finish
+        assert await recipe.ends() == 2  # nothing to finish
 
 
 @in_each_language
@@ -157,7 +155,7 @@ async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(cou
         await counter.pass_time()
         assert await recipe.ends() == 4
     assert recipe.said[-1].startswith(SUPERVISOR)
-    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before a person has looked
+    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before a person has checked
         assert await recipe.ends() == 4
     assert LEFT_OPEN in recipe.said[0]
     assert recipe.said[-1].startswith(SUPERVISOR)

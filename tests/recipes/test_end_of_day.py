@@ -1,4 +1,4 @@
-"""The day's totals of the recipe, to the last digit, and what keeps the day open."""
+"""The day's totals of the recipe, to the last digit, and reasons that keep the day open."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -12,16 +12,16 @@ from tests.recipes.counter import Counter, open_counter
 
 @pytest.fixture
 async def counter(programs: Path) -> AsyncIterator[Counter]:
-    """A counter of the test's own: the day's totals have only its payments."""
+    """Yield a counter for one test, so that the day's totals have only its payments."""
     async with open_counter(programs, "SN-1") as counter:
         counter.fresh()
         yield counter
 
 
 def zone_where_it_is_noon() -> str:
-    """A time zone in which no midnight comes near this test."""
+    """Return a time zone in which midnight is far from this test."""
     ahead = 12 - datetime.now(UTC).hour
-    return f"Etc/GMT{-ahead:+d}"  # the sign says how far UTC is ahead
+    return f"Etc/GMT{-ahead:+d}"  # the sign is the opposite of the offset
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ async def test_the_day_is_added_up_and_what_is_not_clear_keeps_it_open(counter: 
         assert await recipe.ends() == 4
     assert recipe.said[-1] == f"NOT CLEAR: posd show {open_payment}"
     await counter.let_go(open_payment)
-    part = await counter.pay("9000.98")  # no person has looked at it
+    part = await counter.pay("9000.98")  # no person has acknowledged it
     yesterday = (datetime.now(ZoneInfo(zone)) - timedelta(days=1)).date().isoformat()
     async with counter.recipe("end_of_day.sh", yesterday, **environment) as recipe:
         assert await recipe.ends() == 4

@@ -1,4 +1,4 @@
-"""A payment that posd's database has lost: no recipe calls it NOT PAID, forgets it, or starts it again by itself."""
+"""A payment that posd's database has lost: no recipe shows it as NOT PAID, forgets it, or starts it again by itself."""
 
 import shutil
 import sqlite3
@@ -16,13 +16,13 @@ from tests.recipes.test_charges import APPROVED, CHARGES, DECLINED, LEFT_OPEN, P
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
 in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
-#: Amount -> what a person finds in the bank's list, and the exit code of the recipe after their answer.
+#: Amount -> what a person finds in the bank's list, and the exit code of the recipe after the answer.
 ENDED = {APPROVED: ("approved", 0), DECLINED: ("declined", 3)}
 
 
 @in_each_language
 async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name: str) -> None:
-    """Before and after `posd restore --seen`: one payment that was taken and one that was not."""
+    """Before and after `posd restore --seen`: one approved payment and one declined."""
     backup = counter.till / "backup.db"
     await back_up(counter.daemon, backup)
     tills = [await left_open(counter, name, amount) for amount in ENDED]
@@ -56,7 +56,7 @@ async def test_a_till_whose_clock_was_ahead_does_not_give_up_what_a_restore_has_
 
 
 def store_ahead(till: Path) -> None:
-    """Write a time of tomorrow in place of that at which the till stored its payment."""
+    """Replace the stored time of the till's payment by a time of tomorrow."""
     later = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
     today = datetime.now(UTC).date().isoformat()
     if (database := till / "till.db").exists():
@@ -86,7 +86,7 @@ async def test_an_old_copy_of_the_database_is_put_in_its_place(counter: Counter,
 
 
 async def left_open(counter: Counter, name: str, amount: str) -> Path:
-    """Kill a till while it waits for a payment, which ends then; return the till's directory."""
+    """Kill a till while it waits for a payment, which then ends. Return the till's directory."""
     till = counter.till / amount
     till.mkdir()
     async with counter.recipe(name, amount, TILL_DIR=str(till)) as recipe:
@@ -110,7 +110,7 @@ async def restore(counter: Counter, *arguments: str) -> None:
 
 
 async def stays_open(counter: Counter, name: str, till: Path) -> None:
-    """Run a recipe that left a payment open twice: both times it sends for a person."""
+    """Run a recipe with an open payment twice. Check that both runs ask for a person."""
     for _ in range(2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
             assert await recipe.ends() == 4, recipe.said
@@ -119,7 +119,7 @@ async def stays_open(counter: Counter, name: str, till: Path) -> None:
 
 
 async def ends(counter: Counter, name: str, till: Path, code: int) -> None:
-    """Run a recipe twice: it ends with that code, and nothing remains open."""
+    """Run a recipe twice. Check that it ends with that code, and that nothing remains open."""
     for expected in (code, 2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
             assert await recipe.ends() == expected, recipe.said

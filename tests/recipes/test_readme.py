@@ -1,4 +1,4 @@
-"""What the README and the guide of the Python client say to type, typed."""
+"""The commands and lines of the README and of the Python client's guide work as written."""
 
 import os
 import re
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.slow
 
 
 def block(language: str, section: str = SECTION) -> str:
-    """Return the one block of that language in a section."""
+    """Return the only block of that language in a section."""
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return str(found)
 
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[str]:
-    """The till's socket of the demo that the README starts."""
+    """Yield the till's socket of the demo that the README starts."""
     program = block("bash").split()
     assert program == [".venv/bin/posd", "demo", "--keep"]
     with started_posd(*program[1:], "--speed", "50", environment={"TMPDIR": str(tmp_path)}) as demo:
@@ -41,7 +41,7 @@ def socket(tmp_path: Path) -> Iterator[str]:
 
 
 def said(lines: str, amount: str, socket: str, directory: Path) -> list[str]:
-    """Run the lines with another amount; return their output."""
+    """Run the lines with another amount. Return their output."""
     assert '"11.20"' in lines
     done = subprocess.run(
         [sys.executable, "-"],
@@ -70,7 +70,7 @@ def test_a_few_lines_charge_on_the_demo_that_goes_on(socket: str, tmp_path: Path
 def test_the_till_of_the_guide_settles_first_what_was_left_open(socket: str, tmp_path: Path) -> None:
     lines, store = block("python", TILL), PaymentStore(tmp_path / "open-payments")
     with Posd(socket, store=store.save) as posd:
-        posd.charge(uuid4(), "5.00").outcome()  # and then the till was killed
+        posd.charge(uuid4(), "5.00").outcome()  # after which the till was killed
     one_sale = re.sub(r'sale="[^"]*"', "sale=str(id)", lines)
     assert one_sale != lines
     for amount, ends in (("11.20", ["PAID 5.00", "PAID 11.20"]), ("9000.04", ["NOT PAID"])):

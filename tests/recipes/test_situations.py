@@ -16,7 +16,7 @@ from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.20", "9000.09"
-A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # of the first 5000 are approved
+A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # approval of the first 50.00 only; canceled at the acquirer
 UNHEARD = "9000.67"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
@@ -27,7 +27,7 @@ async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
     async with counter.recipe("charge.py", APPROVED) as charge:
         await charge.says("Present the card")
         await charge.kill()
-    noted(counter, str(uuid4()), "7.77")  # it died before its second call arrived
+    noted(counter, str(uuid4()), "7.77")  # it crashed before its second call arrived
 
     async with counter.recipe("after_a_crash.py", GRACE_SECONDS="0") as recipe:
         await recipe.says(f"{APPROVED}: checking")
@@ -70,7 +70,7 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
     assert recipe.said[-1] == "PAID 12.50"
     assert counter.requests == [first, second]
 
-    async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:  # it is paid, and stays so
+    async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:  # it is paid and stays paid
         assert await recipe.ends() == 0
     assert counter.requests == [first, second]
 
@@ -122,7 +122,7 @@ async def test_a_tip_that_the_first_card_adds_pays_nothing_of_the_sale(programs:
         assert recipe.said == ["part 1, 10.00: PAID, 10.00 left", "part 2, 10.00: PAID, 0.00 left"]
 
 
-#: How to run a recipe for a payment of its own.
+#: Recipe -> its arguments for one payment.
 OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id}", "till 1", "{amount}")}
 
 
@@ -232,7 +232,7 @@ async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, 
         assert counter.terminal.terminal.hand(ManualControl.APPROVE)
         await counter.pass_time()
         assert await recipe.ends() == 0
-    # The order of its two neighbours is enough; its own state is not printed.
+    # The order of its two neighbours is enough. Its own state is not printed.
     english = [line.partition(" / ")[0] for line in recipe.said if not line.startswith(("One moment", "Card read"))]
     assert [line.removesuffix(", please wait") for line in english] == [
         "Present the card",
@@ -287,7 +287,7 @@ async def test_what_is_not_paid_has_no_receipt(counter: Counter) -> None:
 
 
 def prints_of(counter: Counter, identity: str) -> list[Any]:
-    """The requests for print jobs of a payment's receipts that the terminal has seen."""
+    """Return the print requests for a payment's receipts that the terminal received."""
     bodies = [json.loads(text) for text in counter.terminal.print_requests if identity in text]
     return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
 

@@ -1,4 +1,4 @@
-"""A socket before the daemon's: some calls are answered with a problem of posd, the others go through."""
+"""A socket in front of the daemon's: some calls get a problem of posd, the others pass."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from tests.support.connections import shut
 
 @asynccontextmanager
 async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIterator[str]:
-    """Serve the socket for the block; yield its path. `calls` are the beginnings of the request lines to disturb."""
+    """Serve the socket for the block. Yield its path. `calls`: beginnings of the request lines to disturb."""
     problem = {"type": f"urn:posd:problem:{code}", "title": code, "status": status, "detail": f"{code}!", "code": code}
     body = json.dumps(problem).encode()
     head = f"HTTP/1.1 {status} Trouble\r\ncontent-type: application/problem+json\r\ncontent-length: {len(body)}\r\n"
@@ -21,7 +21,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
         with closing(writer):
             try:
                 request = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:  # a client checked whether something listens, and has left
+            except asyncio.IncompleteReadError:  # a client only checked for a listener, and has left
                 return
             if request.decode().startswith(calls):
                 writer.write(answer)
@@ -39,7 +39,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
         yield str(path)
     finally:
         await shut(server)
-        path.unlink(missing_ok=True)  # from Python 3.13 on the server has done it
+        path.unlink(missing_ok=True)  # from Python 3.13 on the server has removed it
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

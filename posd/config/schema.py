@@ -202,7 +202,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True):
 
 
 class ReconcileConfig(msgspec.Struct, frozen=True):
-    """`[reconcile]`: when posd asks the terminal itself."""
+    """`[reconcile]`: when posd asks the terminal itself. `probe_with_abort`: it also asks whether anything runs."""
 
     first_event_grace_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 10)]
     stall_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
@@ -212,7 +212,12 @@ class ReconcileConfig(msgspec.Struct, frozen=True):
 
 
 class AmountsConfig(msgspec.Struct, frozen=True):
-    """`[amounts]`: limits on a till's amounts."""
+    """`[amounts]`: limits on a till's amounts.
+
+    `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: percentage by which a capture
+    may exceed the reservation. `partial_void`: a void may be for a part. `decimals`: digits after the point, None for
+    those of the currency. `max_amount`: the largest sum of one operation.
+    """
 
     members: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
     extra_taxes: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]

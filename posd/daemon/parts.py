@@ -7,8 +7,6 @@ from socket import socket
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import msgspec
-
 from posd import tls
 from posd.api import webhooks
 from posd.api.certificate import CertificatePair, CertificateRefusals, ServedCertificate
@@ -27,20 +25,17 @@ from posd.httpd.admission import AdmissionGate, ListenerPolicy, RejectedTraffic
 from posd.httpd.server import HttpListener, give_memory_back
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
-from posd.payments.amounts import AmountRules
 from posd.payments.attentions import AddressChanges, ApprovalChecks, IdentityConflicts, UnreadApprovals
 from posd.payments.decide import Operators
 from posd.payments.inbox import Inbox
 from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
-from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.printing import rows as print_rows
 from posd.printing.inbox import PrintInbox
 from posd.printing.poll import PrintPoller
 from posd.printing.rows import PrintJobChanged
-from posd.printing.schedule import PollLimits
 from posd.printing.start import Printing, PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.quotas import Quotas
@@ -150,20 +145,18 @@ class Daemon:
         self.address_changes = AddressChanges(parts, self.interfaces)
         self.aborts = Aborts(parts)
         self.searching = Searching(parts, config.merchant.id, checks)
-        self.reconciler = Reconciler(parts, self.searching, self.aborts, _reconciling(config))
+        self.reconciler = Reconciler(parts, self.searching, self.aborts, config.reconcile)
         self.inbox = Inbox(parts, config.merchant.id, checks, self.reconciler.unusable)
-        amounts = AmountRules(**msgspec.structs.asdict(config.amounts))
         zone, called_back_at = ZoneInfo(config.merchant.timezone), self.address_changes.called_back_at
-        self.payments = Payments(parts, callback_urls, zone, checks, amounts, called_back_at)
+        self.payments = Payments(parts, callback_urls, zone, checks, config.amounts, called_back_at)
         self.operators = Operators(parts)
         self.identity_conflicts = IdentityConflicts(parts)
         self.unread = UnreadApprovals(parts)
 
     def _build_printing(self, callback_urls: CallbackUrls) -> None:
-        given, turns = self.config.print_, PrintTurns()
-        limits = PollLimits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
+        turns = PrintTurns()
         self.printing = Printing(self.parts, callback_urls, turns)
-        self.spooler = PrintPoller(self.parts, turns, limits)
+        self.spooler = PrintPoller(self.parts, turns, self.config.print_)
         self.print_inbox = PrintInbox(self.parts, self.spooler.unusable)
 
     def _build_listener(self, listening: socket, callback_urls: CallbackUrls) -> None:
@@ -249,17 +242,6 @@ class Daemon:
     def is_calling(self, identity: str) -> bool:
         """Return whether a call about an id is open. Retention then skips the id."""
         return bool(self.parts.outstanding.of(identity)) or self.printing.under_way(identity)
-
-
-def _reconciling(config: Config) -> ReconcileSettings:
-    given = config.reconcile
-    return ReconcileSettings(
-        given.first_event_grace_seconds,
-        given.stall_seconds,
-        given.stall_after_request_seconds,
-        settle=given.settle_seconds,
-        probe_with_abort=given.probe_with_abort,
-    )
 
 
 def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-
 from posd.base.json_types import AMOUNT, encode, pointer
 from posd.base.money import MOST_DIGITS, ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
 from posd.base.text import did_you_mean
+from posd.config.schema import AmountsConfig
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
 from posd.records.request import RequestFault
@@ -24,27 +23,11 @@ NESTED = "extra_taxes"
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
 
 
-class AmountRules(msgspec.Struct, frozen=True):
-    """Configuration of amounts.
-
-    `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: percentage by which a capture
-    may exceed the reservation. `partial_void`: a void may be for a part. `decimals`: digits after the point, None for
-    those of the currency. `max_amount`: the largest sum of one operation.
-    """
-
-    members: tuple[str, ...] = ()
-    extra_taxes: tuple[str, ...] = ()
-    capture_over_percent: int = 0
-    partial_void: bool = False
-    decimals: int | None = None
-    max_amount: Decimal | None = None
-
-
 #: Default configuration.
-NOTHING_MORE = AmountRules()
+NOTHING_MORE = AmountsConfig((), (), 0, partial_void=False, decimals=None, max_amount=None)
 
 
-def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes, list[RequestFault]]:
+def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[bytes, list[RequestFault]]:
     """Return an amount in its sent and stored form, and all its faults. A null member is left out."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)

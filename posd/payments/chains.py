@@ -11,9 +11,9 @@ import msgspec
 from posd.base.operations import OPERATIONS, STANDALONE, OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
+from posd.config.schema import AmountsConfig
 from posd.payments import counting, journal, rows
 from posd.payments import operations as rules
-from posd.payments.amounts import AmountRules
 from posd.payments.counting import MAX_SHOWN, Original, excess
 from posd.payments.model import Outcome, Transaction, may_be_paid, undecided
 from posd.payments.operations import end_of_day
@@ -236,7 +236,7 @@ class ChainLinks:
 
 
 def place(
-    unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountRules
+    unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountsConfig
 ) -> tuple[Transaction, frozenset[str]]:
     """Return the transaction with its reference and its original, and the ids of its chain.
 
@@ -258,7 +258,7 @@ def place(
 
 
 def _place(
-    unit: WriteTransaction, transaction: Transaction, kind: OperationType, zone: tzinfo, amounts: AmountRules
+    unit: WriteTransaction, transaction: Transaction, kind: OperationType, zone: tzinfo, amounts: AmountsConfig
 ) -> tuple[Transaction, frozenset[str]]:
     links = ChainLinks(unit.db, MAX_CHAIN)
     placed = _under_original(unit, transaction, kind, links)

@@ -20,7 +20,8 @@ from posd.base.json_types import exact
 from posd.base.money import ZERO, read_money, total
 from posd.base.operations import CAPTURE, POST_TIP, RE_AUTH, REFUND, RESERVING, REVERSING, VOID, OperationType
 from posd.base.problems import Problem
-from posd.payments.amounts import TIP, AmountRules
+from posd.config.schema import AmountsConfig
+from posd.payments.amounts import TIP
 from posd.payments.model import Result, Transaction, approved
 
 #: Most transactions that a refusal names.
@@ -235,7 +236,7 @@ def given_back(item: Transaction, whole: Decimal) -> Decimal:
 
 
 def excess(
-    asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountRules
+    asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountsConfig
 ) -> Problem | None:
     """Return the problem of an operation above the limit of its approved original, or None.
 
@@ -253,7 +254,7 @@ def excess(
 
 
 def _excess_of_capture(
-    asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules
+    asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
     """All captures together are at most the reservation, without their tips."""
     held, captures = reserving(original, done), done[CAPTURE]
@@ -268,7 +269,7 @@ def _excess_of_capture(
 
 
 def _excess_of_void(
-    asked_for: Transaction, original: Transaction, done: Approved, rules: AmountRules
+    asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
     """A void is for the whole charge, with or without later tips, unless a part is allowed."""
     standing, tips = reserving(original, done), done[POST_TIP]

@@ -21,6 +21,7 @@ import structlog
 from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
+from posd.config.schema import ReconcileConfig
 from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
 from posd.payments.answers import RESULTS, AbortAnswer, Answer
@@ -37,7 +38,7 @@ from posd.payments.lifecycle import STATUSES, Status
 from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, concluded, evidence, explained
 from posd.payments.model import AttentionCode, SearchResult, Transaction
 from posd.payments.record import Received, TransactionChanged, record
-from posd.payments.schedule import NotStartedProof, ReconcileSettings, TransactionWatch
+from posd.payments.schedule import NotStartedProof, TransactionWatch
 from posd.payments.search import AskedDevice, CallTurns, Searching, always
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts, storage_problem
@@ -82,7 +83,7 @@ class _Watched(msgspec.Struct):
 class Reconciler(RecordService):
     """Reconciler of open transactions. Call `adopt` with the open ones, `run` as a task, `close`."""
 
-    def __init__(self, parts: ServiceParts, searching: Searching, aborts: Aborts, settings: ReconcileSettings) -> None:
+    def __init__(self, parts: ServiceParts, searching: Searching, aborts: Aborts, settings: ReconcileConfig) -> None:
         super().__init__(parts)
         self._searching = searching
         self._aborts = aborts
@@ -240,7 +241,7 @@ class Reconciler(RecordService):
             return
         opened = item.watch.phase is Phase.FINAL
         if after.phase is not item.watch.phase:
-            item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
+            item.rounds, item.abort_asked = NotStartedProof(self._settings.settle_seconds), None
         gap = called and AttentionCode.GAP in change.attention
         changed = partial(schedule.after_change, event=called, gap=gap, aborting=after.trail.aborting)
         item.watch = changed(item.watch, after.phase, change.status, now)
@@ -293,7 +294,7 @@ class Reconciler(RecordService):
     def _keep(self, identity: str, watch: TransactionWatch, attention: Sequence[str]) -> None:
         self._forget(identity)
         self._watched[identity] = _Watched(
-            identity, watch, frozenset(attention), NotStartedProof(self._settings.settle)
+            identity, watch, frozenset(attention), NotStartedProof(self._settings.settle_seconds)
         )
         self._of_terminal.setdefault(watch.terminal, {})[identity] = None
         if watch.phase is not Phase.FINAL:
@@ -461,7 +462,7 @@ class Reconciler(RecordService):
         told = ProofContext(
             identity,
             terminal,
-            self._settings.settle,
+            self._settings.settle_seconds,
             self._settings.probe_with_abort,
             self._aborts.possible(transaction),
             None if proven or db is None else rows.search_control(db, terminal),

@@ -28,7 +28,8 @@ from posd.base.money import AmountUnit
 from posd.base.operations import OPERATIONS, OperationType
 from posd.base.text import composed
 from posd.base.times import read_moment
-from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountRules, on_wire, read_amount
+from posd.config.schema import AmountsConfig
+from posd.payments.amounts import NOTHING_MORE, REQUIRED, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, Result, Transaction, amount_total
 from posd.records.request import (
@@ -189,7 +190,7 @@ class _StartReader(FieldReader):
         return raw
 
 
-def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
+def read_start(body: bytes, amounts: AmountsConfig = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /transactions/{id}`. Return the request and its faults.
 
     Raise Problem malformed_json if it is not JSON. Faulty fields have their default in the request.
@@ -257,7 +258,7 @@ def _options(reader: _StartReader) -> bytes:
     return reader.object("options")
 
 
-def _amount(reader: FieldReader, kind: OperationType, rules: AmountRules) -> bytes:
+def _amount(reader: FieldReader, kind: OperationType, rules: AmountsConfig) -> bytes:
     before = len(reader.faults)
     value = reader.members.get("amount")
     if value is None:

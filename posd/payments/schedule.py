@@ -27,6 +27,7 @@ from typing import Literal
 
 import msgspec
 
+from posd.config.schema import ReconcileConfig
 from posd.payments.answers import AbortAnswer
 from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
 from posd.payments.model import AttentionCode, SearchResult
@@ -51,16 +52,6 @@ JITTER = 0.25
 _MAX_DOUBLINGS = 16
 
 
-class ReconcileSettings(msgspec.Struct, frozen=True):
-    """`[reconcile]` of the configuration, in seconds. `probe_with_abort`: posd itself asks whether anything runs."""
-
-    grace: float
-    stall: float
-    stall_after_request: float
-    settle: float
-    probe_with_abort: bool
-
-
 class TransactionWatch(msgspec.Struct, frozen=True):
     """Data about one transaction; times are seconds of the monotonic clock."""
 
@@ -83,14 +74,14 @@ class TransactionWatch(msgspec.Struct, frozen=True):
         return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 
-def silence_limit(watch: TransactionWatch, limits: ReconcileSettings) -> float:
+def silence_limit(watch: TransactionWatch, limits: ReconcileConfig) -> float:
     """Return how long the transaction may be silent before a search, in seconds."""
     if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.callback_lost):
-        return limits.grace
-    return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
+        return limits.first_event_grace_seconds
+    return limits.stall_after_request_seconds if watch.status is APPROVAL_REQUESTED else limits.stall_seconds
 
 
-def due(watch: TransactionWatch, limits: ReconcileSettings) -> float | None:
+def due(watch: TransactionWatch, limits: ReconcileConfig) -> float | None:
     """Return the time of the next action; None while its start runs, which ends by itself."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
@@ -103,7 +94,7 @@ def search_now(watch: TransactionWatch, now: float) -> TransactionWatch:
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
-def stopped(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> TransactionWatch:
+def stopped(watch: TransactionWatch, limits: ReconcileConfig, now: float) -> TransactionWatch:
     """Search soon: its terminal has replied to an abort, and may have accepted it."""
     soon = now + _least(watch, limits)
     return msgspec.structs.replace(watch, search_at=min(soon, watch.search_at or soon), tries=0)
@@ -146,7 +137,7 @@ def after_change(
     return search_now(fresh, now) if gap or begins else fresh
 
 
-def overdue(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> TransactionWatch | None:
+def overdue(watch: TransactionWatch, limits: ReconcileConfig, now: float) -> TransactionWatch | None:
     """Return the watch of an unreported silence above its limit, or None."""
     if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + silence_limit(watch, limits):
         return None
@@ -154,7 +145,7 @@ def overdue(watch: TransactionWatch, limits: ReconcileSettings, now: float) -> T
 
 
 def answered(
-    watch: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
+    watch: TransactionWatch, result: SearchResult, limits: ReconcileConfig, now: float, jitter: float
 ) -> TransactionWatch:
     """Plan the next search after one; `jitter` is 0 to 1."""
     again = watch.told or watch.callback_lost or watch.aborting or watch.phase is Phase.IN_DOUBT
@@ -167,11 +158,12 @@ def answered(
     )
 
 
-def _least(watch: TransactionWatch, limits: ReconcileSettings) -> float:
+def _least(watch: TransactionWatch, limits: ReconcileConfig) -> float:
     """Return the least pause before a search, in seconds."""
+    grace = limits.first_event_grace_seconds
     if watch.until is not None:
-        return max(limits.grace, CLOSED_PAUSE_SECONDS)
-    return min(limits.grace, ABORTED_SECONDS) if watch.aborting else limits.grace
+        return max(grace, CLOSED_PAUSE_SECONDS)
+    return min(grace, ABORTED_SECONDS) if watch.aborting else grace
 
 
 # The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). They are

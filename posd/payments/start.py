@@ -25,8 +25,9 @@ from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config.profile import OperationRow
+from posd.config.schema import AmountsConfig
 from posd.payments import chains, rows
-from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
+from posd.payments.amounts import NOTHING_MORE, on_wire, unfit
 from posd.payments.answers import NAMES
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
@@ -110,7 +111,7 @@ class Payments(RecordService):
         callback_urls: CallbackUrls,
         zone: tzinfo,
         approval_checks: ApprovalChecks,
-        amounts: AmountRules = NOTHING_MORE,
+        amounts: AmountsConfig = NOTHING_MORE,
         on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
         """`zone`: the merchant's, whose calendar decides what a void is. `amounts`: the configured limits.

@@ -21,10 +21,11 @@ import structlog
 from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
+from posd.config.schema import PrintConfig
 from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
-from posd.printing.schedule import NEVER, PollLimits, PollPause, PollPlan
+from posd.printing.schedule import NEVER, PollPause, PollPlan
 from posd.printing.start import PrintTurns
 from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase, tag
@@ -48,7 +49,7 @@ class _PollQueue:
 class PrintPoller(RecordService):
     """Poller of open print jobs. Call `adopt` with the open ones, `run` as a task, `close`."""
 
-    def __init__(self, parts: ServiceParts, turns: PrintTurns, limits: PollLimits) -> None:
+    def __init__(self, parts: ServiceParts, turns: PrintTurns, limits: PrintConfig) -> None:
         super().__init__(parts)
         self._turns = turns
         self._limits = limits
@@ -256,7 +257,7 @@ class PrintPoller(RecordService):
 
     async def _note_stuck(self, identity: str) -> None:
         try:
-            stuck = Stuck(self._limits.stuck)
+            stuck = Stuck(self._limits.stuck_seconds)
             await self._store.write(partial(_record, identity=identity, entry=stuck, now=self._now()))
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("print.not_recorded", print_job=identity, error=str(error))

@@ -20,6 +20,8 @@ Source: terminal API, Printing.
 
 import msgspec
 
+from posd.config.schema import PrintConfig
+
 #: Part by which a pause is lengthened at random, so that jobs are not polled in step.
 JITTER = 0.25
 #: Factor on the longest pause for a stuck job.
@@ -29,14 +31,6 @@ CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
 #: Doublings after which the longest pause is reached from any first one.
 _MAX_DOUBLINGS = 24
-
-
-class PollLimits(msgspec.Struct, frozen=True):
-    """`[print]` of the configuration, in seconds."""
-
-    first: float
-    most: float
-    stuck: float
 
 
 class PollPlan(msgspec.Struct, frozen=True):
@@ -61,18 +55,18 @@ class PollPause(msgspec.Struct, frozen=True):
     tries: int = 0
 
 
-def begin(accepted: bool, limits: PollLimits, now: float) -> PollPlan:
+def begin(accepted: bool, limits: PrintConfig, now: float) -> PollPlan:
     """Plan for a job that the terminal has just accepted, or that has just become doubtful."""
-    return PollPlan(now + limits.first, now + limits.stuck, accepted)
+    return PollPlan(now + limits.poll_first_seconds, now + limits.stuck_seconds, accepted)
 
 
-def adopt(accepted: bool, age: float, told: bool, limits: PollLimits, now: float) -> PollPlan:
+def adopt(accepted: bool, age: float, told: bool, limits: PrintConfig, now: float) -> PollPlan:
     """Plan for a job from an earlier daemon: it is polled at once. `age` in seconds, by the wall clock."""
-    left = limits.stuck - min(max(age, 0.0), limits.stuck)  # a clock that was set back gives no age
+    left = limits.stuck_seconds - min(max(age, 0.0), limits.stuck_seconds)  # a clock that was set back gives no age
     return PollPlan(now, now + left, accepted, told)
 
 
-def accepted(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
+def accepted(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
     """Mark a doubtful job as accepted."""
     if plan.accepted:
         return plan
@@ -94,11 +88,11 @@ def asked_in_vain(plan: PollPlan, due: float) -> PollPlan:
     return msgspec.structs.replace(plan, poll_at=due)
 
 
-def answered(plan: PollPlan, limits: PollLimits, now: float, jitter: float) -> PollPlan:
+def answered(plan: PollPlan, limits: PrintConfig, now: float, jitter: float) -> PollPlan:
     """Plan the next poll after one. `jitter` is 0 to 1."""
-    pause = min(limits.most, limits.first * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
+    pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
     if now >= plan.stuck_at:
-        pause = limits.most * SLOW
+        pause = limits.poll_max_seconds * SLOW
     at = now + pause * (1 + JITTER * jitter)
     return msgspec.structs.replace(plan, poll_at=at, tries=plan.tries + 1, asked_at=now)
 
@@ -113,13 +107,13 @@ def told(plan: PollPlan) -> PollPlan:
     return msgspec.structs.replace(plan, told=True)
 
 
-def tell_later(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
+def tell_later(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
     """Plan to report it as stuck again, because that could not be recorded."""
-    return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.first)
+    return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.poll_first_seconds)
 
 
-def not_reached(away: PollPause | None, limits: PollLimits, now: float, jitter: float) -> PollPause:
+def not_reached(away: PollPause | None, limits: PrintConfig, now: float, jitter: float) -> PollPause:
     """Record that a terminal is unreachable (again): its pause doubles, within the bounds of a job's."""
     tries = 0 if away is None else away.tries + 1
-    pause = min(limits.most, limits.first * 2.0 ** min(tries, _MAX_DOUBLINGS))
+    pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(tries, _MAX_DOUBLINGS))
     return PollPause(now + pause * (1 + JITTER * jitter), tries)

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from posd.config.schema import ReconcileConfig
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, SearchResult, Transaction
 from posd.payments.schedule import (
     LOST_PAUSE_SECONDS,
     LOST_TRIES,
     MAX_BACKOFF_SECONDS,
-    ReconcileSettings,
     TransactionWatch,
     after_change,
     answered,
@@ -28,7 +28,7 @@ from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, 
 from tests.support.tables import there
 
 OLD = "192.168.7.20"
-LIMITS = ReconcileSettings(grace=10.0, stall=300.0, stall_after_request=60.0, settle=60.0, probe_with_abort=False)
+LIMITS = ReconcileConfig(10.0, 300.0, 60.0, 60.0, probe_with_abort=False)
 ACKNOWLEDGED, CARD_PRESENTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED
 
 
@@ -104,7 +104,7 @@ def test_searches_are_frequent_enough_for_a_waiting_person_after_any_reply(phase
 
 def test_its_silence_is_that_of_a_waiting_terminal() -> None:
     assert (callback_lost().silence, silence_limit(callback_lost(), LIMITS)) == (AttentionCode.STALLED, 300.0)
-    assert silence_limit(callback_lost(Phase.IN_DOUBT, None), LIMITS) == LIMITS.grace
+    assert silence_limit(callback_lost(Phase.IN_DOUBT, None), LIMITS) == LIMITS.first_event_grace_seconds
     assert overdue(callback_lost(), LIMITS, 399.0) is None
     assert overdue(callback_lost(), LIMITS, 400.0) is not None
 

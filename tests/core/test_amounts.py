@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.operations import OperationType
-from posd.payments.amounts import AmountRules, read_amount
+from posd.config.schema import AmountsConfig
+from posd.payments.amounts import NOTHING_MORE, read_amount
 from posd.payments.counting import excess
 from posd.payments.model import Result, Transaction
 from posd.payments.request import read_start
@@ -23,10 +24,10 @@ CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, Operat
 CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
 VOID, REFUND = OperationType.VOID, OperationType.REFUND
 
-RULES = AmountRules()
+RULES = NOTHING_MORE
 
 
-def faults(amount: Any, rules: AmountRules = RULES) -> dict[str, str]:
+def faults(amount: Any, rules: AmountsConfig = RULES) -> dict[str, str]:
     """Return the faults of an amount, by JSON Pointer."""
     _, found = read_start(json.dumps({"amount": amount}).encode(), rules)
     return {fault.path: fault.message for fault in found}
@@ -66,7 +67,7 @@ def test_a_refusal_names_the_setting_that_permits_the_member() -> None:
 
 
 def test_the_configuration_permits_further_members() -> None:
-    rules = AmountRules(members=("service",), extra_taxes=("city",))
+    rules = msgspec.structs.replace(NOTHING_MORE, members=("service",), extra_taxes=("city",))
     amount = {"service": 1, "extra_taxes": {"city": 2}}
     assert set(faults(amount)) == {"/amount/service", "/amount/extra_taxes/city"}
     assert faults(amount, rules) == {}
@@ -123,8 +124,8 @@ def asking(kind: OperationType, asked: str | None, *, tip: str = "0") -> Transac
     return starting(type=kind, amount=amount)
 
 
-PERCENT = AmountRules(capture_over_percent=15)
-PARTIAL = AmountRules(partial_void=True)
+PERCENT = msgspec.structs.replace(NOTHING_MORE, capture_over_percent=15)
+PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
 
 
 @every(
@@ -174,7 +175,11 @@ PARTIAL = AmountRules(partial_void=True)
     ids=str,
 )
 def test_an_operation_is_limited_by_its_original(
-    asked: Transaction, original: Transaction, others: tuple[Transaction, ...], rules: AmountRules, allowed: str | None
+    asked: Transaction,
+    original: Transaction,
+    others: tuple[Transaction, ...],
+    rules: AmountsConfig,
+    allowed: str | None,
 ) -> None:
     found = excess(asked, original, others, rules)
     assert (None if found is None else found.extra["allowed"]) == (None if allowed is None else Decimal(allowed))

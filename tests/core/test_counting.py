@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posd.base.json_types import encode
 from posd.base.operations import OperationType
-from posd.payments.amounts import AmountRules
+from posd.payments.amounts import NOTHING_MORE
 from posd.payments.counting import Of, charged, effect, excess, operation_of, original_of, tipped
 from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.outcomes import inferred
@@ -83,7 +83,7 @@ def test_a_release_has_the_last_reserved_amount() -> None:
 # Limits.
 
 D = Decimal
-RULES = AmountRules()
+RULES = NOTHING_MORE
 
 
 @every(

@@ -4,10 +4,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.config.schema import PrintConfig
 from posd.printing import schedule
-from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, PollLimits, PollPause
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, PollPause
 
-LIMITS = PollLimits(first=2, most=30, stuck=300)
+LIMITS = PrintConfig(2, 30, 300, "document", "text")
 JITTERS = st.floats(0, 1)
 
 
@@ -34,8 +35,8 @@ def test_a_stuck_job_is_polled_slowly_and_without_end() -> None:
 def test_a_pause_is_bounded_for_any_number_of_polls(tries: int, jitter: float, now: float) -> None:
     plan = msgspec.structs.replace(schedule.begin(True, LIMITS, now), tries=tries)
     pause = schedule.answered(plan, LIMITS, now, jitter).poll_at - now
-    assert LIMITS.first <= pause + 1e-6
-    assert pause <= LIMITS.most * (1 + JITTER) + 1e-6
+    assert LIMITS.poll_first_seconds <= pause + 1e-6
+    assert pause <= LIMITS.poll_max_seconds * (1 + JITTER) + 1e-6
 
 
 def test_a_job_that_takes_too_long_is_reported_once() -> None:
@@ -91,4 +92,4 @@ def test_an_unreachable_terminal_is_polled_more_and_more_rarely() -> None:
 @given(st.integers(0, 10_000), JITTERS)
 def test_the_pause_for_an_unreachable_terminal_is_bounded(tries: int, jitter: float) -> None:
     away = schedule.not_reached(PollPause(0, tries), LIMITS, 0, jitter)
-    assert LIMITS.first <= away.until <= LIMITS.most * (1 + JITTER)
+    assert LIMITS.poll_first_seconds <= away.until <= LIMITS.poll_max_seconds * (1 + JITTER)

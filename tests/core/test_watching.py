@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.config.schema import ReconcileConfig
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, SearchResult
 from posd.payments.schedule import (
@@ -16,7 +17,6 @@ from posd.payments.schedule import (
     JITTER,
     LOST_PAUSE_SECONDS,
     MAX_BACKOFF_SECONDS,
-    ReconcileSettings,
     TransactionWatch,
     after_change,
     answered,
@@ -30,7 +30,7 @@ from posd.payments.schedule import (
 from posd.records.model import Phase
 from tests.support.tables import every, there
 
-LIMITS = ReconcileSettings(grace=10.0, stall=300.0, stall_after_request=60.0, settle=60.0, probe_with_abort=False)
+LIMITS = ReconcileConfig(10.0, 300.0, 60.0, 60.0, probe_with_abort=False)
 ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED
 FOUND, NONE, NO_ANSWER = SearchResult
 
@@ -199,30 +199,32 @@ watches = st.builds(
     tries=st.integers(0, 5000),
 )
 all_limits = st.builds(
-    ReconcileSettings,
-    grace=st.floats(0.1, 86400),
-    stall=st.floats(1, 86400),
-    stall_after_request=st.floats(1, 86400),
-    settle=st.floats(0, 86400),
+    ReconcileConfig,
+    first_event_grace_seconds=st.floats(0.1, 86400),
+    stall_seconds=st.floats(1, 86400),
+    stall_after_request_seconds=st.floats(1, 86400),
+    settle_seconds=st.floats(0, 86400),
     probe_with_abort=st.booleans(),
 )
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
 def test_the_next_search_is_neither_in_the_past_nor_too_late(
-    item: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
+    item: TransactionWatch, result: SearchResult, limits: ReconcileConfig, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     if after.search_at is not None:
         aborted = ABORTED_SECONDS if item.aborting else MAX_BACKOFF_SECONDS
-        shortest = min(limits.grace, aborted, LOST_PAUSE_SECONDS if item.callback_lost else MAX_BACKOFF_SECONDS)
+        shortest = min(
+            limits.first_event_grace_seconds, aborted, LOST_PAUSE_SECONDS if item.callback_lost else MAX_BACKOFF_SECONDS
+        )
         assert shortest * 0.999 <= after.search_at - now <= MAX_BACKOFF_SECONDS * (1 + JITTER) * 1.001
     assert (after.phase, after.status, after.told) == (item.phase, item.status, item.told)
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
 def test_a_doubt_and_a_silence_are_always_searched_for_again(
-    item: TransactionWatch, result: SearchResult, limits: ReconcileSettings, now: float, jitter: float
+    item: TransactionWatch, result: SearchResult, limits: ReconcileConfig, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told or item.callback_lost)
@@ -231,7 +233,7 @@ def test_a_doubt_and_a_silence_are_always_searched_for_again(
 
 @given(watches, all_limits, st.floats(0, 1e6))
 def test_an_open_payment_always_has_a_planned_action(
-    item: TransactionWatch, limits: ReconcileSettings, now: float
+    item: TransactionWatch, limits: ReconcileConfig, now: float
 ) -> None:
     """After any input an action is planned, unless its only reply has arrived or its start runs."""
     for after in (

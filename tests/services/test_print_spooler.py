@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
+from posd.config.schema import PrintConfig
 from posd.printing import poll as spooler_module
 from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.poll import PrintPoller
-from posd.printing.schedule import CAUSED_PAUSE_SECONDS, PollLimits
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS
 from posd.printing.start import PrintTurns
 from posd.records.model import Phase
 from posd.records.service import ServiceParts
@@ -51,7 +52,7 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]
     await store.write(lambda unit: rows.begin(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profiles)
     parts = ServiceParts(store, fleet, now, chance=random.random)
-    spooler = PrintPoller(parts, PrintTurns(), PollLimits(3600, 3600, 3600))
+    spooler = PrintPoller(parts, PrintTurns(), PrintConfig(3600, 3600, 3600, "document", "text"))
     store.hub.listen(spooler.changed, rows.PrintJobChanged)
     try:
         yield spooler

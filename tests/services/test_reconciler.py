@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.config import load
+from posd.config.schema import ReconcileConfig
 from posd.payments import journal
 from posd.payments.abort import Aborts
 from posd.payments.attentions import ApprovalChecks
@@ -21,7 +22,6 @@ from posd.payments.entries import NothingHeard
 from posd.payments.model import AttentionCode
 from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged, begin
-from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.transitions import interrupted, rebuild
 from posd.payments.wire import read_event
@@ -54,7 +54,7 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
     parts = ServiceParts(store, fleet, now, chance=random.random)
     searching = Searching(parts, "", ApprovalChecks("", lambda: True))
     aborts = Aborts(parts)
-    settings = ReconcileSettings(3600, 3600, 3600, settle=60, probe_with_abort=False)
+    settings = ReconcileConfig(3600, 3600, 3600, settle_seconds=60, probe_with_abort=False)
     reconciler = Reconciler(parts, searching, aborts, settings)
     store.hub.listen(reconciler.changed, TransactionChanged)
     identities = [str(uuid4()) for _ in range(payments)]

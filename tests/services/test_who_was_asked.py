@@ -8,12 +8,12 @@ from uuid import uuid4
 
 from posd.base.times import iso
 from posd.config import load
+from posd.config.schema import ReconcileConfig
 from posd.payments import rows
 from posd.payments.abort import Aborts
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
-from posd.payments.schedule import ReconcileSettings
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
@@ -56,7 +56,7 @@ async def test_a_reply_of_another_device_proves_nothing_even_after_it_has_left(t
         payments = Payments(parts, CallbackUrls((b"k" * 32,), "", 1), UTC, checks)
         searching = Searching(parts, "", checks)
         aborts = Aborts(parts)
-        settings = ReconcileSettings(3600, 3600, 3600, settle=0, probe_with_abort=True)
+        settings = ReconcileConfig(3600, 3600, 3600, settle_seconds=0, probe_with_abort=True)
         reconciler = Reconciler(parts, searching, aborts, settings)
         store.hub.listen(reconciler.changed, TransactionChanged)
 

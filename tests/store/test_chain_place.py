@@ -19,7 +19,7 @@ from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import chains, counting, rows
-from posd.payments.amounts import AmountRules
+from posd.payments.amounts import NOTHING_MORE
 from posd.payments.counting import Original
 from posd.payments.model import Transaction
 from posd.records.model import Phase
@@ -115,7 +115,7 @@ class Chain:
 
     def place(self, text: str, **changes: Any) -> tuple[Transaction, frozenset[str]]:
         """Place the requested operation. Raise Problem."""
-        return chains.place(self.records.unit, self.asked(text), ZONE, AmountRules(**changes))
+        return chains.place(self.records.unit, self.asked(text), ZONE, replace(NOTHING_MORE, **changes))
 
 
 def read(text: str) -> tuple[str, dict[str, str], set[str]]:
@@ -355,14 +355,14 @@ def test_a_void_is_a_cancellation_until_the_shops_midnight_after_the_approval(oc
         records.put(2, NOON, kind="pre-auth", amount={"subtotal_iva0": 9})
         records.put(3, NOON, kind="re-auth", original=2, amount={"subtotal_iva0": 9})
         asked = Chain(records, "").asked("void")
-        placed, _ = chains.place(records.unit, replace(asked, original=paid), ZONE, AmountRules())
+        placed, _ = chains.place(records.unit, replace(asked, original=paid), ZONE, NOTHING_MORE)
         assert placed.same_day_until == until
-        placed, _ = chains.place(records.unit, replace(asked, original=identity(2)), ZONE, AmountRules())
+        placed, _ = chains.place(records.unit, replace(asked, original=identity(2)), ZONE, NOTHING_MORE)
         assert placed.same_day_until == "2026-11-21T05:00:00.000Z"
         for kind in ("refund", "capture"):
             original = identity(1 if kind == "refund" else 2)
             other = replace(asked, type=OperationType(kind), original=original, amount=b'{"subtotal_iva0": 1}')
-            assert chains.place(records.unit, other, ZONE, AmountRules())[0].same_day_until is None
+            assert chains.place(records.unit, other, ZONE, NOTHING_MORE)[0].same_day_until is None
 
 
 def test_a_refusal_names_only_some_of_many(records: Book) -> None:

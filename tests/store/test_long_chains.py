@@ -12,7 +12,7 @@ import pytest
 from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.payments import chains, rows
-from posd.payments.amounts import AmountRules
+from posd.payments.amounts import NOTHING_MORE
 from posd.payments.chains import refuse_sale
 from posd.payments.model import Transaction
 from posd.records.model import Phase
@@ -94,7 +94,7 @@ def asked(**fields: Any) -> Transaction:
 def place(db: Any, transaction: Transaction | None = None) -> str | None:
     """Place a void. Return the code of the problem, None if it may be started."""
     try:
-        chains.place(WriteTransaction(db), transaction or asked(), UTC, AmountRules())
+        chains.place(WriteTransaction(db), transaction or asked(), UTC, NOTHING_MORE)
     except Problem as problem:
         return problem.code
     return None

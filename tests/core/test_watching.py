@@ -134,7 +134,9 @@ def test_after_an_abort_the_search_is_due_within_seconds_until_the_acquirer_is_a
     item = stopped(msgspec.structs.replace(waiting, aborting=True), LIMITS, 101.0)
     assert item.search_at == 101.0 + ABORTED_SECONDS
     assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
-    assert stopped(item, msgspec.structs.replace(LIMITS, grace=1.0), 101.0).search_at == 102.0, "no later than a doubt"
+    assert stopped(item, msgspec.structs.replace(LIMITS, first_event_grace_seconds=1.0), 101.0).search_at == 102.0, (
+        "no later than a doubt"
+    )
     assert (
         after_change(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
     )

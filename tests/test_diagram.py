@@ -17,7 +17,7 @@ def test_each_transition_of_the_table_is_an_arrow_and_each_arrow_between_states_
     assert drawn == {(before or "starting", after) for before, row in TRANSITIONS.items() for after in row}
 
 
-def test_every_phase_status_and_result_is_there() -> None:
+def test_every_phase_status_and_result_is_in_the_diagram() -> None:
     boxes = {rect.get("data-state") for rect in PICTURE.iter(f"{SVG}rect")} - {None}
     assert boxes == {*Status, "starting", "in_doubt", "not_started"}
     assert {rect.get("data-phase") for rect in PICTURE.iter(f"{SVG}rect")} - {None} == set(Phase)

@@ -54,14 +54,14 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 
 @each_document
-def test_every_file_that_is_named_is_there(document: Path) -> None:
+def test_every_named_file_exists(document: Path) -> None:
     text = document.read_text("utf-8")
     places = (ROOT, ROOT / "posd", document.parent)
     paths = [path for path in PATH.findall(text) if not any((place / path).exists() for place in places)]
     assert paths + [name for name in MODULE.findall(text) if name not in MODULES] == []
 
 
-def test_each_threat_has_a_test_that_shows_what_stops_it() -> None:
+def test_each_threat_has_a_test_that_shows_the_defence() -> None:
     text = (ROOT / "SECURITY.md").read_text("utf-8")
     head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     columns = [cell.strip() for cell in head.strip("|").split("|")]
@@ -89,7 +89,7 @@ def test_the_page_of_a_first_day_is_short(page: str) -> None:
     assert len((ROOT / "docs" / "start" / f"{page}.md").read_text("utf-8").split()) <= MAX_FIRST_DAY_WORDS
 
 
-def test_all_that_is_written_by_hand_can_be_read() -> None:
+def test_the_hand_written_pages_have_at_most_their_number_of_words() -> None:
     texts = [path.read_text("utf-8") for path in DOCUMENTS if path.name not in GENERATED]
     assert sum(len(GENERATED_PART.sub("", text).split()) for text in texts) <= MAX_WORDS
 
@@ -99,7 +99,7 @@ CITED = re.compile(r"\b(architecture|terminal API), ([A-Z][^();:.`]*)")
 CITED_IN = {"architecture": ROOT / "docs/design/architecture.md", "terminal API": ROOT / "docs/design/terminal-api.md"}
 
 
-def test_every_heading_that_the_code_cites_is_there() -> None:
+def test_every_heading_that_the_code_cites_exists() -> None:
     headings = {name: set(HEADING.findall(path.read_text("utf-8"))) for name, path in CITED_IN.items()}
     missing = [
         f"{path.relative_to(ROOT)}: {name}, {heading}"
@@ -111,7 +111,7 @@ def test_every_heading_that_the_code_cites_is_there() -> None:
     assert missing == []
 
 
-def test_each_class_of_the_glossary_stands_in_the_file_that_it_names() -> None:
+def test_each_class_of_the_glossary_is_in_its_named_file() -> None:
     for row in (ROOT / "docs" / "design" / "glossary.md").read_text().splitlines():
         classes = re.findall(r"`([A-Z]\w+)`", row)
         where = [(ROOT / "posd" / file).read_text() for file in re.findall(r"`([a-z_/]+\.py)`", row)]

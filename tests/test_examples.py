@@ -118,7 +118,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("number", [3, 4])
-def test_the_first_payment_and_the_bad_day_end_approved(place: Place, number: int) -> None:
+def test_the_first_payment_and_the_lost_reply_end_approved(place: Place, number: int) -> None:
     said = place.run(blocks("docs/start/first-payment.md", "bash")[number])
     outcome = list(documents(said))[-1]
     assert outcome.get("result") == "approved", said
@@ -132,18 +132,18 @@ def test_a_terminal_is_controlled_by_hand(place: Place) -> None:
     assert ended["outcome"]["result"] == "approved"
 
 
-def test_a_scenario_of_ones_own_begins_as_one_that_is_there(place: Place) -> None:
+def test_an_own_scenario_begins_as_a_copy_of_an_existing_one(place: Place) -> None:
     block = next(block for block in blocks("docs/guides/simulator.md", "bash") if "mine.toml" in block)
     place.run(block.splitlines()[0])
     assert "steps" in tomllib.loads((place.directory / "mine.toml").read_text("utf-8"))
 
 
-def test_metrics_are_read_both_ways(place: Place) -> None:
+def test_metrics_can_be_read_in_both_ways(place: Place) -> None:
     said = place.run(blocks("docs/reference/metrics.md", "sh")[0])
     assert said.count("# HELP posd_build_info") == 2
 
 
-def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> None:
+def test_the_examples_of_the_client_work(place: Place, tmp_path: Path) -> None:
     whole, *parts = blocks("docs/guides/client.md", "python")
     program = tmp_path / "charge.py"
     program.write_text(whole)
@@ -187,13 +187,13 @@ def typed(document: Path) -> Iterator[str]:
 
 
 @each_document
-def test_each_command_line_is_parsed(document: Path) -> None:
+def test_each_command_line_is_valid(document: Path) -> None:
     for line in typed(document):
         parse(words_of(line.partition(" #")[0].replace("$id", "ID").removesuffix("…").rstrip()))
 
 
 @each_document
-def test_each_tool_has_the_options_that_are_typed(document: Path) -> None:
+def test_each_tool_has_the_documented_options(document: Path) -> None:
     for module, rest in TOOL.findall(document.read_text("utf-8").replace("\\\n", " ")):
         options = {word.partition("=")[0] for word in shlex.split(rest, comments=True) if word.startswith("--")}
         if options:
@@ -204,7 +204,7 @@ def test_each_tool_has_the_options_that_are_typed(document: Path) -> None:
 
 
 @each_document
-def test_each_piece_of_configuration_and_of_json_is_one(document: Path) -> None:
+def test_each_example_of_configuration_or_json_is_valid(document: Path) -> None:
     for language, block in FENCED.findall(document.read_text("utf-8")):
         if language == "toml":
             tomllib.loads(block)

@@ -55,7 +55,7 @@ def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
     assert not needless(loaded)
 
 
-def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
+def test_calls_to_terminals_load_no_further_library() -> None:
     loaded = modules(f"{UNUSED}import posd.daemon.main, {CALLS}")
     assert not needless(loaded)
     listener = modules(
@@ -65,7 +65,7 @@ def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
     assert not {"anyio", "h11"} & packages(loaded - listener)
 
 
-def test_a_plain_run_reads_its_configuration_without_what_other_commands_need(tmp_path: Path) -> None:
+def test_a_plain_run_loads_nothing_that_only_other_commands_need(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[webhooks]\nlisten = 7\n")
     words = ["posd", "--config", str(config), "run"]
@@ -78,7 +78,7 @@ def test_a_plain_run_reads_its_configuration_without_what_other_commands_need(tm
     assert not needless(loaded)
 
 
-def test_threads_use_one_heap() -> None:
+def test_all_threads_use_one_heap() -> None:
     script = (
         "import ctypes, threading\nfrom posd.httpd.server import use_one_heap\nuse_one_heap()\n"
         "libc = ctypes.CDLL(None)\nthread = threading.Thread(target=libc.malloc, args=(1000,))\n"
@@ -105,7 +105,9 @@ def test_threads_use_one_heap() -> None:
     ],
     ids=str,
 )
-def test_only_a_plain_run_is_one(words: Sequence[str], config: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_posd_run_without_other_options_counts_as_a_plain_run(
+    words: Sequence[str], config: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     assert daemon_config(words) == config
 

@@ -29,7 +29,7 @@ def services() -> list[str]:
 
 @needs("systemd-analyze")
 @pytest.mark.parametrize("unit", services())
-def test_a_service_may_do_no_more_than_it_needs(unit: str) -> None:
+def test_a_service_has_only_the_rights_that_it_needs(unit: str) -> None:
     told = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(ROOT / unit)],
         capture_output=True,
@@ -78,7 +78,7 @@ def test_an_upgrade_removes_the_oldest_backups_of_upgrades_and_no_other_file(tmp
     assert (tmp_path / "user").read_text() == "posd\n"
 
 
-def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:
+def test_every_unit_that_starts_automatically_is_enabled_and_purged() -> None:
     enabled = {
         path.name
         for kind in ("service", "socket", "timer")
@@ -100,7 +100,7 @@ def test_the_socket_follows_the_service() -> None:
         assert f"\n{setting}" not in socket + service, setting
 
 
-def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
+def test_the_libraries_of_the_package_are_those_that_posd_requires() -> None:
     written = (ROOT / "packaging" / "requirements.txt").read_text()
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", written, re.MULTILINE))
     assert written.count("--hash=sha256:") >= len(locked)
@@ -125,17 +125,17 @@ def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
         ("1.0.post1", "1.0.post1"),
     ],
 )
-def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -> None:
+def test_debian_orders_versions_as_python_does(python: str, debian: str) -> None:
     assert BUILD["debian"](python) == debian
 
 
-def test_the_command_for_head_office_s_server_is_in_the_package_where_its_document_says() -> None:
+def test_the_command_for_head_offices_server_is_where_its_document_says() -> None:
     target = BUILD["OF_FLEET"]["packaging/nats/lanes"]
     assert Path(target).parent == Path(BUILD["HOME"], "bin")  # each named program can be run
     assert f"`/{target}`" in (ROOT / "docs" / "guides" / "fleet.md").read_text()
 
 
-def test_a_document_of_the_package_links_to_no_file_that_is_not_in_it() -> None:
+def test_a_document_of_the_package_links_only_to_files_of_the_package() -> None:
     laid = set(BUILD["packaged"]())
     documents = [path for path in laid if path.suffix == ".md"]
     assert len(documents) > 10
@@ -148,20 +148,20 @@ def test_a_document_of_the_package_links_to_no_file_that_is_not_in_it() -> None:
     assert links > 50
 
 
-def test_what_is_of_head_office_and_what_is_evidence_is_not_on_a_till() -> None:
+def test_files_of_head_office_and_evidence_are_not_in_the_package_of_a_till() -> None:
     names = {str(path.relative_to(ROOT)) for path in BUILD["packaged"]()}
     assert names.isdisjoint({*BUILD["OF_FLEET"], *(f"docs/{name}.md" for name in BUILD["FOR_DEVELOPERS"])})
     assert not any(name.startswith("docs/evidence/") for name in names)
     assert all((ROOT / f"docs/{name}.md").exists() for name in BUILD["FOR_DEVELOPERS"])
 
 
-def test_every_unit_names_a_page_that_says_what_it_does() -> None:
+def test_every_unit_names_its_manual_page() -> None:
     for path in [*(ROOT / "systemd").glob("posd*.[st]*"), *(ROOT / "packaging" / "collect").glob("*.service")]:
         if path.suffix in (".service", ".socket", ".timer"):
             assert "\nDocumentation=man:posd" in path.read_text(), path.name
 
 
-def test_posd_imports_nothing_that_the_package_leaves_out() -> None:
+def test_posd_imports_nothing_that_the_package_omits() -> None:
     names = {name.rstrip("*") for name in BUILD["UNUSED"]} | {"rich.markdown", "rich.syntax", "rich.traceback"}
     left_out = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(map(re.escape, names))})\b", re.MULTILINE)
     assert left_out.search("    from rich.syntax import Syntax")
@@ -169,7 +169,7 @@ def test_posd_imports_nothing_that_the_package_leaves_out() -> None:
         assert not left_out.search(path.read_text()), path
 
 
-def test_the_day_of_this_version_is_not_before_the_last_one_that_the_changelog_names() -> None:
+def test_the_build_day_of_this_version_is_not_before_the_last_one_in_the_changelog() -> None:
     """posd distrusts a clock that is before this day, so it must not be in the future either."""
     text = (ROOT / "CHANGELOG.md").read_text()
     named = [date.fromisoformat(day) for day in re.findall(r"^## .*(\d{4}-\d\d-\d\d)$", text, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""`python -m tests.crash`: the crash matrix as a command. Exit code 1 where anything failed."""
+"""`python -m tests.crash`: the crash matrix as a command. Exit code 1 if any cell failed."""
 
 import argparse
 import asyncio
@@ -36,7 +36,7 @@ def main() -> int:
         for fault in result.faults:
             print(f"    {fault}", flush=True)
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left running then either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no process is left running in that case either
     began = time.monotonic()
     try:
         results = asyncio.run(matrix.run_all(wanted, options.seed, options.jobs, tell))

@@ -1,4 +1,4 @@
-"""One cell of the matrix: a scenario, and where in it the daemon is killed."""
+"""One cell of the matrix: a scenario, and the point at which the daemon is killed."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from tests.crash.scenarios import OPEN, SCENARIOS
 from tests.crash.verdict import offline_faults, online_faults
 from tests.crash.world import World
 
-#: Longest that a cell may take, in seconds, on a machine with much else to do; a few are usual.
+#: Most seconds of a cell on a busy machine; a few are usual.
 CELL_SECONDS = 90.0
 
 OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"
@@ -22,14 +22,14 @@ OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"
 
 @dataclass(frozen=True)
 class Cell:
-    """`lives` are POINT:COUNT, one for each life of the daemon that ends so; mostly there is one."""
+    """One cell. `lives`: POINT:COUNT for each life of the daemon that ends so; mostly one."""
 
     lives: tuple[str, ...]
     scenario: str
 
     @property
     def row(self) -> str:
-        """The crashes as one word."""
+        """The crashes as one text."""
         return "+".join(self.lives)
 
     @property
@@ -43,14 +43,14 @@ class Cell:
 
 @dataclass
 class Result:
-    """What came of a cell."""
+    """Result of a cell."""
 
     cell: str
     verdict: str = FAILED
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
     crashes: int = 0
-    #: The scenario's payment in the end: an outcome's result, or "open"; of a print job its status.
+    #: Final state of the scenario's payment: an outcome's result, or "open"; of a print job its status.
     end: str | None = None
     log: list[dict[str, Any]] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ def parse(text: str) -> Cell:
 
 
 async def run(cell: Cell, seed: int) -> Result:
-    """Run it; every fault is in the result."""
+    """Run the cell. Every fault is in the result."""
     result = Result(str(cell))
     began = time.monotonic()
     with TemporaryDirectory(prefix="posd-") as home:
@@ -104,7 +104,7 @@ async def _play(world: World, result: Result) -> None:
 
 
 async def _end(world: World) -> str:
-    """Return the end of the scenario: of its print jobs if it has some, else of its payment."""
+    """Return the end of the scenario: of its print jobs if it has any, else of its payment."""
     if world.jobs:
         return printing.end(world, OPEN)
     outcome = (await world.get(world.payment))["outcome"]
@@ -112,7 +112,7 @@ async def _end(world: World) -> str:
 
 
 def _story(world: World) -> list[str]:
-    """Return the terminal's events and the daemon's last lines, for a cell that was aborted."""
+    """Return the terminal's events and the daemon's last lines, for an aborted cell."""
     said = [
         " ".join(str(entry[name]) for name in ("kind", "status", "result", "http_status", "found") if name in entry)
         for entry in world.terminal.ledger

@@ -1,4 +1,4 @@
-"""The whole matrix: its cells, running them side by side, and the table of results."""
+"""The whole matrix: its cells, their run side by side, and the table of results."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -8,9 +8,9 @@ from posd.base.crashpoints import POINTS
 from tests.crash.cell import FAILED, NOT_REACHED, OK, Cell, Result, run
 from tests.crash.scenarios import SCENARIOS
 
-#: How often a point is to be reached before the plug is pulled, where once is not enough: the points that come often.
+#: Prefix of frequent points -> at which passes the daemon is killed, if once is not enough.
 COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}
-#: Of the writer's commits, one beyond those as well, drawn by the seed.
+#: Further passes for the writer's commits, one of which the seed draws.
 LATER = range(4, 10)
 #: The first crash leaves work for the next start. The second crash happens during that start.
 LEFT_BY = {
@@ -54,7 +54,7 @@ async def run_all(wanted: Iterable[Cell], seed: int, jobs: int, tell: Callable[[
 
 
 def table(results: Sequence[tuple[Cell, Result]]) -> str:
-    """Return crashes x scenarios in one character each, with the scenarios' numbers above."""
+    """Return a table of crashes and scenarios with one character each, with the scenarios' numbers above."""
     columns = list(dict.fromkeys(cell.scenario for cell, _ in results))
     marks = {(cell.row, cell.scenario): MARKS[result.verdict] for cell, result in results}
     lines = [f"{number:3}  {name}: {SCENARIOS[name].tells}" for number, name in enumerate(columns, 1)]
@@ -68,6 +68,6 @@ def table(results: Sequence[tuple[Cell, Result]]) -> str:
 
 
 def never_reached(results: Sequence[tuple[Cell, Result]]) -> list[str]:
-    """Return the points that no cell of theirs has reached."""
+    """Return the points that no cell has reached."""
     tried = {cell.points[-1] for cell, _ in results}
     return sorted(tried - {cell.points[-1] for cell, result in results if result.crashes == len(cell.lives)})

@@ -12,7 +12,7 @@ from tests.crash.relay import Exchange
 if TYPE_CHECKING:
     from tests.crash.world import World
 
-#: How long the till lets one question for the end wait, in seconds.
+#: Seconds that one call of the till waits for the end.
 PATIENCE_SECONDS = 0.25
 
 ACCEPTED = 202
@@ -29,11 +29,11 @@ class Job:
     told: list[dict[str, Any]] = field(default_factory=list)
 
 
-# What the till does
+# Actions of the till.
 
 
 def prints(count: int, scenario: str = "completes") -> "Callable[[World], Awaitable[None]]":
-    """The till prints this many receipts, one call after the other, and then waits for the end of each."""
+    """Return the actions of a till that prints this many receipts in turn, and then waits for the end of each."""
 
     async def plot(world: "World") -> None:
         world.jobs += [Job(f"receipt-{number}", scenario) for number in range(count)]
@@ -53,7 +53,7 @@ async def _put(world: "World", job: Job) -> None:
 
 
 async def _outcome(world: "World", job: Job) -> None:
-    """Wait for the end; if nothing can report it, until posd has polled."""
+    """Wait for the end. If nothing can report it, wait until posd has polled."""
     while True:
         reply = await world.call("GET", f"/print-jobs/{job.identity}/outcome?timeout={PATIENCE_SECONDS}")
         if reply.status == 200:
@@ -71,11 +71,11 @@ def end(world: "World", open_word: str) -> str:
     return str(told[-1]["status"] or told[-1]["decided_by"]) if told else open_word
 
 
-# What is true of the terminal
+# True state of the terminal.
 
 
 def busy(world: "World") -> bool:
-    """Whether the printer still has something to print or report."""
+    """Return whether the printer still has a job to print or report."""
     ledger = world.terminal.ledger
     taken = [entry["print_job_id"] for entry in ledger.of("print", http_status=ACCEPTED)]
     told = [entry["print_job_id"] for entry in ledger.of("print_webhook")]
@@ -83,7 +83,7 @@ def busy(world: "World") -> bool:
 
 
 def creates(exchange: Exchange) -> bool:
-    """Whether an exchange with the terminal creates a print job."""
+    """Return whether an exchange with the terminal creates a print job."""
     return exchange.method == "POST" and exchange.path.endswith("/print")
 
 
@@ -92,17 +92,17 @@ def _taken(world: "World", job: Job) -> bool:
 
 
 def _received(world: "World", job: Job) -> int:
-    """How many creations of a job came through, at the relay or at the terminal."""
+    """Return how many creations of a job passed the relay or reached the terminal."""
     sent = (item for item in world.wire.exchanges if creates(item))
     relayed = sum(1 for item in sent if item.json["printJobId"] == job.identity)
     return max(relayed, len(world.terminal.ledger.of("print", print_job_id=job.identity)))
 
 
-# What has to be true in the end
+# Conditions at the end.
 
 
 async def online_faults(world: "World") -> list[str]:
-    """Ask the running daemon."""
+    """Return the faults found by calls to the running daemon."""
     faults = []
     for job in world.jobs:
         reply = await world.call("GET", f"/print-jobs/{job.identity}")
@@ -150,7 +150,7 @@ async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
 
 
 def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
-    """Check the disk: each webhook that got a 2xx is there, once, and no other."""
+    """Return the faults on the disk: each webhook that got a 2xx must be there once, and no other."""
     stored = Counter(row[0] for row in db.execute("SELECT body FROM print_journal WHERE body IS NOT NULL"))
     came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
     taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}

@@ -1,6 +1,6 @@
 """Relay in front of a server: it reads each HTTP exchange completely, stores it, and applies a script to it.
 
-An exchange that it has read counts as received by the server behind it; one without a response was lost on the wire. So
+An exchange that it has read counts as received by the server behind it. One without a response was lost on the wire. So
 the tests see both sides of a lost reply.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support.connections import shut
 
-#: What a broken connection raises on either side; a time-out is an OSError.
+#: Exceptions of a broken connection on either side. A time-out is an OSError.
 BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
@@ -54,14 +54,14 @@ class Relay:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def start(self, *, cut: bool = False) -> None:
-        """Listen; `cut` closes every connection without a byte."""
+        """Listen. `cut` closes every connection without a byte."""
         if cut:
             self._server = await asyncio.start_server(self._hang_up, sock=self.sock)
         else:
             self._server = await asyncio.start_server(self._connected, sock=self.sock, ssl=self.own)
 
     async def stop(self) -> None:
-        """Close the listener and all that is under way."""
+        """Close the listener and all connections."""
         if self._server is not None:
             await shut(self._server)
         self.sock.close()
@@ -72,7 +72,7 @@ class Relay:
     async def forward(self, exchange: Exchange) -> bytes | None:
         """Pass a request on and return the whole reply; None without one."""
         try:
-            async with asyncio.timeout(15):  # a kernel can accept for a process that is about to be killed
+            async with asyncio.timeout(15):  # a kernel can accept a connection for a process that is about to be killed
                 reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.trust)
                 try:
                     writer.write(exchange.head + exchange.body)
@@ -100,7 +100,7 @@ class Relay:
                     writer.write(reply)
                     await writer.drain()
             await _close(writer)
-        except asyncio.CancelledError:  # by `stop`; Python 3.11 prints a traceback for a connection so ended
+        except asyncio.CancelledError:  # by `stop`; Python 3.11 prints a traceback for a connection that ends so
             _cut(writer)
 
     async def _hang_up(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close in order; a peer that does not take its leave is cut off."""
+    """Close in order. If the peer does not close, cut the connection."""
     writer.close()
     try:
         async with asyncio.timeout(1):
@@ -127,5 +127,6 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 def _cut(writer: asyncio.StreamWriter) -> None:
-    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
+    # Python 3.11.2 (Debian 12): a TLS transport fails like this if its connection is gone
+    with suppress(AttributeError):
         writer.transport.abort()

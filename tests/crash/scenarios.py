@@ -1,6 +1,6 @@
 """Scenarios of the matrix in one table: behaviour of the terminal, the wires and people.
 
-After a crash of the daemon at any point the end has to be true; `ends`: the end without a crash.
+After a crash at any point the end must be true. `ends`: the end without a crash.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ OPEN = "open"
 
 
 async def pays(world: World) -> None:
-    """The till starts the payment and waits for its outcome."""
+    """Start a payment as the till, and wait for its outcome."""
     await world.pay(world.payment)
 
 
 def aborts(kind: str, **fields: str) -> Plot:
-    """The till pays, and aborts when that has happened at the terminal."""
+    """Return the actions of a till that pays, and aborts when that has happened at the terminal."""
 
     async def plot(world: World) -> None:
         async with asyncio.TaskGroup() as group:
@@ -49,7 +49,7 @@ def aborts(kind: str, **fields: str) -> Plot:
 
 
 async def aborts_too_late(world: World) -> None:
-    """The till aborts when posd knows that the acquirer was asked: no abort may be sent then."""
+    """Abort when posd knows that the acquirer was asked. No abort may then be sent."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         known = {"status": "APPROVAL_REQUESTED", "retry_in_seconds": None}
@@ -62,7 +62,7 @@ async def aborts_too_late(world: World) -> None:
 
 
 async def reconciles(world: World) -> None:
-    """The till asks for a search while the acquirer is asked, and again when all is over."""
+    """Request a search while the acquirer is asked, and again after the end."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         await world.at_terminal(world.payment, "event", status="APPROVAL_REQUESTED")
@@ -76,13 +76,13 @@ async def _reconcile(world: World) -> None:
 
 
 async def is_silent(world: World) -> None:
-    """No callback comes through until a search has found the outcome."""
+    """Block all callbacks until a search has found the outcome."""
     await world.pay(world.payment)
     world.opened.set()
 
 
 async def two_tills(world: World) -> None:
-    """Another till requests the same terminal: it is refused until the first payment has ended, and no longer."""
+    """Let another till use the same terminal. It is refused until the first payment has ended, and not after that."""
     first, second = world.payment, world.another("approve-contactless")
     async with asyncio.TaskGroup() as group:
         paying = group.create_task(world.pay(first))
@@ -100,7 +100,7 @@ async def two_tills(world: World) -> None:
 
 
 async def one_basket(world: World) -> None:
-    """Another till charges the same basket, during the payment and after it: it is not charged again."""
+    """Let another till charge the same sale, during the payment and after it. It must not be charged again."""
     world.payment.sale = "basket"
     second = world.another("approve-contactless", "basket")
     async with asyncio.TaskGroup() as group:
@@ -121,7 +121,7 @@ async def _decide(world: World, payment: Payment, call: str, **more: str) -> Non
 
 
 async def is_released(world: World) -> None:
-    """In doubt; a person frees the terminal, and the next customer pays there."""
+    """Release the terminal of a payment in doubt. The next customer pays there."""
     await world.start(world.payment)
     await _decide(world, world.payment, "release")
     assert (await world.get(world.payment))["released"], "it was released, and is not"
@@ -130,7 +130,7 @@ async def is_released(world: World) -> None:
 
 
 async def is_resolved(world: World) -> None:
-    """In doubt; an operator has checked, and records that nothing was charged."""
+    """Resolve a payment in doubt as not charged, which the operator has checked."""
     await world.start(world.payment)
     await _decide(world, world.payment, "resolve", result="not_started")
     said = (await world.outcome(world.payment))["result"]
@@ -138,7 +138,7 @@ async def is_resolved(world: World) -> None:
 
 
 async def is_resolved_wrongly(world: World) -> None:
-    """An operator records that nothing was charged; then the terminal reports, and the operator acknowledges."""
+    """Resolve a payment as not charged. Then the terminal reports, and the operator acknowledges."""
     await is_resolved(world)
     world.opened.set()
     await world.quiet()
@@ -155,7 +155,7 @@ def _codes(document: Mapping[str, list[dict[str, str]]]) -> set[str]:
 
 
 async def paid_before(world: World) -> None:
-    """An earlier payment, by which posd can see that this terminal's search works."""
+    """Make an earlier payment, with which posd can see that this terminal's search works."""
     async with world.one_life():
         await world.pay(world.another("approve-contactless"))
         await world.quiet()
@@ -169,7 +169,7 @@ async def _back_up(world: World) -> Path:
 
 
 async def is_backed_up(world: World) -> None:
-    """The till pays, and the database is copied while the card is there."""
+    """Pay, and copy the database while the card is present."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         await world.at_terminal(world.payment, "event", status="CARD_PRESENTED")
@@ -181,7 +181,7 @@ async def is_backed_up(world: World) -> None:
 
 
 async def is_backed_up_again(world: World) -> None:
-    """The same into a directory that keeps one backup, with an older one there."""
+    """Do the same into a directory that keeps one backup and has an older one."""
     directory = world.daemon.directory / "backups"
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
@@ -209,7 +209,7 @@ OLD = 12
 
 
 async def old_payments_before(world: World) -> None:
-    """Payments of two years ago."""
+    """Insert payments of two years ago."""
     world.daemon.database.parent.mkdir(mode=0o700, exist_ok=True)
     make_key(world.daemon.database.with_name("callback.key"))
     with filling(world.daemon.database, MORNING.replace(year=2024)) as filled:
@@ -221,7 +221,7 @@ async def old_payments_before(world: World) -> None:
 
 
 async def is_pruned(world: World) -> None:
-    """Old records are removed while the till pays; none of their ids is free then."""
+    """Remove old records while the till pays. None of their ids may be free after that."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         reply = await world.call("POST", "/prune", {"older_than_days": 300}, admin=True)
@@ -234,7 +234,7 @@ async def is_pruned(world: World) -> None:
 
 
 async def backed_up_before(world: World) -> None:
-    """An earlier payment, and a backup: the backup does not have the payment of the scenario."""
+    """Make an earlier payment, and a backup that lacks the payment of the scenario."""
     async with world.one_life():
         await world.pay(world.another("approve-contactless"))
         await world.quiet()
@@ -242,7 +242,7 @@ async def backed_up_before(world: World) -> None:
 
 
 async def is_restored(world: World) -> None:
-    """The backup is restored while the payment runs; then the till asks for it again, with the same id."""
+    """Restore the backup while the payment runs. Then the till repeats its call with the same id."""
     await world.start(world.payment)
     await world.offline("restore", str(world.daemon.directory / "backup.db"), "--yes")
     world.opened.set()
@@ -250,7 +250,7 @@ async def is_restored(world: World) -> None:
 
 
 async def is_occupied(world: World) -> None:
-    """The payment of another system runs on the terminal, and does not end."""
+    """Run the payment of another system on the terminal, without an end."""
     other = {"client_transaction_id": "00000000-0000-4000-8000-000000000000", "amount": AMOUNT}
     async with httpx2.AsyncClient(trust_env=False) as client:
         url = f"{world.terminal.base_url}/terminal/v1/async/charge"
@@ -260,9 +260,9 @@ async def is_occupied(world: World) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One column of the matrix. `ends` are the results that it may have when nothing was killed.
+    """One column of the matrix. `ends`: possible results without a kill.
 
-    What is about printing starts no payment: its plot makes the print jobs.
+    A scenario of printing starts no payment: its plot creates the print jobs.
     """
 
     tells: str
@@ -275,11 +275,11 @@ class Scenario:
     line: Literal["good", "cut", "refused"] = "good"
     wait_seconds: float = 20.0
     unruly: bool = False
-    #: The payment of another system runs on the terminal.
+    #: Whether the payment of another system runs on the terminal.
     occupied: bool = False
-    #: All conditions of the proof hold: if the terminal never had the payment, posd can prove that.
+    #: Whether all conditions of the proof hold, so that posd can prove that the terminal never got the payment.
     proves: bool = False
-    #: An operator closes the payment; a report of the terminal corrects that.
+    #: Whether an operator resolves the payment, and a report of the terminal corrects that.
     word: bool = False
 
 

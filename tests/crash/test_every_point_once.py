@@ -12,7 +12,7 @@ from tests.crash.cell import OK, Result, parse, run
 from tests.crash.scenarios import SCENARIOS
 from tests.support.slow import named_quick
 
-#: Cells that run side by side: two cores, and half of each cell is waiting.
+#: Number of cells that run side by side: there are two cores, and half of each cell is waiting.
 JOBS = 4
 #: One crash of each kind for the quick suite.
 QUICK = {
@@ -25,7 +25,7 @@ QUICK = {
 }
 SEED = 1
 
-#: Each crash is one that its scenario reaches.
+#: Scenario -> crashes that it reaches.
 SAMPLE = (
     "start.before_intent:1,approve-contactless",
     "start.written:1+recovery.before_commit:1,approve-chip-pin",
@@ -93,7 +93,7 @@ SAMPLE = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, "asyncio.Task[Result]"]]:
-    """All cells that are to be tested, some of them at a time."""
+    """Yield all cells to be tested, which run a few at a time."""
     turn = asyncio.Semaphore(JOBS)
 
     async def one(text: str) -> Result:
@@ -111,7 +111,9 @@ async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("text", named_quick(SAMPLE, QUICK))
 @pytest.mark.asyncio(loop_scope="module")
-async def test_killed_there_it_comes_out_right(running: Mapping[str, "asyncio.Task[Result]"], text: str) -> None:
+async def test_after_a_kill_at_each_point_the_end_is_right(
+    running: Mapping[str, "asyncio.Task[Result]"], text: str
+) -> None:
     result = await running[text]
     assert result.verdict == OK, "\n".join([f"{result.verdict} {text}", *result.faults, *map(str, result.log)])
 

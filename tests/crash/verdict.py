@@ -1,6 +1,6 @@
-"""Checks at the end, after any kill: each fault as a sentence.
+"""Checks at the end, after any kill: each fault is a sentence.
 
-The terminal's own ledger has what happened, the relays have requests and replies.
+The terminal's own ledger has the true events; the relays have requests and replies.
 """
 
 import json
@@ -17,19 +17,19 @@ from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
 from tests.support.events import RESULTS
 
-#: Evidence of a payment that never started: nothing was sent, it was refused, both rounds of proof, an operator's
+#: Evidence that a payment never started: nothing was sent, it was refused, both rounds of proof, or an operator's
 #: decision.
 PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})
 #: The path of the payments' callbacks.
 WEBHOOKS = "/webhooks/transactions/"
-#: The token in a callback address, which no answer shows.
+#: The token in a callback address, which no response shows.
 _TOKEN = re.compile(rb"(webhooks/(?:transactions|print-jobs)/[^/\"]+/)[\w-]+")
 #: Attentions that may stay open if callbacks were lost or the terminal never had the payment.
 ATTENTIONS = {"in_doubt", "gap", "stalled", "no_callback", "released"}
 
 
 async def online_faults(world: World) -> list[str]:
-    """Ask the running daemon."""
+    """Return the faults found by calls to the running daemon."""
     faults = []
     documents = []
     for payment in world.payments:
@@ -56,7 +56,7 @@ async def online_faults(world: World) -> list[str]:
 
 
 def offline_faults(world: World) -> list[str]:
-    """Check the disk and the logs after the daemon has stopped."""
+    """Return the faults on the disk and in the logs, after the daemon has stopped."""
     faults = [f"log: {line}" for line in world.log if line["event"] in ("posd.internal_error", "not json")]
     with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
         faults += [f"integrity: {row}" for row in db.execute("PRAGMA integrity_check") if row != ("ok",)]
@@ -84,7 +84,7 @@ def offline_faults(world: World) -> list[str]:
 
 
 def _received(world: World, payment: Payment) -> int:
-    """How many start requests of a payment came through to the relay, at the least."""
+    """Return the least number of start requests of a payment that reached the relay."""
     starts = (item for item in world.wire.exchanges if item.path.endswith("/charge"))
     return sum(1 for item in starts if item.json["client_transaction_id"] == payment.identity)
 
@@ -117,7 +117,7 @@ def _payment_faults(world: World, payment: Payment, document: Any, listed: list[
 
 
 def _ended_faults(world: World, payment: Payment, document: Any, finals: list[Any]) -> Iterator[str]:
-    """The terminal ran it: its ledger is the truth."""
+    """Yield the faults of a payment that the terminal ran. Its ledger has the truth."""
     final = finals[0]
     outcome, truth = document["outcome"], RESULTS[final["status"]]
     said = outcome and (outcome["result"], outcome["status"], outcome["transaction_reference"])
@@ -134,7 +134,7 @@ def _ended_faults(world: World, payment: Payment, document: Any, finals: list[An
 
 
 def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[str]:
-    """The terminal never ran it: posd has a proof of that, or reports that it does not know."""
+    """Yield the faults of a payment that the terminal never ran. posd must have a proof, or report doubt."""
     codes, outcome = {item["code"] for item in document["attention"]}, document["outcome"]
     if outcome is None:
         if document["phase"] != "in_doubt" or "in_doubt" not in codes:
@@ -152,7 +152,7 @@ def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[st
 
 
 def _feed_faults(documents: list[Any], changes: list[Any]) -> Iterator[str]:
-    """The newest line of the feed has the state of each transaction."""
+    """Yield differences between transactions and their newest line of the feed."""
     if [change["seq"] for change in changes] != sorted({change["seq"] for change in changes}):
         yield "the feed does not ascend"
     newest = {change["id"]: change for change in changes}

@@ -1,4 +1,4 @@
-"""What the wires do to requests and callbacks in the scenarios, exchange by exchange."""
+"""Effects of the wires on requests and callbacks in the scenarios, for each exchange."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +6,7 @@ from tests.crash.printing import WEBHOOKS, creates
 from tests.crash.relay import Exchange
 from tests.crash.world import World
 
-#: Effect on one exchange: the reply on the wire, None if the caller gets none.
+#: Effect on one exchange: the reply to the caller, None without one.
 Wire = Callable[[World, Exchange], Awaitable[bytes | None]]
 
 GONE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -14,12 +14,12 @@ REFUSED = b"HTTP/1.1 409 Conflict\r\ncontent-length: 2\r\nconnection: close\r\n\
 
 
 async def to_terminal(world: World, exchange: Exchange) -> bytes | None:
-    """Pass it on."""
+    """Pass it on to the terminal."""
     return await world.wire.forward(exchange)
 
 
 def start_is(what: Wire) -> Wire:
-    """Apply that to the start of the scenario's payment, and pass on everything else."""
+    """Return a wire with that effect on the start of the scenario's payment, which passes on everything else."""
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         return await (what if _is_start(world, exchange) else to_terminal)(world, exchange)
@@ -28,18 +28,18 @@ def start_is(what: Wire) -> Wire:
 
 
 async def reply_lost(world: World, exchange: Exchange) -> bytes | None:
-    """The terminal gets it, and its reply does not come back."""
+    """Pass it on, and lose the reply."""
     await world.wire.forward(exchange)
     return None
 
 
 async def swallowed(_world: World, _exchange: Exchange) -> bytes | None:
-    """The request was written, and never reached the terminal."""
+    """Lose the request after it was written."""
     return None
 
 
 async def reply_late(world: World, exchange: Exchange) -> bytes | None:
-    """The reply comes when the payment is over, and the terminal has tried to say so."""
+    """Deliver the reply when the payment is over, after the terminal has tried to report it."""
     reply = await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, status="APPROVAL")
@@ -47,14 +47,14 @@ async def reply_late(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def reply_after_abort(world: World, exchange: Exchange) -> bytes | None:
-    """The reply comes when the terminal was asked to abort."""
+    """Deliver the reply after the terminal got the abort."""
     reply = await world.wire.forward(exchange)
     await world.terminal.ledger.wait_for("abort", client_transaction_id=world.payment.identity)
     return reply
 
 
 async def refused_after_event(world: World, exchange: Exchange) -> bytes | None:
-    """The terminal accepts it and reports an event; then a reply claims that it was refused."""
+    """Let the terminal accept it and report an event, then reply with a refusal."""
     await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, retry_in_seconds=None)
@@ -62,19 +62,19 @@ async def refused_after_event(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def start_lost_search_closed(world: World, exchange: Exchange) -> bytes | None:
-    """The start's reply is lost, and searches lead nowhere until the scenario opens them."""
+    """Lose the reply to the start, and block searches until the scenario opens them."""
     if exchange.path.endswith("/transaction_search_online") and not world.opened.is_set():
         return GONE
     return await start_is(reply_lost)(world, exchange)
 
 
 async def to_daemon(world: World, exchange: Exchange) -> bytes | None:
-    """Pass it on."""
+    """Pass it on to the daemon."""
     return await world.callbacks.forward(exchange)
 
 
 def events_are(what: Wire) -> Wire:
-    """Apply that to the callbacks of the scenario's payment, and pass on everything else."""
+    """Return a wire with that effect on the callbacks of the scenario's payment, which passes on everything else."""
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         ours = exchange.json["client_transaction_id"] == world.payment.identity
@@ -84,40 +84,40 @@ def events_are(what: Wire) -> Wire:
 
 
 async def answer_lost(world: World, exchange: Exchange) -> bytes | None:
-    """The first answer to each event is lost, so that it comes again."""
+    """Lose the first response to each event, so that it is sent again."""
     before = sum(1 for item in world.callbacks.exchanges if item.body == exchange.body and item.status == 200)
     reply = await world.callbacks.forward(exchange)
     return reply if before else None
 
 
 async def card_lost(world: World, exchange: Exchange) -> bytes | None:
-    """The event of the presented card is lost permanently."""
+    """Lose the card event permanently."""
     return GONE if exchange.json["status"] == "CARD_PRESENTED" else await to_daemon(world, exchange)
 
 
 async def blocked(world: World, exchange: Exchange) -> bytes | None:
-    """No callback comes through until the scenario opens the way; the terminal tries again."""
+    """Block callbacks until the scenario opens the way. The terminal retries."""
     return await world.callbacks.forward(exchange) if world.opened.is_set() else None
 
 
 async def astray(_world: World, _exchange: Exchange) -> bytes | None:
-    """Another device answers the callbacks, for good: the terminal gives each event up."""
+    """Let another device answer the callbacks for good, so that the terminal gives each event up."""
     return GONE
 
 
 async def creation_lost(world: World, exchange: Exchange) -> bytes | None:
-    """The terminal takes a print job, and its reply does not come back."""
+    """Let the terminal accept a print job, and lose its reply."""
     reply = await to_terminal(world, exchange)
     return None if creates(exchange) else reply
 
 
 async def webhooks_astray(world: World, exchange: Exchange) -> bytes | None:
-    """Another device answers the print webhooks: posd never sees one."""
+    """Let another device answer the print webhooks, so that posd never gets one."""
     return GONE if exchange.path.startswith(WEBHOOKS) else await to_daemon(world, exchange)
 
 
 def _is_start(world: World, exchange: Exchange) -> bool:
-    """Whether an exchange with the terminal is the start of the scenario's payment."""
+    """Return whether an exchange with the terminal is the start of the scenario's payment."""
     return (
         exchange.method == "POST"
         and exchange.path.endswith("/charge")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.crash.scenarios import Scenario
 
 SERIAL = "SN-0001"
-#: How long the till lets one question for the outcome wait, in seconds.
+#: Seconds that one call of the till waits for the outcome.
 PATIENCE_SECONDS = 0.25
 
 
@@ -38,14 +38,16 @@ class Payment:
     identity: str
     scenario: str
     sale: str | None = None
-    #: The till's call has its response: posd sends nothing more for it.
+    #: Set when the till's call has its response: posd sends nothing more for it.
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class World:
-    """Made by `open_world`. `lives` are the POSD_CRASH of the daemon's lives; after the last one it is left alone."""
+    """World of a cell, created by `open_world`. `lives`: POSD_CRASH of the daemon's lives. After the last one it is not
+    killed.
+    """
 
     scenario: "Scenario"
     lives: Sequence[str]
@@ -58,10 +60,10 @@ class World:
     random: Random
     payments: list[Payment] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
-    #: The scenario releases what it held back.
+    #: Set when the scenario releases held exchanges.
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: int = 0
-    #: The log of the lives that are over.
+    #: Log of the ended lives.
     log: list[dict[str, Any]] = field(default_factory=list)
     _stopping: bool = False
     _command: tuple[str, ...] = ()
@@ -80,15 +82,17 @@ class World:
         return self.log + (self.daemon.lines if self.daemon.process is not None else [])
 
     def another(self, scenario: str, sale: str | None = None) -> Payment:
-        """Return one more payment, which is not started yet."""
+        """Return another payment, not started yet."""
         payment = Payment(str(UUID(int=self.random.getrandbits(128), version=4)), scenario, sale)
         self.payments.append(payment)
         return payment
 
-    # The lives of the daemon
+    # Lives of the daemon.
 
     async def watch(self) -> None:
-        """Run the daemon, again after each crash, until `stop`. Raise AssertionError if it ends otherwise."""
+        """Run the daemon, and restart it after each crash, until `stop`. Raise AssertionError if it ends in another
+        way.
+        """
         for crash in (*self.lives, ""):
             code = await self._live(crash)
             if crash and code == -signal.SIGKILL:
@@ -99,9 +103,9 @@ class World:
             return
 
     async def _live(self, crash: str) -> int:
-        """Run the daemon until it ends; if it ended for a command, run the command and the daemon again.
+        """Run the daemon until it ends. If it ended for a command, run the command and the daemon again.
 
-        Return the exit code of what ended this life.
+        Return the exit code of the end of this life.
         """
         while True:
             if self._command:
@@ -119,7 +123,7 @@ class World:
         self.daemon.environment = _environment(crash)
         try:
             await self.daemon.start()
-        except AssertionError:  # it ended before its start was complete: the exit code has the cause
+        except AssertionError:  # it ended during its start: the exit code has the cause
             pass
         else:
             self._up.set()
@@ -148,7 +152,7 @@ class World:
         return await process.wait()
 
     async def offline(self, *command: str) -> None:
-        """Stop the daemon, run a command of posd to its end, again if it is killed, and start the daemon again."""
+        """Stop the daemon, run a command of posd to its end, again if it is killed, and restart the daemon."""
         self._made.clear()
         self._command = command
         self._terminate()
@@ -183,7 +187,7 @@ class World:
             except OSError:
                 await gone.wait()
 
-    # What the till does
+    # Actions of the till.
 
     async def put(self, payment: Payment) -> Reply:
         """Call the start until it gets a response."""
@@ -199,7 +203,7 @@ class World:
         assert payment.answered.is_set(), f"the start was answered {reply.status}: {reply.body.decode()}"
 
     async def outcome(self, payment: Payment) -> Any:
-        """Wait for the outcome; None if nothing can report it, and posd says so."""
+        """Wait for the outcome. Return None if nothing can report it, and posd says so."""
         while True:
             path = f"/transactions/{payment.identity}/outcome?timeout={PATIENCE_SECONDS}"
             reply = await self.call("GET", path)
@@ -221,20 +225,20 @@ class World:
         assert reply.status == 200, f"{payment.identity} is answered {reply.status}: {reply.body.decode()}"
         return reply.json
 
-    # What is true of the terminal
+    # True state of the terminal.
 
     def started(self, payment: Payment) -> bool:
-        """Whether the terminal has taken it."""
+        """Return whether the terminal has accepted it."""
         return bool(self.terminal.ledger.of("start", client_transaction_id=payment.identity, http_status=200))
 
     def hopeless(self, payment: Payment, document: Any) -> bool:
-        """Whether the terminal never got it, will not get it, and posd has found out everything possible."""
+        """Return whether the terminal never got it and never will, and posd has found out everything possible."""
         over = payment.answered.is_set() and not self.started(payment)
         asked = document["phase"] == "in_doubt" and document["last_search"] is not None
         return over and asked and not self.scenario.proves
 
     async def at_terminal(self, payment: Payment, kind: str, **fields: Any) -> bool:
-        """Wait until that is in the terminal's ledger; False if it never got the payment."""
+        """Wait until that is in the terminal's ledger. Return False if it never got the payment."""
         waiting = self.terminal.ledger.wait_for(kind, client_transaction_id=payment.identity, **fields)
         entry, answered = asyncio.create_task(waiting), asyncio.create_task(payment.answered.wait())
         try:
@@ -248,7 +252,7 @@ class World:
         return True
 
     async def quiet(self) -> None:
-        """Wait until the terminal runs nothing, and has nothing more to say."""
+        """Wait until the terminal runs nothing, and has nothing more to send."""
         ledger, news = self.terminal.ledger, asyncio.Event()
         ledger.listen(lambda _entry: news.set())
         while (

@@ -25,7 +25,7 @@ HEAD = (
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return one line an attack; `x` is how many times as long as in quiet."""
+    """Return one line for each attack. `x`: factor of the times compared with the quiet time."""
     rows = [HEAD, *(_row(result) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = []

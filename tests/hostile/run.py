@@ -1,4 +1,4 @@
-"""A run: for each attack a quiet time and then the attack, both with a till that pays, and the measurements."""
+"""A run: for each attack a quiet time and then the attack, both with a paying till, and the measurements."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.hostile.shop import Shop
 from tests.hostile.wire import BEGUN
 from tests.support.usage import MIB, descriptors, forget_peak, processor_seconds, quiet, resident_bytes
 
-#: How long attackers are at it before the till begins, in seconds.
+#: Seconds for which attackers run before the till begins.
 BEFORE_SECONDS = 1.0
 #: How long an attacker's process may take to make its first connection, in seconds.
 BEGIN_SECONDS = 60.0
@@ -27,9 +27,9 @@ EVERY_SECONDS = 0.1
 #: posd has given back all that it will when it has had nothing to do for so long, in seconds. It returns memory two
 #: seconds after the end of many connections.
 SETTLE_SECONDS = 3.0
-#: How long an attacker's process may take to end when its time is over, in seconds.
+#: Most seconds until an attacker's process ends after its time.
 END_SECONDS = 60.0
-#: Entries in the journal for an undisturbed payment, and those that a call may add: the call, and its answer.
+#: Journal entries of an undisturbed payment, and those that a call may add: the call and its reply.
 HONEST_ENTRIES = 20
 ENTRIES_A_MINUTE = 2 * limits.CALLS_OF_TRANSACTION.value
 
@@ -44,7 +44,7 @@ class Times:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Times":
-        """Summarise."""
+        """Return the summary of these values."""
         if len(values) < 2:
             return cls(0, 0, len(values))
         return cls(statistics.median(values), statistics.quantiles(values, n=20)[18], len(values))
@@ -52,7 +52,7 @@ class Times:
 
 @dataclass
 class Phase:
-    """What a till has seen in a time."""
+    """Measurements of a till in a period."""
 
     reads: Times
     payments: Times
@@ -61,7 +61,7 @@ class Phase:
 
 @dataclass
 class Result:
-    """One attack, against the quiet time before it."""
+    """Result of one attack, compared with the quiet time before it."""
 
     name: str
     seconds: float
@@ -82,10 +82,10 @@ class Result:
 
 
 class Run:
-    """Measures attacks on one shop."""
+    """Runner of the measurements on one shop."""
 
     def __init__(self, shop: Shop, *, nice: int) -> None:
-        """`nice` is the lowered priority of the attackers."""
+        """Create it. `nice`: nice value of the attackers."""
         self._shop = shop
         self._nice = nice
         self._first_mb = 0.0
@@ -101,14 +101,14 @@ class Run:
         return self._shop.daemon.process.pid
 
     async def warm_up(self, seconds: float) -> None:
-        """Pay until the daemon has loaded its modules; capture a callback."""
+        """Pay until the daemon has loaded its modules, and capture a callback."""
         await self._phase(seconds)
         self._path, body = self._shop.captured()
         self._body.write_bytes(body)
         self._first_mb = resident_bytes(self._pid) / MIB
 
     async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
-        """Measure a quiet time, and then the attacks, all at once; without a quiet time the times are not judged."""
+        """Measure a quiet time, and then the attacks, all at once. Without a quiet time the times are not judged."""
         pid, daemon = self._pid, self._shop.daemon
         before = await self._phase(quiet_seconds) if quiet_seconds else None
         opened, files, first_line = descriptors(pid), self._shop.files(), len(daemon.lines)
@@ -169,7 +169,7 @@ class Run:
         return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path
 
     def _retried(self) -> int:
-        """How many deliveries of the newest payments did not get through at once."""
+        """Return how many deliveries of the newest payments failed at first."""
         return sum(
             line["kind"] == "attempt" and line["result"] != 200
             for line in self._shop.ledgers()
@@ -177,12 +177,12 @@ class Run:
         )
 
     def _extra(self, names: Sequence[str]) -> int:
-        """Return how many rows of events these attacks, and those before them, may have left."""
+        """Return how many rows of events these attacks and earlier ones may have left."""
         self._events += sum(ATTACKS[name].events for name in names)
         return self._events
 
     def _stored(self, files: set[str], extra: int) -> list[str]:
-        """Return the rows on disk that come from no honest party, apart from this many rows of events."""
+        """Return the rows on disk that are not from honest senders, except this many rows of events."""
         filled, found = self._shop.filled, sorted(self._shop.files() - files)
         stored = self._shop.stored()
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
@@ -218,7 +218,7 @@ class Run:
 
     async def _attacker(self, name: str, number: int) -> asyncio.subprocess.Process:
         attack = ATTACKS[name]
-        network = 10 + list(ATTACKS).index(name)  # no attack profits from an earlier one
+        network = 10 + list(ATTACKS).index(name)  # no attack may profit from an earlier one
         addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),

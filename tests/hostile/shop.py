@@ -1,4 +1,4 @@
-"""The honest side: a daemon, its terminals on addresses of their own, and tills; all are processes."""
+"""The honest side: a daemon, its terminals on their own addresses, and tills, all as processes."""
 
 import asyncio
 import json
@@ -18,11 +18,11 @@ from posd.tls import issue
 from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
-#: How much faster than people the terminals are: a payment takes some 150 ms.
+#: Factor by which terminals are faster than people: a payment takes some 150 ms.
 SPEED = 40.0
 #: The service type that posd browses: no terminal of the shop announces it, but strangers do.
 TYPE = "_posd-hostile._tcp.local."
-#: A payment of SN-1 that has this many operations: a void that failed, again and again.
+#: A payment of SN-1 with this many operations: a void that failed repeatedly.
 LONG_CHAIN = name(1)
 OPERATIONS = 3000
 DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
@@ -36,7 +36,7 @@ class Shop:
     daemon: Daemon
     serials: list[str]
     terminals: list[asyncio.subprocess.Process] = field(default_factory=list)
-    #: What the database had before its first payment, as `stored` counts it.
+    #: Rows of the database before its first payment, as `stored` counts them.
     filled: Mapping[str, int] = field(default_factory=dict)
 
     async def till(self, seconds: float) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Shop:
         return {str(path.relative_to(self.directory)) for path in (self.directory / "state").rglob("*")}
 
     def captured(self) -> tuple[str, bytes]:
-        """Return path and body of a callback that was answered 200, as an attacker could have recorded it."""
+        """Return path and body of a callback that got 200, as an attacker could have recorded it."""
         with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
@@ -89,7 +89,7 @@ class Shop:
 
 @asynccontextmanager
 async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
-    """Start a daemon and its terminals; end them, and check the daemon's log."""
+    """Start a daemon and its terminals. At the end stop them, and check the daemon's log."""
     serials = [f"SN-{number}" for number in range(1, count + 1)]
     addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
     issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -104,7 +104,7 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
             entries += f'ca_file = "{made.ca_certificate}"\n'
         daemon.config = toml(directory, entries, discovery=DISCOVERY)
         await daemon.start()
-        await daemon.stop()  # it has made its key
+        await daemon.stop()  # it has created its key
         with filling(daemon.database) as filled:
             filled.db.execute("BEGIN")
             filled.pay(1)

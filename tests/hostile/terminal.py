@@ -1,4 +1,4 @@
-"""A simulated terminal that calls from an address of its own: `python -m tests.hostile.terminal ADDRESS OPTION...`.
+"""A simulated terminal that calls from its own address: `python -m tests.hostile.terminal ADDRESS OPTION...`.
 
 On loopback the system would let every process call from 127.0.0.1. The options are those of `posd simulate`.
 """
@@ -16,13 +16,13 @@ class OwnAddress(asyncio.SelectorEventLoop):
     address = ""
 
     async def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        """Bind it before it connects."""
+        """Bind the address before the connection."""
         options["local_addr"] = (self.address, 0)
         return await super().create_connection(*arguments, **options)
 
 
 class Policy(asyncio.DefaultEventLoopPolicy):
-    """Makes such loops."""
+    """Policy that creates such loops."""
 
     _loop_factory = OwnAddress
 

@@ -1,6 +1,6 @@
-"""All attacks for a few seconds: payments, memory, descriptors, log lines and the disk; nothing here depends on time.
+"""All attacks for a few seconds: payments, memory, descriptors, log lines and the disk. Nothing here depends on time.
 
-How long the till waits meanwhile is for `python -m tests.hostile`, on a machine that does nothing else.
+`python -m tests.hostile` measures how long the till waits, on an idle machine.
 """
 
 import tempfile
@@ -36,9 +36,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     # It is the last, because it may leave the most memory in use.
     "a user": ("tills-of-one-user",),
 }
-#: How long each group attacks, and how long is paid before the first, in seconds.
+#: Seconds of attack by each group, and of payments before the first.
 SECONDS = 2.0
-#: The attackers run with the lowest priority, so that parallel tests can continue.
+#: Nice value of the attackers, so that parallel tests can continue.
 NICE = 10
 TERMINALS = 2
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """A shop whose daemon has logged no fault of its own at the end."""
+    """Yield a shop. At the end its daemon must have logged no fault."""
     with tempfile.TemporaryDirectory(prefix="posd-hostile-") as directory:
         async with open_shop(Path(directory), TERMINALS) as shop:
             yield shop
@@ -56,13 +56,13 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def run(shop: Shop) -> Run:
-    """What measures, after some payments."""
+    """Return the runner of measurements, after some payments."""
     run = Run(shop, nice=NICE)
     await run.warm_up(SECONDS)
     return run
 
 
-async def test_no_attack_is_left_out() -> None:
+async def test_every_attack_is_in_a_group() -> None:
     assert {name for names in GROUPS.values() for name in names} == set(ATTACKS)
 
 
@@ -74,6 +74,6 @@ async def test_no_attack_is_left_out() -> None:
         for name, names in GROUPS.items()
     ],
 )
-async def test_strangers_cost_little_and_honest_payments_go_on(run: Run, names: Sequence[str]) -> None:
+async def test_strangers_cost_little_and_honest_payments_continue(run: Run, names: Sequence[str]) -> None:
     result = await run.attack(", ".join(names), names, 0, SECONDS)
     assert not result.broken, result

@@ -1,7 +1,7 @@
-"""A till that pays on every terminal, makes other calls meanwhile, and records how long each call took.
+"""A till that pays on every terminal, makes other calls meanwhile, and records the duration of each call.
 
 `python -m tests.hostile.till --socket PATH --seconds N SERIAL...` prints one JSON document at its end: `reads` and
-`payments` in milliseconds, `paid` (id -> amount and result) and `problems` in words.
+`payments` in milliseconds, `paid` (id -> amount and result) and `problems` as text.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from tests.support.streams import call
 
-#: Between two reads, and between the end of a payment and the next one on the same terminal, in seconds.
+#: Seconds between two reads, and between two payments on the same terminal.
 PAUSE_SECONDS = 0.02
 #: The first amount; each payment takes one cent more, far below the simulator's test amounts.
 FIRST_AMOUNT = Decimal("10.00")
@@ -35,7 +35,7 @@ class Till:
         self.problems: list[str] = []
 
     async def run(self, serials: list[str]) -> None:
-        """Pay and read until the time is over; every payment that was begun is waited for."""
+        """Pay and read until the time is over. Wait for every started payment."""
         await asyncio.gather(self._read(), *(self._pay(serial) for serial in serials))
 
     async def _pay(self, serial: str) -> None:

@@ -1,4 +1,4 @@
-"""What attackers build their attacks of: connections from an address of their own, counted."""
+"""Connections of attackers, from their own addresses, with counts."""
 
 import asyncio
 import itertools
@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import uuid4
 
-#: Where posd listens.
+#: Address of posd's listener.
 HOST = "127.0.0.1"
-#: How long an attacker waits for an answer that may never come, in seconds.
+#: Seconds that an attacker waits for a response that may never come.
 PATIENCE = 20.0
-#: Until a worker that was turned away tries again, in seconds: an attacker is not polite.
+#: Seconds until a refused worker tries again.
 AGAIN_SECONDS = 0.001
-#: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes that nobody has read.
+#: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes that are not read.
 SOCKET_BUFFER = 65_536
 
 #: What an attacker's process prints when it has its first connection.
 BEGUN = b"begun\n"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: What ends a connection that posd has turned away, whenever it does.
+#: Exceptions at the end of a connection that posd has refused.
 CUT_OFF = (OSError, EOFError, asyncio.LimitOverrunError)
 
 
@@ -35,7 +35,7 @@ class Attacker:
 
     port: int
     sources: Sequence[str]
-    #: A callback that was answered 200 before: its path and its body.
+    #: A callback that got 200 before: its path and its body.
     path: str = ""
     body: bytes = b""
     #: The socket of the tills.
@@ -57,7 +57,7 @@ class Attacker:
 
     @asynccontextmanager
     async def tcp(self) -> AsyncIterator[Streams]:
-        """Open a connection from the next address; it is cut without a goodbye at the end."""
+        """Open a connection from the next address. It is reset at the end."""
         sock = self._socket()
         try:
             await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, (HOST, self.port)), PATIENCE)
@@ -74,7 +74,7 @@ class Attacker:
 
     @asynccontextmanager
     async def secure(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
-        """Open a TLS connection from the next address; it is cut without a goodbye at the end."""
+        """Open a TLS connection from the next address. It is reset at the end."""
         async with self.tcp() as (_, writer):
             try:
                 await asyncio.wait_for(writer.start_tls(context or self.tls, server_hostname="posd"), PATIENCE)
@@ -87,7 +87,7 @@ class Attacker:
 
     @asynccontextmanager
     async def till(self) -> AsyncIterator[Streams]:
-        """Open a connection to the socket of the tills; it is cut without a goodbye at the end."""
+        """Open a connection to the tills' socket. It is reset at the end."""
         reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.till_socket), PATIENCE)
         self.connected()
         try:
@@ -109,26 +109,26 @@ class Attacker:
         return sock
 
     async def hear(self, reader: asyncio.StreamReader) -> bytes:
-        """Count the status of an answer, and return its head."""
+        """Count the status of a response. Return its head."""
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         self.counts[f"answered {int(head.split(b' ', 2)[1])}"] += 1
         return head
 
     async def take(self, reader: asyncio.StreamReader) -> None:
-        """Count the status of an answer, and read its whole body."""
+        """Count the status of a response, and read its whole body."""
         fields = (await self.hear(reader)).lower().split(b"\r\n")
         (length,) = (int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
         await asyncio.wait_for(reader.readexactly(length), PATIENCE)
 
     async def until_cut(self, reader: asyncio.StreamReader) -> None:
-        """Wait until the other side closes, and read on meanwhile."""
+        """Read until the peer closes."""
         with suppress(*CUT_OFF):
             async with asyncio.timeout(PATIENCE):
                 while await reader.read(65_536):
                     pass
 
     async def pump(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
-        """Send a piece again and again, as fast as the other side takes it."""
+        """Send a piece repeatedly, as fast as the peer reads."""
         with suppress(*CUT_OFF):
             while not writer.is_closing():
                 writer.write(piece)
@@ -138,22 +138,22 @@ class Attacker:
 
 
 def forged() -> str:
-    """A callback address of the right shape with a wrong token."""
+    """Return a callback address of the right form with a wrong token."""
     return f"/webhooks/transactions/{uuid4()}/{'A' * 43}"
 
 
 def head(path: str, *fields: str, method: str = "POST") -> bytes:
-    """A request line and headers."""
+    """Return a request line and headers."""
     return "\r\n".join([f"{method} {path} HTTP/1.1", "host: posd", *fields, "", ""]).encode()
 
 
 def whole(path: str, body: bytes) -> bytes:
-    """A whole request."""
+    """Return a complete request."""
     return head(path, "content-type: application/json", f"content-length: {len(body)}") + body
 
 
 def client_hello() -> bytes:
-    """The first flight of a TLS client."""
+    """Return the first flight of a TLS client."""
     context = ssl.create_default_context()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):

@@ -34,7 +34,7 @@ in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go", "Charge.java", "Charge.cs"}))
-async def test_approved(counter: Counter, name: str) -> None:
+async def test_an_approved_charge_is_shown(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
@@ -44,7 +44,7 @@ async def test_approved(counter: Counter, name: str) -> None:
 
 
 @in_each_language
-async def test_declined(counter: Counter, name: str) -> None:
+async def test_a_declined_charge_is_shown(counter: Counter, name: str) -> None:
     async with counter.recipe(name, DECLINED) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
@@ -54,7 +54,7 @@ async def test_declined(counter: Counter, name: str) -> None:
 
 
 @in_each_language
-async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: str) -> None:
+async def test_a_partly_approved_amount_is_shown(counter: Counter, name: str) -> None:
     async with counter.recipe(name, A_PART) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
@@ -69,7 +69,7 @@ async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: st
 
 
 @in_each_language
-async def test_a_tip_that_is_added_at_the_terminal_is_no_other_amount(programs: Path, name: str) -> None:
+async def test_a_tip_added_at_the_terminal_is_not_a_different_amount(programs: Path, name: str) -> None:
     async with open_counter(programs, "SN-1", tip=Decimal("0.30")) as counter:
         counter.fresh()
         async with counter.recipe(name, "0.40") as recipe:
@@ -81,7 +81,7 @@ async def test_a_tip_that_is_added_at_the_terminal_is_no_other_amount(programs: 
 
 
 @in_each_language
-async def test_a_fault_of_the_program_is_neither_paid_nor_not_paid(counter: Counter, name: str) -> None:
+async def test_a_fault_of_the_program_is_shown_neither_as_paid_nor_as_not_paid(counter: Counter, name: str) -> None:
     counter.till.rmdir()  # no place to store anything
     async with counter.recipe(name, APPROVED) as recipe:
         assert await recipe.ends() == 1
@@ -90,7 +90,7 @@ async def test_a_fault_of_the_program_is_neither_paid_nor_not_paid(counter: Coun
 
 
 @in_each_language
-async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: Counter, name: str) -> None:
+async def test_a_lost_acknowledgement_and_a_kill_of_posd_end_with_the_outcome(counter: Counter, name: str) -> None:
     async with counter.recipe(name, LOST_ACKNOWLEDGEMENT) as recipe:
         await recipe.says(DOUBT)
         await counter.daemon.kill()
@@ -104,7 +104,7 @@ async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: 
 
 
 @in_each_language
-async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name: str) -> None:
+async def test_a_kill_of_posd_during_the_start_ends_with_the_outcome(counter: Counter, name: str) -> None:
     terminal_heard = counter.terminal.ledger.next(lambda entry: entry["kind"] == "start")
     async with counter.recipe(name, SLOW_ACKNOWLEDGEMENT) as recipe:
         async with asyncio.timeout(60):
@@ -120,7 +120,7 @@ async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name:
 
 
 @in_each_language
-async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counter, name: str) -> None:
+async def test_a_killed_till_finishes_its_open_payment(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
         await recipe.kill()
@@ -135,7 +135,7 @@ async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counte
 
 
 @in_each_language
-async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, name: str) -> None:
+async def test_a_busy_terminal_refuses_and_leaves_nothing_open(counter: Counter, name: str) -> None:
     other = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:
         assert await recipe.ends() == 3
@@ -149,7 +149,7 @@ async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, 
 
 
 @in_each_language
-async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
+async def test_a_contradicting_final_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
     async with counter.recipe(name, CANCELED_AT_THE_ACQUIRER) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()

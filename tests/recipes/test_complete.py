@@ -29,7 +29,7 @@ def test_each_recipe_has_a_test_a_line_in_the_index_and_can_be_run(name: str) ->
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_fails_by_itself_never_means_not_paid(name: str) -> None:
+def test_a_failing_program_never_means_not_paid(name: str) -> None:
     head = (RECIPES / name).read_text("utf-8")[:900]
     says = dict(re.findall(r"(\d) ([^,.;]+)", head.partition("xit code: ")[2].partition("\n\n")[0]))
     assert says.keys() <= set(re.findall(r"^\| (\d) \|", (RECIPES / "README.md").read_text("utf-8"), re.MULTILINE))
@@ -38,7 +38,7 @@ def test_what_fails_by_itself_never_means_not_paid(name: str) -> None:
 
 
 @pytest.mark.slow  # the type checker reads the client and its libraries
-def test_the_recipes_in_python_hold_before_a_strict_type_checker(tmp_path: Path) -> None:
+def test_the_recipes_in_python_pass_a_strict_type_checker(tmp_path: Path) -> None:
     files = [str(RECIPES / name) for name in FILES if name.endswith(".py")]
     options = ["--strict", "--config-file", "/dev/null", "--cache-dir", str(tmp_path)]
     done = subprocess.run(
@@ -62,6 +62,6 @@ def test_the_recipe_in_java_starts_from_its_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep, *StartStep])
-def test_the_guide_names_each_word(word: str) -> None:
+def test_the_guide_explains_each_word(word: str) -> None:
     final = word in {"APPROVAL", "DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"}
     assert final or f"`{word}`" in GUIDE  # a till uses the result for these, not the terminal's word

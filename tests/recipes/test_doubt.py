@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)
 
 
 @pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
-async def test_only_a_person_ends_it(counter: Counter, name: str) -> None:
+async def test_only_a_person_ends_a_payment_in_doubt(counter: Counter, name: str) -> None:
     async with counter.recipe(name, LOST_ALL) as recipe:
         await recipe.says("Do not charge again")
         await counter.pass_time()

@@ -21,7 +21,7 @@ ENDED = {APPROVED: ("approved", 0), DECLINED: ("declined", 3)}
 
 
 @in_each_language
-async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name: str) -> None:
+async def test_only_a_person_ends_a_payment_that_a_restore_lost(counter: Counter, name: str) -> None:
     """Before and after `posd restore --seen`: one approved payment and one declined."""
     backup = counter.till / "backup.db"
     await back_up(counter.daemon, backup)
@@ -41,9 +41,7 @@ async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name
 
 
 @in_each_language
-async def test_a_till_whose_clock_was_ahead_does_not_give_up_what_a_restore_has_lost(
-    counter: Counter, name: str
-) -> None:
+async def test_a_till_whose_clock_was_ahead_keeps_a_payment_that_a_restore_lost(counter: Counter, name: str) -> None:
     backup = counter.till / "backup.db"
     await back_up(counter.daemon, backup)
     till = await left_open(counter, name, APPROVED)
@@ -68,7 +66,7 @@ def store_ahead(till: Path) -> None:
 
 
 @in_each_language
-async def test_an_old_copy_of_the_database_is_put_in_its_place(counter: Counter, name: str) -> None:
+async def test_an_old_copy_of_the_database_loses_no_payment(counter: Counter, name: str) -> None:
     """The witness file has the ids, and the terminal knows how the payments ended."""
     await counter.daemon.stop()
     copy = counter.till / "posd.db"

@@ -57,7 +57,7 @@ def said(lines: str, amount: str, socket: str, directory: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_few_lines_charge_on_the_demo_that_goes_on(socket: str, tmp_path: Path) -> None:
+def test_the_lines_of_the_readme_charge_on_the_running_demo(socket: str, tmp_path: Path) -> None:
     lines = block("python")
     assert len(lines.splitlines()) <= 15
     for amount, words in (("11.20", "PAID 11.20"), ("9000.04", "NOT PAID"), ("9000.20", "PAID 9000.20")):
@@ -67,7 +67,7 @@ def test_a_few_lines_charge_on_the_demo_that_goes_on(socket: str, tmp_path: Path
         assert PaymentStore(tmp_path / "open-payments").open_payments() == []
 
 
-def test_the_till_of_the_guide_settles_first_what_was_left_open(socket: str, tmp_path: Path) -> None:
+def test_the_till_of_the_guide_settles_its_open_payments_first(socket: str, tmp_path: Path) -> None:
     lines, store = block("python", TILL), PaymentStore(tmp_path / "open-payments")
     with Posd(socket, store=store.save) as posd:
         posd.charge(uuid4(), "5.00").outcome()  # after which the till was killed

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)
 
 
 @pytest.mark.slow
-async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
+async def test_a_till_settles_payments_that_a_crash_left_open(counter: Counter) -> None:
     async with counter.recipe("charge.py", APPROVED) as charge:
         await charge.says("Present the card")
         await charge.kill()
@@ -50,7 +50,7 @@ def noted(counter: Counter, identity: str, amount: str) -> None:
     PaymentStore(counter.till / "open-payments").save(StoredPayment(identity, json.dumps(body).encode()))
 
 
-async def test_a_payment_that_the_till_has_lost_is_told(counter: Counter) -> None:
+async def test_a_payment_that_the_till_lost_is_reported(counter: Counter) -> None:
     lost = await counter.hold()
     async with counter.recipe("after_a_crash.py") as recipe:
         assert await recipe.ends() == 4
@@ -111,7 +111,7 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     assert len(counter.requests) == 3
 
 
-async def test_a_tip_that_the_first_card_adds_pays_nothing_of_the_sale(programs: Path) -> None:
+async def test_a_tip_added_by_the_first_card_does_not_pay_the_sale(programs: Path) -> None:
     async with open_counter(programs, "SN-1", tip=Decimal(2)) as counter:
         counter.fresh()
         async with counter.recipe("split_payment.py", f"sale-{uuid4()}", "20.00", "10.00", "10.00") as recipe:
@@ -132,7 +132,7 @@ OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id
     [(A_PART, 6, "PAID 5000.00 of 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
 )
 @pytest.mark.parametrize("name", OF_ONE_PAYMENT)
-async def test_an_end_that_is_neither_paid_nor_not_paid(
+async def test_an_unclear_end_is_shown_neither_as_paid_nor_as_not_paid(
     counter: Counter, name: str, amount: str, code: int, words: str
 ) -> None:
     arguments = [argument.format(id=uuid4(), amount=amount) for argument in OF_ONE_PAYMENT[name]]
@@ -144,7 +144,7 @@ async def test_an_end_that_is_neither_paid_nor_not_paid(
 
 
 @pytest.mark.slow  # the client repeats its call for 15 seconds
-async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None:
+async def test_the_abort_button_survives_a_stop_of_posd(counter: Counter) -> None:
     identity = str(uuid4())
     async with counter.recipe("abort_button.py", identity, APPROVED) as recipe:
         await recipe.says("press Enter")
@@ -159,7 +159,7 @@ async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None
     assert recipe.said[-1] == "NOT PAID: canceled"
 
 
-async def test_the_button_aborts(counter: Counter) -> None:
+async def test_the_abort_button_aborts(counter: Counter) -> None:
     async with counter.recipe("abort_button.py", str(uuid4()), APPROVED) as recipe:
         await recipe.says("press Enter")
         recipe.type("")
@@ -170,7 +170,7 @@ async def test_the_button_aborts(counter: Counter) -> None:
     await counter.one_request()
 
 
-async def test_the_last_sale_is_given_back_once(counter: Counter) -> None:
+async def test_the_last_sale_is_voided_once(counter: Counter) -> None:
     await counter.pay("3.00")
     sale = await counter.pay("12.50")
     async with counter.recipe("void_last.py") as recipe:
@@ -218,7 +218,7 @@ async def test_the_cashier_sees_each_end(counter: Counter, name: str, amount: st
 
 
 @in_each_language
-async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, name: str) -> None:
+async def test_the_cashier_sees_each_step_once_despite_a_restart(counter: Counter, name: str) -> None:
     identity = await counter.start(BY_HAND)
     async with counter.recipe(name, identity) as recipe:
         await counter.pass_time()
@@ -279,7 +279,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
 
 
 @pytest.mark.slow
-async def test_what_is_not_paid_has_no_receipt(counter: Counter) -> None:
+async def test_an_unpaid_sale_has_no_receipt(counter: Counter) -> None:
     identity = await counter.pay(DECLINED, "declined")
     async with counter.recipe("print_receipt.py", identity) as recipe:
         assert await recipe.ends() == 3
@@ -292,7 +292,7 @@ def prints_of(counter: Counter, identity: str) -> list[Any]:
     return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
 
 
-async def test_a_payment_that_is_not_clear_has_no_receipt(counter: Counter) -> None:
+async def test_an_unclear_payment_has_no_receipt(counter: Counter) -> None:
     identity = await counter.pay("9000.93")  # canceled after its approval
     async with counter.recipe("print_receipt.py", identity) as recipe:
         assert await recipe.ends() == 4
@@ -301,7 +301,7 @@ async def test_a_payment_that_is_not_clear_has_no_receipt(counter: Counter) -> N
 
 
 @pytest.mark.slow
-async def test_a_receipt_has_the_amount_where_the_terminal_does_not_say_it(counter: Counter) -> None:
+async def test_a_receipt_has_the_amount_even_if_the_terminal_does_not_report_it(counter: Counter) -> None:
     identity = await counter.start(UNHEARD)
     await counter.resolve(identity, "approved")
     assert (await counter.daemon.outcome(identity))["authorized_amount"] is None
@@ -315,7 +315,7 @@ async def test_a_receipt_has_the_amount_where_the_terminal_does_not_say_it(count
 
 
 @pytest.mark.slow
-async def test_trouble_of_posd_while_it_prints_prints_nothing_twice(counter: Counter) -> None:
+async def test_a_fault_of_posd_during_printing_prints_nothing_twice(counter: Counter) -> None:
     identity = await counter.pay("12.50")
     path = f"/v1/print-jobs/receipt-{identity}-1/outcome"
     printed = counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")
@@ -333,7 +333,7 @@ async def test_trouble_of_posd_while_it_prints_prints_nothing_twice(counter: Cou
 
 
 @in_each_language
-async def test_what_the_bank_approved_is_shown(counter: Counter, name: str) -> None:
+async def test_the_approved_amount_is_shown(counter: Counter, name: str) -> None:
     identity = await counter.pay(A_PART)
     async with counter.recipe(name, identity) as recipe:
         assert await recipe.ends() == 0
@@ -347,7 +347,7 @@ async def test_what_the_bank_approved_is_shown(counter: Counter, name: str) -> N
         *tried(LIVE[1:], (), "internal_error", 500, "One moment"),
     ],
 )
-async def test_a_refusal_ends_the_stream_and_trouble_is_told(
+async def test_a_refusal_ends_the_stream_and_a_fault_is_reported(
     counter: Counter, name: str, code: str, status: int, words: str
 ) -> None:
     async with (
@@ -358,7 +358,7 @@ async def test_a_refusal_ends_the_stream_and_trouble_is_told(
 
 
 @in_each_language
-async def test_a_payment_that_posd_does_not_know_is_not_called_unpaid(counter: Counter, name: str) -> None:
+async def test_an_unknown_payment_is_not_shown_as_unpaid(counter: Counter, name: str) -> None:
     async with counter.recipe(name, str(uuid4())) as recipe:
         assert await recipe.ends() == 4
     assert recipe.said[-1].startswith("CALL THE SUPERVISOR")

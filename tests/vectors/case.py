@@ -1,7 +1,7 @@
 """One test vector, and the file that it is (README.md has the format)."""
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,19 +58,6 @@ def load(path: Path) -> Case:
     document = json.loads(path.read_text("ascii"))
     assert document.pop("format") == 1, path
     return Case(name=path.stem, **document)
-
-
-def written(content: bytes) -> Body:
-    """Return bytes as written in a file: text if they are UTF-8, otherwise base64."""
-    try:
-        return {"text": content.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"base64": b64encode(content).decode("ascii")}
-
-
-def as_body(content: bytes | Body) -> Body:
-    """Return bytes, or a body, as written in a file."""
-    return written(content) if isinstance(content, bytes) else content
 
 
 def content(body: Body) -> bytes:

@@ -45,9 +45,9 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="about a minute: a few ratios against the stored reference"
     )
-    parser.add_argument("--keep", action="store_true", help="with --quick: store what was measured as the reference")
-    parser.add_argument("--only", action="append", choices=MEASURES, help="a part; can be repeated")
-    parser.add_argument("--directory", default="/tmp", help="on the disk that counts; default: %(default)s")
+    parser.add_argument("--keep", action="store_true", help="with --quick: store the measured ratios as the reference")
+    parser.add_argument("--only", action="append", choices=MEASURES, help="measure this part only; can be repeated")
+    parser.add_argument("--directory", default="/tmp", help="where the databases are written; default: %(default)s")
     given = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="posd-bench-", dir=given.directory))
     try:

@@ -1,4 +1,4 @@
-"""What every measure gets: a directory, how long to take, and a way to report progress."""
+"""What every measurement gets: a directory, the number of rounds, and a way to report progress."""
 
 import sys
 import time
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.bench.table import Row
 
-#: Rounds of all measurements, one after the other.
+#: Rounds of each measurement.
 ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One run of the benchmark. `short` is for the test suite: it only shows that everything works."""
+    """One run of the benchmark. `short` is for the test suite, and only shows that every part works."""
 
     home: Path
     short: bool
@@ -24,7 +24,7 @@ class Bench:
         return range(1, 2) if self.short else range(0 if warm else 1, ROUNDS + 1)
 
     def pick(self, full: int, short: int) -> int:
-        """Return how many there are of something."""
+        """Return the number for a full or for a short run."""
         return short if self.short else full
 
     def directory(self, name: str) -> Path:
@@ -34,7 +34,9 @@ class Bench:
         return made
 
     def as_installed(self) -> Mapping[str, str]:
-        """Return an environment in which the interpreter keeps bytecode; none for a short run, which it would slow."""
+        """Return an environment in which the interpreter keeps bytecode. For a short run it is empty, because writing
+        bytecode would slow it.
+        """
         if self.short:
             return {}
         return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
@@ -44,5 +46,5 @@ class Bench:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-#: Measures one part of the table.
+#: A function that measures one part of the table.
 Measure = Callable[[Bench], Awaitable[Sequence[Row]]]

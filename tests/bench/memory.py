@@ -1,4 +1,4 @@
-"""Resident memory: idle, after many payments, and of each till that waits."""
+"""Resident memory: of an idle daemon, after many payments, and for each waiting till."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tests.bench.wire import taken_over, till
 from tests.support.senders import crowd
 from tests.support.usage import KIB, MIB, quiet, resident_bytes
 
-#: MB (of 1024 × 1024 bytes), the last KB (of 1024).
+#: Limits: two in MB (1024 × 1024 bytes), the last in KB (1024 bytes).
 IDLE_LIMIT = 45.0
 GROWTH_LIMIT = 3.0
 WAITING_LIMIT = 25.0
@@ -21,13 +21,13 @@ WAITING_LIMIT = 25.0
 TERMINALS = 16
 #: Seconds until a new daemon is idle; and after a load, until it has released its memory.
 IDLE_SECONDS, SETTLE_SECONDS = 60, 10
-#: Payments that are open while tills wait; as many tills wait for each.
+#: Open payments while tills wait; the same number of tills waits for each.
 OPEN = 10
 
 
 async def measure(bench: Bench) -> Sequence[Row]:
     """Measure the memory of daemons as in a shop, with discovery on. Each round has its own daemons."""
-    if not bench.short:  # the first start writes the bytecode, and is larger for it
+    if not bench.short:  # the first start also writes bytecode, and needs more memory for it
         async with open_shop(bench.directory("memory-bytecode"), 1, bench.as_installed()):
             pass
     count = bench.pick(10_000, 96)
@@ -51,7 +51,7 @@ async def measure(bench: Bench) -> Sequence[Row]:
 
 
 async def open_shops(bench: Bench, stack: AsyncExitStack, name: str) -> list[Shop]:
-    """Start a shop for each round, with discovery on; all at once."""
+    """Start a shop for each round, all at once, with discovery on."""
     return [
         await stack.enter_async_context(
             open_shop(bench.directory(f"{name}/{number}"), TERMINALS, bench.as_installed(), "enabled = true")
@@ -61,7 +61,9 @@ async def open_shops(bench: Bench, stack: AsyncExitStack, name: str) -> list[Sho
 
 
 async def _of_tills(bench: Bench) -> Row:
-    """Of tills that wait for open payments over a connection each, the client's memory not counted."""
+    """Measure the memory for each till that waits for an open payment on a connection of its own, without the client's
+    memory.
+    """
     count, each = bench.pick(1000, 20), list[float]()
     async with AsyncExitStack() as stack:
         for shop in await open_shops(bench, stack, "waiting"):

@@ -14,7 +14,8 @@ from tests.support import events
 from tests.support.senders import crowd
 from tests.support.usage import processor_seconds, quiet
 
-#: After each step of a payment alone, in seconds: in a shop the next one is seconds away and shares no work with it.
+#: Pause after each step of a single payment, in seconds. In a shop the next step comes seconds later, and shares no
+#: work with this one.
 PAUSE_SECONDS = 0.003
 
 
@@ -27,7 +28,7 @@ async def start(shop: Shop, own: Wire, serial: str) -> str:
 
 
 async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
-    """Send the events of an approved payment."""
+    """Send the events of an approved payment, up to the last."""
     path = shop.arrived.pop(identity)
     for status, previous in events.APPROVED:
         lan.send("POST", path, events.body(identity, status, previous, serial))
@@ -37,8 +38,8 @@ async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
 async def pay(shop: Shop, count: int) -> None:
     """Run this many payments to their end, on all terminals at once.
 
-    Each terminal has its own till in its own process (no process may start so many in a day), and keeps its connection
-    for its events.
+    Each terminal has a till in a process of its own, because a process may start only a limited number of payments in a
+    day. It sends its events over one connection.
     """
     left = repeat(None, count)
     with crowd(shop.daemon.till_socket, len(shop.serials), each=1) as tills:
@@ -77,8 +78,8 @@ async def one_by_one(shop: Shop) -> AsyncIterator["Alone"]:
 class Alone:
     """Payments one after the other.
 
-    Each is a start, its terminal's acknowledgement and four events, the outcome at a till that waits, and the changes
-    in the feed that another program reads.
+    Each has a start, the terminal's acknowledgement, four events, a till that waits for the outcome, and a reader of
+    the feed that gets the changes.
     """
 
     def __init__(self, shop: Shop, own: Wire, waiter: Wire, lan: Wire) -> None:
@@ -87,7 +88,7 @@ class Alone:
     async def pay(self, count: int) -> float:
         """Run payments on the terminals in turn.
 
-        Return the processor seconds of one, over all threads of the daemon.
+        Return the daemon's processor seconds for each payment, over all its threads.
         """
         await quiet(self._shop.pid)
         used = processor_seconds(self._shop.pid)

@@ -1,7 +1,7 @@
-"""Quick run (--quick): ratios that a busy machine changes little, compared with tests/bench/reference.json.
+"""Quick run (--quick): ratios that hardly depend on how busy the machine is, compared with tests/bench/reference.json.
 
-It judges processor time, memory and bytes written to the disk. Another process on the machine changes rates, but hardly
-these.
+It compares processor time, memory and bytes written to the disk. Other processes on the machine hardly change these,
+unlike rates.
 """
 
 import platform
@@ -23,7 +23,7 @@ from tests.bench.starting import starts
 from tests.bench.written import record
 from tests.support.usage import quiet, resident_bytes
 
-#: Payments in a round: of those whose processor time is measured, and of those that are recorded.
+#: Payments in a round whose processor time is measured, and payments in a round under the shim.
 PAYMENTS, RECORDED = 30, 12
 
 
@@ -77,7 +77,7 @@ async def measure(bench: Bench) -> Ratios:
 
 
 def versions() -> dict[str, str]:
-    """Return the main factor of a figure."""
+    """Return the versions and the machine on which the ratios depend."""
     return {
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,

@@ -1,4 +1,4 @@
-"""Comparison of the quick run with the stored reference: which ratios are worse, and by how much."""
+"""The quick run's comparison with the stored reference: which ratios are worse, and by how much."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,20 +6,20 @@ from pathlib import Path
 from statistics import median
 
 FILE = Path(__file__).with_name("reference.json")
-#: How much worse than the reference a ratio may be: a quarter.
+#: By what share a ratio may be worse than the reference.
 TOLERANCE = 0.25
 
-#: Figures for which less is better, by name, for each round; the median counts.
+#: Name of a ratio -> its value in each round. The median counts, and less is better.
 Ratios = Mapping[str, Sequence[float]]
 
 
 def better(one: Ratios, other: Ratios) -> Ratios:
-    """Return of each figure the one of two measurements whose median is less."""
+    """Return, for each ratio, the one of two measurements with the lower median."""
     return {name: min(one[name], other[name], key=median) for name in one}
 
 
 def complaints(measured: Ratios, reference: Mapping[str, float]) -> list[str]:
-    """Return which figures are worse by more than the tolerance, and which exist on one side only."""
+    """Return which ratios are worse by more than the tolerance, and which only one side has."""
     found = []
     for name, rounds in measured.items():
         if name not in reference:

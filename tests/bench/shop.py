@@ -1,6 +1,6 @@
-"""Daemon with many terminals, which all run in this process behind one port and accept every payment at once.
+"""A daemon with many terminals, which all run in this process behind one port and accept every payment at once.
 
-Their events are sent by `tests.bench.paying`.
+`tests.bench.paying` sends their events.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ _LOOK_SECONDS = 0.01
 
 @dataclass
 class Measured(Daemon):
-    """A new interpreter that logs to a file in memory, because reading lines would use the measured processor."""
+    """A new interpreter that logs to a file in memory, because reading the lines of its log would use the measured
+    processor.
+    """
 
     _log: int = -1
 
@@ -71,7 +73,7 @@ class Shop:
 
     @property
     def pid(self) -> int:
-        """The daemon's process id."""
+        """Return the daemon's process id."""
         assert self.daemon.process is not None
         return self.daemon.process.pid
 

@@ -1,4 +1,4 @@
-"""From the start of the process until it is ready, against the imports that such a daemon cannot do without."""
+"""Time from the start of the process until it is ready, compared with the imports that any such daemon needs."""
 
 import asyncio
 import signal
@@ -18,18 +18,18 @@ from tests.support.manager import Manager, manager
 from tests.support.ports import reserve
 from tests.support.usage import ROOT, environment, processor_seconds, resident_bytes
 
-#: Times the bare imports.
+#: The most that a start may take, in multiples of the bare imports.
 LIMIT = 2.0
 #: Starts of each in a round.
 STARTS = 4
-#: Imports of the bare interpreter. It then prints a line, and lives until it is ended.
+#: The program of the bare interpreter: imports, then a line of output. It lives until it is ended.
 BARE = "import starlette, hypercorn, aiosqlite, zeroconf, structlog; print(flush=True); input()"
-#: A fleet that discovery finds.
+#: Terminals that discovery has to find.
 FLEET = "".join(f'[[terminals]]\nserial = "SN-{number:04}"\n' for number in range(1, 5))
 
 
 async def measure(bench: Bench) -> Sequence[Row]:
-    """Measure with everything in the page cache and the bytecode kept, the database there from the first start on."""
+    """Measure with all files in the page cache, the bytecode written, and the database made by the first start."""
     found = await starts(bench, bench.pick(STARTS, 1))
     ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
     ratios = [one / other for one, other in zip(ready, bare, strict=True)]
@@ -41,7 +41,7 @@ async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]
     directory = bench.directory("starting")
     config, found = prepare(directory, FLEET), []
     with manager(directory) as told:
-        for number in bench.rounds(warm=True):  # the first of each writes the bytecode
+        for number in bench.rounds(warm=True):  # the first start of each kind writes the bytecode
             bench.say(f"start to ready, round {number}")
             pairs = [
                 (await start(config, bench.as_installed(), told), await bare_imports(bench.as_installed()))
@@ -54,7 +54,7 @@ async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]
 
 @dataclass(frozen=True)
 class Start:
-    """Until a process was ready, in seconds: on the clock, and of the processor; and how many bytes it then had."""
+    """What a process needed until it was ready: seconds of the clock, seconds of the processor, and bytes of memory."""
 
     seconds: float
     processor: float
@@ -62,7 +62,7 @@ class Start:
 
     @classmethod
     def since(cls, begun: float, pid: int) -> "Start":
-        """Return it of a process that is ready now."""
+        """Return the measurement of a process that is ready now."""
         return cls(time.perf_counter() - begun, processor_seconds(pid), resident_bytes(pid))
 
 
@@ -76,7 +76,7 @@ def prepare(directory: Path, terminals: str) -> Path:
 
 
 async def start(config: Path, others: Mapping[str, str], told: Manager) -> Start:
-    """Start the daemon. Return the time until it reported that it is ready. Stop it again."""
+    """Start the daemon, wait until it is ready, and stop it. Return the measurement."""
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "posd", "--config", str(config), "run"),
@@ -96,7 +96,7 @@ async def start(config: Path, others: Mapping[str, str], told: Manager) -> Start
 
 
 async def bare_imports(others: Mapping[str, str]) -> Start:
-    """Start an interpreter. Return the time until all imports were done. Stop it again."""
+    """Start an interpreter, wait until all imports are done, and stop it. Return the measurement."""
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", BARE),

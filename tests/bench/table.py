@@ -1,4 +1,4 @@
-"""What a run found: a row for each figure, judged by the median of its rounds."""
+"""The results of a run: a row for each figure, judged by the median of its rounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Row:
-    """One figure, as each round measured it; `limit` is the most that its median may be, in the same unit."""
+    """One figure with its value in each round; `limit` is the highest allowed median, in the same unit."""
 
     figure: str
     rounds: Sequence[float]
@@ -16,7 +16,7 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the median is within the limit."""
+        """Return whether the median is within the limit."""
         return median(self.rounds) <= self.limit
 
     def __str__(self) -> str:

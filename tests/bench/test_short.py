@@ -1,4 +1,5 @@
-"""Every part of the benchmark once, as small as possible, to show that it works and is complete. No figure is judged.
+"""Every part of the benchmark, run once and as small as possible, to show that it works and has all rows. No figure is
+judged.
 
 Times depend on the machine that runs the tests; `python -m tests.bench` has the bounds.
 """
@@ -22,7 +23,7 @@ ROWS = {"memory": 3, "starting": 1}
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A short run, in a directory whose name is short enough for sockets."""
+    """Yield a short run, in a directory whose name is short enough for sockets."""
     with TemporaryDirectory(prefix="posd-bench-") as directory:
         yield Bench(Path(directory), short=True)
 
@@ -37,7 +38,7 @@ async def test_a_part_measures_all_of_its_rows(name: str, bench: Bench) -> None:
 
 @pytest.mark.slow
 @needs("cc")
-async def test_the_quick_run_measures_all_that_the_reference_has(bench: Bench) -> None:
+async def test_the_quick_run_measures_every_ratio_of_the_reference(bench: Bench) -> None:
     measured = await quick.measure(bench)
     assert measured.keys() == reference.read().keys()
     assert all(math.isfinite(value) and value > 0 for rounds in measured.values() for value in rounds)
@@ -53,6 +54,6 @@ async def test_the_quick_run_measures_all_that_the_reference_has(bench: Bench) -
         ([9.0, 2.0, 2.6, 2.2, 8.0], ["memory"]),
     ],
 )
-def test_what_is_worse_by_more_than_a_quarter_is_a_complaint(memory: list[float], worse: list[str]) -> None:
+def test_a_ratio_that_is_worse_by_more_than_a_quarter_is_reported(memory: list[float], worse: list[str]) -> None:
     found = reference.complaints({"memory": memory}, {"memory": 2.0})
     assert [line.partition(":")[0] for line in found] == worse

@@ -1,4 +1,4 @@
-"""Raw, kept HTTP/1.1 connection: a client with little cost compared with what it measures."""
+"""A raw HTTP/1.1 connection that is kept open: a client that costs little compared with what it measures."""
 
 import asyncio
 import socket
@@ -26,12 +26,12 @@ class Wire:
             raise RuntimeError(f"expected {status}: {head.decode()}{body.decode()}")
 
     async def discard(self) -> None:
-        """Read until the other side ends it, and keep nothing."""
+        """Read until the other side ends the connection, and keep nothing."""
         while await self._reader.read(65_536):
             pass
 
     def close(self) -> None:
-        """Close it without a goodbye."""
+        """Close the connection without telling the other side."""
         self._writer.transport.abort()
 
 

@@ -25,7 +25,7 @@ class Span:
 
 
 def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]:
-    """Return the bytes written between each two moments (`Shim.position`); the last moment is the end."""
+    """Return what was written between each two moments (`Shim.position`), the last span up to the end."""
     names: dict[tuple[int, int], str] = {}
     dirty: dict[str, set[int]] = {}
     found = [Span() for _ in moments[1:]]
@@ -50,7 +50,9 @@ def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]
 
 
 async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
-    """Run payments under the shim, this many in a round. Return the mean syncs and KiB of one for each round."""
+    """Run this many payments a round under the shim. Return, for each round, the mean number of syncs and of KiB of a
+    payment.
+    """
     home = bench.directory("recorded")
     directory = home / "posd"
     shim = build(home, directory / "state")

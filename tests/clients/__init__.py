@@ -1,1 +1,3 @@
-"""Strict TLS clients of other makes, as in terminals: each connects once and reports whether it would call."""
+"""Strict TLS clients of other makers, as in terminals: each connects once and reports whether it would trust the
+server.
+"""

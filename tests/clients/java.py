@@ -1,6 +1,4 @@
-"""`python -m tests.clients.java`: whether a strict client in Java accepts posd's certificates, and
-refuses wrong ones.
-"""
+"""`python -m tests.clients.java`: whether a strict Java client accepts posd's certificates and refuses wrong ones."""
 
 import asyncio
 import sys

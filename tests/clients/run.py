@@ -11,10 +11,10 @@ from tests.clients.cases import ADDRESS, Case
 from tests.support.certificates import recording
 
 HERE = Path(__file__).parent
-#: Longest that a client may take, in seconds; starting Java on a busy machine takes a while.
+#: Time limit of a client, in seconds; Java starts slowly on a busy machine.
 PATIENCE = 120.0
 
-#: CA file, port and name to call by -> command line.
+#: Function of the CA file, the port and the called name that returns a command line.
 Client = Callable[[Path, int, str], Sequence[str]]
 
 
@@ -49,7 +49,8 @@ async def build_go(directory: Path) -> Path:
     program = directory / "check"
     environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        environment["GOCACHE"] = str(directory / "cache")  # else Go's own: its library is compiled once a machine
+        # otherwise Go's own cache, in which its library is compiled once on each machine
+        environment["GOCACHE"] = str(directory / "cache")
     process = await asyncio.create_subprocess_exec(
         "go", "build", "-o", str(program), str(HERE / "check.go"), env=environment, stderr=asyncio.subprocess.PIPE
     )
@@ -59,12 +60,12 @@ async def build_go(directory: Path) -> Path:
 
 
 def installed(command: str) -> bool:
-    """Whether a command is there."""
+    """Return whether a command is installed."""
     return shutil.which(command) is not None
 
 
 async def judge(client: Client, case: Case, name: str) -> Judgement:
-    """Connect a client to a server that shows that certificate, and call it by that name."""
+    """Run a client against a server that shows the certificate of the case, and that it calls by this name."""
     async with recording(case.leaf.context()) as server:
         process = await asyncio.create_subprocess_exec(
             *client(case.ca, server.port, name),

@@ -25,7 +25,7 @@ from tests.fuzz.target import Case, Target, beside, refused_alone
 
 _OUTCOME = msgspec.json.Decoder(Outcome)
 
-#: Members that an event must have exactly once: its state, its payment, its terminal.
+#: Members that an event must have exactly once: its state, its payment, its terminal's serial.
 SAID_ONCE = (("status",), ("client_transaction_id",), ("terminal", "serial_number"))
 #: Members that are read only if they appear exactly once.
 READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
@@ -37,7 +37,7 @@ READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
     ),
     ("raw_response", "ticket_number"): lambda event: event.raw_response and event.raw_response.ticket_number,
 }
-#: What an acknowledgement must say once.
+#: Members that an acknowledgement must have exactly once.
 ACKNOWLEDGED_ONCE = (
     ("status",),
     ("client_transaction_id",),
@@ -47,7 +47,7 @@ ACKNOWLEDGED_ONCE = (
 
 
 def transactions() -> tuple[Transaction, ...]:
-    """Transactions in every phase in which a terminal's word may find them."""
+    """Return transactions in every phase in which a terminal's message may find them."""
     new = starting()
     refused = conclude_start(new, StartRefused(409, "busy"), NOW)
     active = conclude_start(new, StartAccepted(seeds.SERIAL), NOW)
@@ -139,7 +139,7 @@ def check_acknowledgement(case: Case) -> None:
         assert 200 <= attempt.status < 300
         document = reading.pairs(readable(attempt.body).body)
         for names in ACKNOWLEDGED_ONCE:
-            assert reading.one_thing(document, *names), f"{names} says several things"
+            assert reading.one_thing(document, *names), f"{names} has several values"
         assert reading.values(document, "status") != []
         assert {*reading.values(document, "status")} == {"TERMINAL_ACKNOWLEDGED"}
         for names in (("client_transaction_id",), ("operation", "client_transaction_id")):
@@ -156,7 +156,7 @@ def check_acknowledgement(case: Case) -> None:
 
 
 class NeverError(Exception):
-    """Errors of a function that should have none of its own."""
+    """An error that a function without errors of its own cannot raise."""
 
 
 def attempt_of(case: Case) -> Attempt:
@@ -178,7 +178,9 @@ STATUSES = (100, 199, 300, 301, 304, 399, 400, 401, 404, 407, 408, 409, 422, 429
 
 
 def check_search(case: Case) -> None:
-    """A search's reply is read the same way always: found is verbatim in it and of ours, none is an empty list."""
+    """A search's reply is always read in the same way. "Found" quotes an element of it about our transaction; "none" is
+    an empty list.
+    """
     attempt, pointer = attempt_of(case), case.given[2]
     answer = refused_alone(NeverError, read_reply, attempt, pointer, IDENTITY)
     whole = isinstance(attempt, Replied) and attempt.complete and 200 <= attempt.status < 300

@@ -1,4 +1,4 @@
-"""Target: the configuration as text, and with a file that it names. Its structure: tests/config/test_problems.py."""
+"""Target: the configuration as text, with a file that it names. tests/config/test_problems.py tests its structure."""
 
 import tempfile
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def _load(file: Path, check_files: bool) -> tuple[Config | None, tuple[ConfigPro
 
 
 def check_problems(problems: Sequence[ConfigProblem], file: Path) -> None:
-    """Each problem names the file, the mistake and the cure, in one line that a terminal can show."""
+    """Each problem names the file, the mistake and the cure, in one line without control characters."""
     assert problems
     for problem in problems:
         assert problem.file == str(file)
@@ -59,7 +59,7 @@ def check_problems(problems: Sequence[ConfigProblem], file: Path) -> None:
 
 
 def check_loaded(loaded: Config) -> None:
-    """What is in force is text that can be printed; headers are sendable, or say why they cannot be read."""
+    """Every value in force can be printed; each header can be sent, or the reason why it cannot be read is given."""
     for entry in entries(loaded):
         assert str(entry.value).isprintable(), f"{entry.section}.{entry.name} is {entry.value!r}"
     for profile_entry in profile_entries(loaded):

@@ -1,4 +1,6 @@
-"""Structure-aware generators: a valid document, changed in a few places, written in some encoding, damaged as bytes."""
+"""Generators that know the structure: a valid document, changed in a few places, written in some encoding, its bytes
+damaged.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +10,11 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from tests.fuzz.trees import Literal, Members, nested, places, tree, write
 
-#: Levels of nesting about the limits of posd (64 and 256), of msgspec and of the interpreter (1000), and beyond.
+#: Levels of nesting just below and above the limits of posd (64 and 256), of msgspec and of the interpreter (1000), and
+#: far beyond.
 LEVELS = (1, 2, 63, 64, 65, 255, 256, 257, 990, 1000, 5000)
 
-#: Values that something somewhere takes for another.
+#: Values that are easily taken for another value.
 STRANGE: tuple[Any, ...] = (
     None,
     True,
@@ -123,7 +126,7 @@ def _names(words: Sequence[Any]) -> SearchStrategy[str]:
 def _values(seeds: Sequence[Any], words: Sequence[Any]) -> SearchStrategy[Any]:
     """Values to be put in: strange ones, words, and parts of the seeds."""
     parts = [place.value for seed in seeds for place in places([tree(seed)])]
-    # A copy each time: a value inserted twice must not change twice.
+    # A copy each time: one object inserted twice would change in both places.
     strange = st.sampled_from((*STRANGE, *words)).map(tree)
     return strange | st.sampled_from(parts).map(tree) | st.text(max_size=12)
 

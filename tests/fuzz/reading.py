@@ -1,4 +1,4 @@
-"""A second reading of JSON, by the standard library alone, against which the codec is held."""
+"""A second way to read JSON, with the standard library alone; the codec's result is compared with it."""
 
 import json
 from decimal import Decimal
@@ -14,7 +14,7 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def pairs(body: bytes) -> Any:
-    """Read again what the codec has read: objects as pairs, numbers as Decimal, or as text if they do not fit."""
+    """Read what the codec has read once more: objects as pairs, numbers as Decimal, or as text if they do not fit."""
     return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
 
 
@@ -34,6 +34,6 @@ def values(document: Any, *names: str) -> list[Any]:
 
 
 def one_thing(document: Any, *names: str) -> bool:
-    """Whether a path of names has at most one value: numbers are compared by value, and true is not 1."""
+    """Return whether a path of names has at most one value. Numbers are compared by value, and true differs from 1."""
     found = values(document, *names)
     return all(type(value) is type(found[0]) and value == found[0] for value in found)

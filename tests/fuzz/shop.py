@@ -1,4 +1,4 @@
-"""A daemon process for fuzzing, asked by threads that block."""
+"""A daemon process for fuzzing, called by threads that wait for the answer."""
 
 import ssl
 import time
@@ -18,12 +18,12 @@ from tests.support.ports import reserve
 from tests.support.threaded import in_thread
 from tests.support.webhooks import faults, key_file
 
-#: In the fleet; nothing listens at its address.
+#: A terminal of the fleet; nothing listens at its address.
 GONE = "SN-GONE"
 
-#: Longest that an answer may take before it counts as stuck, in seconds.
+#: Seconds after which a call without an answer counts as stuck.
 PATIENCE_SECONDS = 60.0
-#: How long until a connection that was turned away is tried again, in seconds.
+#: Seconds until a connection that was turned away is tried again.
 AGAIN_SECONDS = 0.1
 
 _NAMESPACE = UUID("7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
@@ -70,7 +70,7 @@ class Shop:
         return ids.path(channel, identity, ids.token(key, channel, identity))
 
     def check(self) -> None:
-        """Check that the daemon is alive, and that its log has no fault of its own."""
+        """Check that the daemon runs, and that its log has no internal error."""
         assert self.posd.process is not None
         assert self.posd.process.returncode is None, "the daemon has ended"
         assert faults(self.posd) == []

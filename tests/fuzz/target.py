@@ -1,4 +1,4 @@
-"""What is fuzzed: a target is a way to make cases and the invariants that hold for each of them."""
+"""What is fuzzed: a target makes cases, and checks the invariants that hold for each of them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,14 +8,16 @@ from hypothesis.strategies import SearchStrategy
 
 
 class Case(NamedTuple):
-    """One input; `given` are the few words beside the body."""
+    """One input; `given` holds the values beside the body."""
 
     body: bytes
     given: tuple[Any, ...] = ()
 
 
 class Target(NamedTuple):
-    """`check` raises AssertionError where an invariant does not hold; anything else that escapes is a fault too."""
+    """A way to make cases, and `check`, which raises AssertionError if an invariant does not hold. Any other exception
+    is a fault too.
+    """
 
     name: str
     cases: SearchStrategy[Case]
@@ -23,7 +25,7 @@ class Target(NamedTuple):
 
 
 def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
-    """Make cases of bodies and their other words."""
+    """Make cases of bodies and the values beside them."""
     return st.builds(Case, bodies, st.tuples(*given))
 
 

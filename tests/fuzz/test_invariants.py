@@ -1,4 +1,4 @@
-"""Generated input for the functions that read from outside, and the cases that broke an invariant once."""
+"""Generated input for the functions that read data from outside, and the inputs that once broke an invariant."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +20,12 @@ TARGETS = {target.name: target for target in (EVENT, ACKNOWLEDGEMENT, SEARCH, CO
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_invariants_hold(target: Target, data: st.DataObject) -> None:
+def test_the_invariants_hold_for_generated_input(target: Target, data: st.DataObject) -> None:
     target.check(data.draw(target.cases))
 
 
 def found() -> Iterator[Any]:
-    """Yield each kept case: `given` is the target and its case, the expectation is the invariants of the target."""
+    """Yield each kept case: its target, the case, and the invariants of the target as the expectation."""
     for file in sorted(Path(vectors.HERE, "found").glob("*.json")):
         given = vectors.load(file).given
         beside = tuple(vectors.content(item["bytes"]) if isinstance(item, dict) else item for item in given["beside"])
@@ -33,5 +33,5 @@ def found() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("target", "case"), tuple(found()))
-def test_what_broke_an_invariant_once_does_not_again(target: str, case: Case) -> None:
+def test_what_once_broke_an_invariant_breaks_it_no_more(target: str, case: Case) -> None:
     TARGETS[target].check(case)

@@ -19,7 +19,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 @pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck))
 @given(case=webhooks.CASES)
-def test_an_authentic_body_is_kept_and_a_forged_one_leaves_nothing(shop: Shop, case: Case) -> None:
+def test_an_authentic_callback_is_kept_and_a_forged_one_leaves_nothing(shop: Shop, case: Case) -> None:
     webhooks.check(shop, case)
 
 
@@ -33,21 +33,21 @@ def test_any_key_can_be_searched(shop: Shop, key: str) -> None:
         assert [row["client_transaction_id"] for row in answer["transactions"]] == found
 
 
-def test_more_keys_than_the_database_takes_are_refused(shop: Shop) -> None:
+def test_more_keys_than_the_database_accepts_are_refused(shop: Shop) -> None:
     for count, status in ((16, 200), (17, 422), (1100, 422)):
         filters = {f"metadata.{number}": "" for number in range(count)}
         assert shop.local.get("/transactions", params=filters).status_code == status
 
 
 @pytest.mark.parametrize("filters", [{"terminal": "\x00"}, {"sale": "a\x00b"}, {"metadata.reference": "\x00"}])
-def test_nul_in_a_filter_finds_nothing(shop: Shop, filters: dict[str, str]) -> None:
+def test_a_filter_with_a_nul_character_finds_nothing(shop: Shop, filters: dict[str, str]) -> None:
     answer = shop.local.get("/transactions", params=filters)
     assert (answer.status_code, answer.json()["transactions"]) == (200, [])
 
 
 @pytest.mark.parametrize("channel", ["transactions", "print-jobs"])
 @pytest.mark.parametrize("levels", [64, 65, 900, 20_000])
-def test_nesting_is_bounded(shop: Shop, channel: str, levels: int) -> None:
+def test_nesting_is_limited(shop: Shop, channel: str, levels: int) -> None:
     """Up to 64 levels are accepted. Beyond them the problem names the place, or the whole body if it cannot be read."""
     member = "metadata" if channel == "transactions" else "document"
     amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""

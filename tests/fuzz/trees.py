@@ -72,7 +72,7 @@ def _places(holder: Any) -> Iterator[Place]:
 
 
 def write(value: Any, *, ascii_only: bool = False, space: str = "") -> str:
-    """Write a tree as JSON text, with `space` wherever JSON allows blanks."""
+    """Write a tree as JSON text, with `space` wherever JSON allows white space."""
     match value:
         case Literal(text=text):
             return text

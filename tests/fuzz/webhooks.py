@@ -47,7 +47,7 @@ def check(shop: Shop, case: Case) -> None:
     else:
         _check_kept(shop, channel, identity, body, status)
         again = shop.deliver(path, body)
-        assert again == status, "the same callback again is answered in another way"
+        assert again == status, "the repeated callback is answered in another way"
         _check_kept(shop, channel, identity, body, again, times=2)
     shop.check()
 

@@ -6,7 +6,7 @@ from tests.lan.network import why_not
 from tests.lan.programs import AVAHI
 from tests.support.needs import lacking
 
-#: Longest time of one of these tests, in seconds. A test waits several times, each time with a limit of its own.
+#: Time limit of each of these tests, in seconds. A test waits several times, each time with a limit of its own.
 TEST_SECONDS = 300
 
 
@@ -17,13 +17,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _networks() -> None:
-    """Network namespaces can be made here."""
+    """Skip the test if network namespaces cannot be made here."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def avahi() -> None:
-    """There is an avahi-daemon."""
+    """Skip the test if there is no avahi-daemon."""
     if missing := lacking(AVAHI):
         pytest.skip(missing)

@@ -18,11 +18,11 @@ from typing import IO
 
 from tests.support.needs import SEARCH_PATH, find, lacking
 
-#: What has to be there.
+#: Commands without which no network can be made.
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount")
 #: The network card of each machine.
 CARD = "eth0"
-#: How soon the kernel notices that a neighbour does not answer any more: within seconds, not within a minute.
+#: Makes the kernel notice within seconds, instead of a minute, that a neighbour does not answer any more.
 _NEIGHBOURS = {"base_reachable_time_ms": 1000, "delay_first_probe_time": 1, "retrans_time_ms": 500}
 
 #: Sets up a new namespace, prints that it is ready, and keeps it until its input is closed. The namespace has a /sys
@@ -61,7 +61,7 @@ class Namespace:
     """A network and mount namespace; `command` and `run` start programs in it."""
 
     def __init__(self, name: str, stack: ExitStack) -> None:
-        """Make it; it ends with `stack`. Raise CannotMake."""
+        """Make the namespace; it ends with `stack`. Raise CannotMake."""
         self.name = name
         self._holder = stack.enter_context(
             subprocess.Popen(
@@ -76,15 +76,15 @@ class Namespace:
         stack.callback(_pipe(self._holder.stdin).close)
         said = _pipe(self._holder.stdout).readline().strip()
         if said != "ready":
-            raise CannotMake(f"a network namespace cannot be set up here ({said})")
+            raise CannotMake(f"no network namespace can be made here ({said})")
 
     @property
     def pid(self) -> int:
-        """A process that is in it for as long as it lives."""
+        """The id of a process that is in the namespace for as long as it exists."""
         return self._holder.pid
 
     def command(self, *command: str) -> list[str]:
-        """Return what runs a command in here. It is that very process in the end, so that signals reach it."""
+        """Return the command that runs another one in the namespace, in the same process, so that signals reach it."""
         enter = (find("nsenter") or "nsenter", f"--target={self.pid}", "--net", "--mount")
         return [*enter, *self._deadly(*command)]
 
@@ -98,7 +98,7 @@ class Namespace:
 
     @staticmethod
     def _deadly(*command: str) -> Sequence[str]:
-        """Return a command that the kernel kills when the test process dies, however it dies."""
+        """Return the prefix of a command that the kernel kills when the test process ends, in whatever way."""
         return (find("setpriv") or "setpriv", "--pdeathsig", "KILL", "--", *command)
 
 
@@ -134,7 +134,7 @@ class Machine(Namespace):
         self.add(new)
 
     def down(self) -> None:
-        """Set the card down, as an administrator or a driver does. It loses its IPv6 addresses."""
+        """Set the card down, as an administrator or a driver does. The card loses its IPv6 addresses."""
         self.run("ip", "link", "set", CARD, "down")
 
     def up(self) -> None:
@@ -154,7 +154,7 @@ class Machine(Namespace):
         self._switch.run("ip", "link", "set", self.name, "nomaster")
 
     def let_through(self) -> None:
-        """End that."""
+        """Let packets through again."""
         self._switch.run("ip", "link", "set", self.name, "master", "switch")
 
 

@@ -14,11 +14,11 @@ from tests.lan.network import Machine
 from tests.support.needs import SEARCH_PATH, find
 from tests.support.program import Output
 
-#: Longest that anything here is waited for, in seconds; on an idle machine it is there in two.
+#: Limit of each wait, in seconds. On an idle computer nothing takes more than two.
 PATIENCE_SECONDS = 60.0
 
-#: Slower than in other tests, because the network has to fail in the middle of a payment. A payment with a chip card
-#: and a PIN takes one to three seconds.
+#: Lower than in other tests, because the network has to fail in the middle of a payment. A payment with a chip card and
+#: a PIN then takes one to three seconds.
 SPEED = 10.0
 #: Seconds that a terminal waits for an answer. A terminal that is cut off gets no answer at all.
 DELIVERY_SECONDS = 5.0
@@ -64,11 +64,11 @@ class Program(Output):
 
     @property
     def arguments(self) -> list[str]:
-        """The program and its arguments."""
+        """Return the program and its arguments."""
         raise NotImplementedError
 
     def is_ready(self, line: Line) -> bool:
-        """Whether a line says that the program is ready."""
+        """Return whether a line says that the program is ready."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -79,7 +79,7 @@ class Program(Output):
         await self.stop(signal.SIGKILL)
 
     async def start(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start the program and wait until it is ready."""
         assert self._process is None
         begun = len(self.lines)
         self._process = await asyncio.create_subprocess_exec(
@@ -92,7 +92,7 @@ class Program(Output):
         await self.line(self.is_ready, begun)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it, if it runs: with SIGTERM as it wants to, with SIGKILL as when its plug is pulled out."""
+        """End the program if it runs: SIGTERM lets it end in order, SIGKILL is a pulled plug."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -149,19 +149,19 @@ class Terminal(Program):
         return "ready" in line
 
     def happened(self, kind: str, identity: str | None = None) -> list[Line]:
-        """Return what its ledger has of a kind, of one payment or of all."""
+        """Return the lines of this kind in its ledger, of one payment or of all."""
         entries = [line for line in self.lines if line.get("kind") == kind]
         return [line for line in entries if identity in (None, line.get("client_transaction_id"))]
 
     async def happens(self, kind: str, identity: str, **fields: Any) -> Line:
-        """Wait until its ledger has that of a payment."""
+        """Wait until its ledger has a line of this kind for a payment."""
         wanted = {"kind": kind, "client_transaction_id": identity} | fields
         return await self.line(lambda line: wanted.items() <= line.items())
 
 
 class Avahi(Program):
-    """The avahi-daemon of a machine, which announces a terminal there: the addresses that the machine has, as it has
-    them. Without a serial it announces the machine alone, as on most Linux machines, and holds port 5353.
+    """The avahi-daemon of a machine, which announces a terminal with the current addresses of that machine. Without a
+    serial it announces only the machine, as on most Linux machines, and holds port 5353.
     """
 
     def __init__(self, machine: Machine, directory: Path, serial: str | None = None, name: str | None = None) -> None:
@@ -175,7 +175,7 @@ class Avahi(Program):
         if serial is not None:
             service = AVAHI_SERVICE.format(name=self._named, serial=serial, port=PORT)
             (services / "terminal.service").write_text(service)
-        # The directory of its services is compiled into it. Only this machine sees these files at that path.
+        # The directory of its services is compiled into avahi. Only this machine sees these files at that path.
         machine.run("mount", "--bind", str(self._home), "/etc/avahi")
 
     @property

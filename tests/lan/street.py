@@ -26,7 +26,7 @@ SERIAL = "SN-LAN-1"
 #: In these phases the terminal cannot have sent its final event: it sends one event after the other.
 BEFORE_THE_ACQUIRER = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")
 
-#: posd soon asks about a payment without news. It does not give up a call that a busy computer delays.
+#: posd soon asks about a payment without news. It does not give up a call that is slow because the computer is busy.
 SETTINGS = """
 [reconcile]
 first_event_grace_seconds = 1
@@ -50,7 +50,7 @@ def base_url(address: str) -> str:
 
 @dataclass
 class Street:
-    """One network with posd on it. Everything else a test adds: machines, terminals, avahi-daemons."""
+    """One network with posd on it. A test adds the rest: machines, terminals, avahi-daemons."""
 
     home: Path
     switch: Switch
@@ -76,7 +76,9 @@ class Street:
         certificates: TlsFiles | None = None,
         host: str = "0.0.0.0",
     ) -> Terminal:
-        """Run a simulated terminal on a machine; it announces itself on all its cards, or those, or not (None)."""
+        """Run a simulated terminal on a machine. It announces itself on all its cards, on those in `mdns`, or (None)
+        not at all.
+        """
         state, shown = self.home / f"terminal-{machine.name}", certificates or self.certificates
         made = Terminal(machine, serial, state, shown, self.daemon.ca, mdns=mdns, host=host)
         return await self.stack.enter_async_context(made)
@@ -90,14 +92,14 @@ class Street:
         return (await self.daemon.call("GET", f"/terminals/{SERIAL}")).json
 
     async def shown(self, what: Callable[[Any], bool]) -> Any:
-        """Wait until posd shows the terminal in this state; return it."""
+        """Wait until posd shows the terminal with these values; return it."""
         seen = None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not what(seen := await self.known()):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)  # the local API does not show it, so the test asks the terminal
         except TimeoutError as error:
-            raise AssertionError(f"it did not become so in {PATIENCE_SECONDS:g} s: {seen}") from error
+            raise AssertionError(f"posd does not show this after {PATIENCE_SECONDS:g} s: {seen}") from error
         return seen
 
     async def found_at(self, address: str) -> None:
@@ -113,15 +115,15 @@ class Street:
         return identity
 
     async def under_way(self, terminal: Terminal) -> str:
-        """Start a payment and stop its terminal in the middle of it; return the payment's id. `thaw` continues the
-        terminal.
+        """Start a payment and freeze its terminal in the middle of it; return the payment's id. `thaw` lets the
+        terminal go on.
         """
         while True:
             identity = await self.charge()
             terminal.freeze()
             if (await self.daemon.transaction(identity))["status"] in BEFORE_THE_ACQUIRER:
                 return identity
-            terminal.thaw()  # on a busy computer it was faster
+            terminal.thaw()  # on a busy computer the payment was over before it was frozen
             await self.approved(identity)
 
     async def approved(self, identity: str) -> Any:
@@ -132,7 +134,7 @@ class Street:
         return outcome
 
     async def paid(self, *terminals: Terminal) -> str:
-        """Make a whole payment: the first of these terminals is called, and its final event arrives. Return its id."""
+        """Make a whole payment: one of these terminals is called, and its final event arrives. Return its id."""
         identity = await self.charge()
         await self.approved(identity)
         assert started(identity, *terminals) == [1, *(0 for _ in terminals[1:])]

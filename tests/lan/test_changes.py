@@ -1,4 +1,4 @@
-"""What happens to a network in the middle of payments: addresses change, links go and come, others claim a serial."""
+"""Networks that change in the middle of payments: addresses change, links go and come, other devices claim a serial."""
 
 from collections.abc import Callable, Mapping
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.mark.usefixtures("avahi")
-async def test_the_terminal_gets_another_address_under_a_payment_and_its_old_one_goes_to_another_terminal() -> None:
+async def test_during_a_payment_its_terminal_moves_and_another_terminal_gets_the_old_address() -> None:
     async with open_street() as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         shown = street.certified("another", OTHER, TERMINAL)
@@ -47,7 +47,7 @@ async def test_the_terminal_gets_another_address_under_a_payment_and_its_old_one
 
 
 @pytest.mark.parametrize("certified", [True, False], ids=["certified for both", "certificate renewed"])
-async def test_this_machine_gets_another_address_under_a_payment(certified: bool) -> None:
+async def test_this_machine_gets_another_address_during_a_payment(certified: bool) -> None:
     async with open_street(certified=(POS, POS_LATER) if certified else (POS,)) as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)
@@ -65,7 +65,7 @@ async def test_this_machine_gets_another_address_under_a_payment(certified: bool
 
 
 Way = Callable[[Street, Machine], None]
-#: What goes -> how it goes, and how it comes back.
+#: Kind of failure -> how the link goes, and how it comes back.
 LINKS: Mapping[str, tuple[Way, Way]] = {
     "card of this machine": (lambda street, _: street.pos.down(), lambda street, _: street.pos.up()),
     "cable of this machine": (lambda street, _: street.pos.pull_cable(), lambda street, _: street.pos.push_cable()),
@@ -90,7 +90,7 @@ async def test_links_go_and_come_in_the_middle_of_payments() -> None:
         await street.paid(terminal)
 
 
-async def test_a_terminal_disappears_without_a_word_and_comes_back() -> None:
+async def test_a_terminal_disappears_without_a_goodbye_and_comes_back() -> None:
     async with open_street(discovery="check_seconds = 1") as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         terminal = await street.terminal(machine)
@@ -105,7 +105,7 @@ async def test_a_terminal_disappears_without_a_word_and_comes_back() -> None:
         await street.paid(terminal)
 
 
-async def test_a_network_comes_long_after_posd_has_started() -> None:
+async def test_a_network_that_appears_long_after_posd_has_started() -> None:
     async with open_street(()) as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         assert (await street.known())["base_url"] is None
@@ -116,7 +116,7 @@ async def test_a_network_comes_long_after_posd_has_started() -> None:
 
 @pytest.mark.usefixtures("avahi")
 @pytest.mark.parametrize("first", ["the real one first", "the false one first"])
-async def test_of_two_that_claim_one_serial_the_one_that_can_prove_it_is_called(first: str) -> None:
+async def test_of_two_devices_that_claim_one_serial_posd_calls_the_one_that_proves_it(first: str) -> None:
     async with open_street() as street:
         false = issue.init(street.home / "false", names=["terminal.local"], addresses=[OTHER])
         machines = {

@@ -1,4 +1,4 @@
-"""Charges over real multicast: the terminal is found, called, and calls back, on a network with cables (design 8)."""
+"""Charges on a network with cables and real multicast: the terminal is found and called, and calls back (design 8)."""
 
 import pytest
 
@@ -30,7 +30,7 @@ async def test_a_terminal_that_announces_itself_and_says_goodbye() -> None:
 
 
 @pytest.mark.usefixtures("avahi")
-async def test_a_terminal_that_avahi_announces_to_a_machine_where_avahi_has_the_port_too() -> None:
+async def test_a_terminal_that_avahi_announces_to_a_machine_where_avahi_holds_the_mdns_port() -> None:
     async with open_street(start=False) as street:
         await street.avahi(street.pos)
         await street.daemon.start()
@@ -41,7 +41,7 @@ async def test_a_terminal_that_avahi_announces_to_a_machine_where_avahi_has_the_
         await street.paid(terminal)
 
 
-async def test_a_network_that_has_ipv6_alone() -> None:
+async def test_a_network_with_ipv6_only() -> None:
     async with open_street((POS_6,), listen="[::]") as street:
         machine = street.switch.machine("terminal", net(TERMINAL_6))
         terminal = await street.terminal(machine, mdns=(TERMINAL_6,), host="::")

@@ -1,4 +1,4 @@
-"""This machine's address changes under payments, on a real network: while posd runs, and while it does not."""
+"""The address of this machine changes during payments, on a real network: while posd runs, and while it does not."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ async def kinds(street: Street, identity: str) -> list[str]:
     return [item["kind"] for item in reply.json["history"] if item["kind"].startswith("address")]
 
 
-async def test_it_changes_while_posd_does_not_run() -> None:
+async def test_the_address_changes_while_posd_does_not_run() -> None:
     async with open_street() as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)
@@ -39,7 +39,7 @@ async def test_it_changes_while_posd_does_not_run() -> None:
         assert await kinds(street, later) == []
 
 
-async def test_it_goes_and_comes_back_and_the_events_arrive() -> None:
+async def test_the_address_goes_and_comes_back_and_the_events_arrive() -> None:
     async with open_street() as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)
@@ -54,7 +54,7 @@ async def test_it_goes_and_comes_back_and_the_events_arrive() -> None:
         await nothing_to_correct(street.daemon)
 
 
-async def test_a_configured_advertise_host_is_the_configurations_own_matter() -> None:
+async def test_with_a_configured_advertise_host_no_change_of_address_is_recorded() -> None:
     async with open_street(start=False) as street:
         street.daemon.config = street.daemon.config.replace("[webhooks]", f'[webhooks]\nadvertise_host = "{POS_LATER}"')
         await street.daemon.start()
@@ -98,5 +98,6 @@ def test_each_terminal_is_told_the_address_that_faces_it() -> None:
         }
         *said, scoped = pos.run(sys.executable, "-c", TOLD, *expected, "https://[fe80::2%25eth0]:6869").splitlines()
     assert dict(zip(expected, said, strict=True)) == expected
-    # Without its network card a link-local address means nothing to the terminal.
+    # The link-local address comes without the name of this machine's network card, which would mean nothing to the
+    # terminal.
     assert re.fullmatch(r"\[(fe80::[0-9a-f:]+)\]:8443 \1", scoped)

@@ -1,4 +1,4 @@
-"""A directory for each test."""
+"""Fixtures of the tests of a full disk and of a power loss."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +11,12 @@ from tests.support.tmpfs import skip_without_small_disks
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A directory with a path short enough for Unix sockets."""
+    """Yield a new directory, with a path short enough for Unix sockets."""
     with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 
 @pytest.fixture(scope="session")
 def small_disks() -> None:
-    """Small disks can be mounted here; else the test is skipped."""
+    """Skip the test if small disks cannot be mounted here."""
     skip_without_small_disks()

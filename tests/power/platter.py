@@ -34,18 +34,18 @@ class File:
     unsynced: list[Operation] = field(default_factory=list)
 
     def change(self, operation: Operation) -> None:
-        """Write or truncate."""
+        """Repeat a write or a truncation."""
         _change(self.live, operation)
         self.unsynced.append(operation)
 
     def sync(self) -> None:
-        """Make everything done so far certain."""
+        """Make every operation so far certain, as an honest sync does."""
         for operation in self.unsynced:
             _change(self.certain, operation)
         self.unsynced.clear()
 
     def torn(self, random: Random) -> bytes:
-        """Return the certain part, and the part of the rest that has reached the disk."""
+        """Return the certain content, with a random part of the unsynced operations applied."""
         content, share = bytearray(self.certain), random.choice(SHARES)
         for operation in self.unsynced:
             if operation.kind is Kind.TRUNCATE:
@@ -62,7 +62,7 @@ class File:
 
 
 class Platter:
-    """The directory of a process, operation by operation. `believes` decides which syncs are honest."""
+    """The directory of a process, rebuilt operation by operation. `believes` decides which syncs are honest."""
 
     def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
         self._certain = {name: File(name, bytearray(content), bytearray(content)) for name, content in initial.items()}
@@ -72,7 +72,7 @@ class Platter:
         self._believes = believes
 
     def apply(self, operation: Operation) -> None:
-        """Repeat an operation of the process."""
+        """Repeat one operation of the process."""
         match operation.kind:
             case Kind.OPEN:
                 self._opened(operation)

@@ -11,7 +11,7 @@ from typing import Any
 from posd.storage.connection import open_database
 from tests.support.events import FINALS, RESULTS
 
-#: A transaction never goes back. Neither of the two middle states comes before the other.
+#: The phase of a transaction never goes back. Between in_doubt and active there is no order.
 ORDER = {"starting": 0, "in_doubt": 1, "active": 1, "final": 2}
 
 
@@ -31,24 +31,24 @@ class Promises:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def event(self, identity: str, body: bytes) -> None:
-        """A terminal has received 200."""
+        """Record that a terminal has received 200 for an event."""
         self.events.add((identity, body))
 
     def refusal(self, identity: str, body: bytes) -> None:
-        """A terminal has received 400 or 403."""
+        """Record that a terminal has received 400 or 403 for a body."""
         self.refused.add((identity, body))
 
     def phase(self, identity: str, phase: str) -> None:
-        """A till or a terminal has seen that the transaction is there, and how far it is."""
+        """Record the phase of a transaction that a till or a terminal has seen."""
         if ORDER[phase] >= ORDER[self.phases.get(identity, "starting")]:
             self.phases[identity] = phase
 
     def file(self, name: str, content: bytes) -> None:
-        """The promise is worthless without this file."""
+        """Record the content of a file without which the promises are worthless."""
         self.files[name] = content
 
     def result(self, identity: str, result: str) -> None:
-        """A till has received the outcome."""
+        """Record that a till has received the outcome."""
         self.phase(identity, "final")
         self.results[identity] = result
 

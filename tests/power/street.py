@@ -1,4 +1,4 @@
-"""Terminals and tills of a daemon whose disk fails, with a record of its answers to them."""
+"""Terminals and tills of a daemon whose disk fails, and a record of what posd has answered them."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from tests.support.webhooks import Answer, deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 
-#: A method of Promises. `note` is called with one and its arguments when posd has given the promise.
+#: A function that is called with the name and the arguments of a method of Promises, when posd has given that promise.
 Promise = Callable[..., None]
 
 
@@ -30,7 +30,7 @@ class Street:
     terminal: ScriptedTerminal
     serials: Sequence[str]
     note: Callable[..., None]
-    #: Serial -> what that terminal does with a start that it does not accept.
+    #: Serial -> what that terminal does with a start; a terminal without an entry accepts it.
     scripts: dict[str, Script] = field(default_factory=dict)
     callbacks: dict[str, str] = field(default_factory=dict)
 
@@ -40,7 +40,9 @@ class Street:
         self._serial_at: Mapping[str, str] = dict(zip(hosts, self.serials, strict=True))
 
     async def _started(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """Act as the terminal whose address was called; its having been called is a promise of posd's, too."""
+        """Answer a start as the terminal that was called. The call also shows that posd has recorded the
+        transaction.
+        """
         if request.method != "POST":
             await answering(404)(request, writer)
             return
@@ -74,7 +76,7 @@ class Street:
         return answer
 
     async def delivered(self, identity: str, content: bytes) -> None:
-        """Deliver an event that posd takes."""
+        """Deliver an event, which posd must accept."""
         answer = await self.deliver(identity, content)
         assert answer.status == 200, answer
 
@@ -90,7 +92,7 @@ class Street:
 
 
 def bodies(identity: str, serial: str, statuses: Any = APPROVED, echo_bytes: int = 0) -> list[bytes]:
-    """Return the events of a payment; the final one echoes so much metadata."""
+    """Return the bodies of a payment's events; the final one echoes `echo_bytes` of metadata."""
     echo = {"operation": {"type": "CHARGE", "metadata": {"echo": "m" * echo_bytes}}}
     return [
         body(identity, status, previous, serial, **(echo if status in RESULTS else {})) for status, previous in statuses
@@ -98,7 +100,7 @@ def bodies(identity: str, serial: str, statuses: Any = APPROVED, echo_bytes: int
 
 
 def names(count: int) -> list[str]:
-    """Return that many serials."""
+    """Return this many serials."""
     return [f"SN-{number}" for number in range(count)]
 
 

@@ -1,4 +1,6 @@
-"""A disk that is full for a while (design 10): 503 to both sides, nothing half done, and on without a restart."""
+"""A disk that is full for a while (design 10): posd answers 503 to tills and terminals, records nothing by half, and
+needs no restart.
+"""
 
 import asyncio
 import shutil
@@ -22,14 +24,15 @@ from tests.support.tmpfs import SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow
 
-#: Larger than SQLite's log becomes before it is written back, so that only the ballast fills it.
+#: Larger than SQLite's log becomes before it is written back into the database, so that only the ballast fills the
+#: disk.
 DISK_SIZE = "12m"
 TERMINALS = 8
 CYCLES = 8
-#: Calls that are refused while the disk is full, and calls that go well after that, before it is full again.
+#: How many calls are refused before room is made, and how many succeed before the disk is filled again.
 REFUSALS = 20
 SUCCESSES = 30
-#: Room that the ballast leaves, at most: the disk is then full in the middle of a COMMIT. Pages of SQLite.
+#: The most pages of SQLite for which the ballast leaves room, so that the disk becomes full in the middle of a COMMIT.
 SPARE_PAGES = 40
 SEED = 5
 PAGE = 4096
@@ -53,21 +56,21 @@ class Shop:
         return failures(copy / "posd.db", self.promises)
 
     async def health(self) -> tuple[int, str]:
-        """Return HTTP status and status of the health resource."""
+        """Return the HTTP status and the status in the body of the health resource."""
         reply = await self.street.posd.call("GET", "/health")
         return reply.status, reply.json["status"]
 
 
 @pytest.fixture
 async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
-    """A daemon on a small disk. At the end it is killed, its promises are checked in the database, and it is started
-    again.
+    """Yield a shop with a daemon on a small disk. Afterwards kill the daemon, check its promises in the database, and
+    start it again.
     """
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         posd = make_daemon(home, terminal, {})
         with small_disk(home, home / "state", DISK_SIZE) as disk:
             shutil.copytree(home / "state" / "tls", disk.files / "tls")
-            monkeypatch.setattr(sys, "executable", str(disk.python))  # it is what runs the daemon
+            monkeypatch.setattr(sys, "executable", str(disk.python))  # the interpreter that runs the daemon
             promises = Promises()
 
             def note(promise: Promise, *arguments: Any) -> None:
@@ -89,7 +92,7 @@ async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def nothing_is_forgotten(shop: Shop) -> None:
-    """Ask the daemon for everything that it has promised, and repeat each start. No terminal receives a start twice."""
+    """Ask the daemon for everything that it has promised, and repeat each start: no terminal receives a start twice."""
     street = shop.street
     for identity, result in shop.promises.results.items():
         assert await street.outcome(identity) == result
@@ -100,7 +103,7 @@ async def nothing_is_forgotten(shop: Shop) -> None:
 
 
 async def is_refused(shop: Shop, identity: str, serial: str) -> None:
-    """Start a payment while the disk is full: nothing is sent."""
+    """Start a payment while the disk is full: it is refused, and nothing is sent to the terminal."""
     reply = await shop.street.put(identity, serial)
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert int(reply.headers["retry-after"]) > 0
@@ -114,7 +117,7 @@ async def is_not_taken(shop: Shop, identity: str, content: bytes) -> None:
     assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_full_before_the_intent_nothing_is_sent_and_all_that_reads_still_works(shop: Shop) -> None:
+async def test_a_full_disk_stops_new_payments_and_reading_still_works(shop: Shop) -> None:
     street = shop.street
     known, identity = await street.started("SN-0"), str(uuid4())
     shop.disk.fill()
@@ -140,7 +143,7 @@ async def test_health_says_that_the_disk_is_full_until_there_is_room_again(shop:
     assert await shop.health() == (200, "ok")
 
 
-async def test_full_before_an_abort_it_is_not_sent(shop: Shop) -> None:
+async def test_an_abort_that_cannot_be_recorded_is_not_sent(shop: Shop) -> None:
     street = shop.street
     identity = await street.started("SN-0")
     shop.disk.fill()
@@ -156,9 +159,7 @@ async def test_full_before_an_abort_it_is_not_sent(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("script", "phase"), [(acknowledging("SN-0"), "active"), (answering(409), "final")], ids=["taken", "refused"]
 )
-async def test_full_between_the_intent_and_the_reply_it_is_recorded_when_there_is_room(
-    shop: Shop, script: Script, phase: str
-) -> None:
+async def test_a_reply_on_a_full_disk_is_recorded_when_there_is_room(shop: Shop, script: Script, phase: str) -> None:
     street, identity = shop.street, str(uuid4())
     street.scripts["SN-0"] = holding = held(script)
     starting = asyncio.create_task(street.put(identity, "SN-0"))
@@ -174,7 +175,7 @@ async def test_full_between_the_intent_and_the_reply_it_is_recorded_when_there_i
     assert (await street.put(identity, "SN-0")).json["phase"] == phase
 
 
-async def test_full_between_two_events_the_terminal_comes_again_and_the_till_waits_through_it(shop: Shop) -> None:
+async def test_an_event_on_a_full_disk_is_sent_again_and_the_till_keeps_waiting(shop: Shop) -> None:
     street = shop.street
     identity = await street.started("SN-0")
     till = asyncio.create_task(street.outcome(identity))
@@ -188,7 +189,7 @@ async def test_full_between_two_events_the_terminal_comes_again_and_the_till_wai
     assert await till == "approved"
 
 
-async def test_killed_while_it_is_full_it_starts_when_there_is_room_and_knows_what_was_sent(shop: Shop) -> None:
+async def test_killed_on_a_full_disk_posd_starts_when_there_is_room_and_knows_what_was_sent(shop: Shop) -> None:
     street, identity = shop.street, str(uuid4())
     street.scripts["SN-0"] = holding = held(acknowledging("SN-0"))
     starting = asyncio.create_task(street.put(identity, "SN-0"))
@@ -207,7 +208,7 @@ async def test_killed_while_it_is_full_it_starts_when_there_is_room_and_knows_wh
     assert (await street.posd.transaction(identity))["phase"] == "in_doubt"
 
 
-async def test_killed_while_it_is_full_with_nothing_left_to_record_it_starts_and_answers(shop: Shop) -> None:
+async def test_killed_on_a_full_disk_with_nothing_to_record_posd_starts_and_answers(shop: Shop) -> None:
     street, refused = shop.street, str(uuid4())
     known = await street.started("SN-0")
     shop.disk.fill()
@@ -223,7 +224,7 @@ async def test_killed_while_it_is_full_with_nothing_left_to_record_it_starts_and
 
 
 class Crowd:
-    """Tills and terminals that never give up, and a task that fills the disk and frees it again."""
+    """Tills and terminals that never give up, and a task that fills the disk and makes room again."""
 
     def __init__(self, shop: Shop, random: Random) -> None:
         self.shop = shop
@@ -240,7 +241,7 @@ class Crowd:
         self._news.set()
 
     async def until(self, what: str, more: int) -> None:
-        """Wait for that many more answers of a kind."""
+        """Wait for this many more answers of a kind."""
         wanted = self.heard[what] + more
         async with asyncio.timeout(60):
             while self.heard[what] < wanted:
@@ -248,7 +249,7 @@ class Crowd:
                 await self._news.wait()
 
     async def start(self, serial: str) -> str:
-        """Start a payment under one id, however often that takes."""
+        """Start a payment, and repeat the call under the same id until it succeeds."""
         identity = str(uuid4())
         while True:
             reply = await self.street.put(identity, serial)
@@ -259,7 +260,7 @@ class Crowd:
             assert self.street.terminal.starts_of(identity) == 0
 
     async def deliver(self, identity: str, content: bytes) -> None:
-        """Deliver an event, however often that takes."""
+        """Deliver an event, and repeat it until posd accepts it."""
         while True:
             answer = await self.street.deliver(identity, content)
             self.hear("event", answer.status)
@@ -268,16 +269,16 @@ class Crowd:
             assert answer.status == 503
 
     async def in_order(self, identity: str, events: Sequence[bytes]) -> None:
-        """One event after the other."""
+        """Deliver the events one after the other."""
         for content in events:
             await self.deliver(identity, content)
 
     async def all_at_once(self, identity: str, events: Sequence[bytes]) -> None:
-        """The burst after an outage, with the last one twice."""
+        """Deliver all events at once, as after an outage, with the last one twice."""
         await asyncio.gather(*(self.deliver(identity, content) for content in (*events, events[-1])))
 
     async def pay(self, serial: str) -> None:
-        """Pay on one terminal, one payment after the other."""
+        """Run payments on one terminal, one after the other."""
         while not self.over:
             identity = await self.start(serial)
             events = bodies(identity, serial, self.random.choice((APPROVED, DECLINED)), echo_bytes=5000)
@@ -285,7 +286,7 @@ class Crowd:
             await asyncio.gather(self.street.outcome(identity), deliver(identity, events))
 
     async def fill_and_free(self) -> None:
-        """Fill the disk during payments, and make room during the refusals."""
+        """Fill the disk during payments, and make room again while calls are refused."""
         for _ in range(CYCLES):
             await self.until("done", self.random.randrange(SUCCESSES))
             self.shop.disk.fill(spare=self.random.randrange(SPARE_PAGES) * PAGE)
@@ -295,7 +296,7 @@ class Crowd:
         self.over = True
 
 
-async def test_full_again_and_again_while_many_pay(shop: Shop) -> None:
+async def test_a_disk_that_is_full_again_and_again_while_many_pay(shop: Shop) -> None:
     crowd = Crowd(shop, Random(SEED))
     async with asyncio.TaskGroup() as group:
         for serial in shop.street.serials:

@@ -1,4 +1,4 @@
-"""A disk with little room left: posd first refuses what is not needed, then new payments.
+"""A disk with little room left: posd first refuses print jobs, then new payments.
 
 Approvals are still recorded.
 """
@@ -20,7 +20,7 @@ from tests.support.tmpfs import small_disk
 
 pytestmark = pytest.mark.slow
 
-#: Size of the disk, and the room that the ballast leaves below each of the two limits, in bytes.
+#: Size of the disk; and free room just below each of the two limits, in bytes.
 SIZE = 100 * limits.MIB
 FOR_PAYMENTS = limits.floor(limits.FREE_FOR_EXTRAS, SIZE) - 64 * limits.KIB
 FOR_EVENTS = limits.floor(limits.FREE_FOR_PAYMENTS, SIZE) - 16 * limits.KIB
@@ -29,14 +29,14 @@ FOR_EVENTS = limits.floor(limits.FREE_FOR_PAYMENTS, SIZE) - 16 * limits.KIB
 PATIENCE_SECONDS = 30.0
 
 
-async def test_first_print_jobs_are_refused_then_payments_and_an_approval_gets_in(
+async def test_print_jobs_are_refused_first_then_payments_and_an_approval_is_still_recorded(
     small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scripted_terminal(home, ports=3) as terminal:
         posd = make_daemon(home, terminal, {})
         with small_disk(home, home / "state", str(SIZE)) as disk:
             shutil.copytree(home / "state" / "tls", disk.files / "tls")
-            monkeypatch.setattr(sys, "executable", str(disk.python))  # it is what runs the daemon
+            monkeypatch.setattr(sys, "executable", str(disk.python))  # the interpreter that runs the daemon
             await posd.start()
             try:
                 street = Street(posd, terminal, names(3), lambda *_: None)
@@ -47,11 +47,11 @@ async def test_first_print_jobs_are_refused_then_payments_and_an_approval_gets_i
                 disk.fill(spare=FOR_PAYMENTS)
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     while await storage(posd) != "degraded":
-                        pass  # posd trusts its last measurement of a disk with much room for a second
+                        pass  # posd uses a measurement that showed much room for one more second
                 assert await printed(posd) == (503, "storage_unavailable")
                 second = await street.started("SN-1")
                 content = b"not an event"
-                assert (await street.deliver(first, content)).status == 503  # for the quarantine
+                assert (await street.deliver(first, content)).status == 503  # so that something is in quarantine
 
                 disk.free()
                 disk.fill(spare=FOR_EVENTS)
@@ -74,7 +74,7 @@ async def test_first_print_jobs_are_refused_then_payments_and_an_approval_gets_i
 
 
 async def storage(posd: Any) -> str:
-    """Return how the health resource finds the storage."""
+    """Return the state of the storage in the health resource."""
     return str((await posd.call("GET", "/health")).json["checks"]["storage"]["status"])
 
 

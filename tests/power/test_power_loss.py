@@ -1,4 +1,4 @@
-"""Power loss at every operation of the disk (design 1 and 10): acknowledged data is there, nothing is half done.
+"""Power loss at every operation on the disk (design 1 and 10): acknowledged data is there, and nothing is half done.
 
 A real daemon makes payments under a shim that records its file operations. For each point of that record the test
 builds the disk as it would be after a power loss, and opens it as posd does.
@@ -28,11 +28,11 @@ from tests.support.shop import answering
 from tests.support.terminal import scripted_terminal
 
 TERMINALS = 8
-#: Rounds of payments. SQLite writes its log back into the database and begins the log again.
+#: Rounds of payments: so many that SQLite writes its log back into the database and starts the log again.
 ROUNDS = 8
-#: What a final event echoes of the till's metadata, in bytes; fills the log quickly.
+#: Bytes of the till's metadata that a final event echoes. They fill the log quickly.
 ECHO_BYTES = 30_000
-#: A slow disk, in microseconds: an answer that does not wait for it is sent before the sync.
+#: Microseconds of a sync on a slow disk. An answer that does not wait for the sync would be sent before it.
 SYNC_US = 2000
 #: Just before a sync the most data is unsynced, so this many partial results are tried. The other cuts are tried at
 #: random at this rate.
@@ -58,7 +58,9 @@ class Recording:
 
 @asynccontextmanager
 async def recorded(home: Path) -> AsyncIterator[tuple[Street, Shim, Recording]]:
-    """Run a daemon under the shim for the block, in a directory without a database. The record is complete after it."""
+    """Run a daemon under the shim for the block, in a directory without a database. The record is complete after the
+    block.
+    """
     state = home / "state"
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         shim = build(home, state)
@@ -86,25 +88,25 @@ def files_in(directory: Path) -> Image:
 
 
 async def in_order(street: Street, identity: str, serial: str) -> None:
-    """One event after the other."""
+    """Deliver the events one after the other."""
     for content in bodies(identity, serial, echo_bytes=ECHO_BYTES):
         await street.delivered(identity, content)
 
 
 async def twice(street: Street, identity: str, serial: str) -> None:
-    """Each event twice at the same time."""
+    """Deliver each event twice at the same time."""
     for content in bodies(identity, serial, DECLINED):
         await asyncio.gather(street.delivered(identity, content), street.delivered(identity, content))
 
 
 async def all_at_once(street: Street, identity: str, serial: str) -> None:
-    """The burst after an outage."""
+    """Deliver all events at once, as after an outage."""
     events = bodies(identity, serial, echo_bytes=ECHO_BYTES)
     await asyncio.gather(*(street.delivered(identity, content) for content in events))
 
 
 async def with_a_bad_one(street: Street, identity: str, serial: str) -> None:
-    """A body that is kept and refused, then the final event alone."""
+    """Deliver a body that is refused and kept, then only the final event."""
     assert (await street.deliver(identity, b'{"not": "an event of %s"}' % identity.encode())).status == 400
     await street.delivered(identity, bodies(identity, serial)[-1])
 
@@ -120,7 +122,7 @@ async def pay(street: Street, serial: str, random: Random) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def recording() -> AsyncIterator[Recording]:
-    """What a daemon did to its disk over payments, a stop, a kill and two starts."""
+    """Yield the record of a daemon that makes payments, is stopped, is killed, and starts twice."""
     random = Random(SEED)
     with TemporaryDirectory(prefix="posd-") as directory:
         async with recorded(Path(directory)) as (street, _, recording):
@@ -139,8 +141,10 @@ async def recording() -> AsyncIterator[Recording]:
         yield recording
 
 
-def test_the_recording_is_the_whole_truth(recording: Recording) -> None:
-    """No file was changed without the shim, and each fault of a database's log had its chance."""
+def test_the_record_has_every_change_of_a_file(recording: Recording) -> None:
+    """The shim missed no change of a file, and SQLite started its log anew, so that faults of that moment could
+    show.
+    """
     assert replay(recording.initial, recording.operations).live() == recording.files
     anew = [item for item in recording.operations if item.offset == 0 and item.data.startswith(LOG_MAGIC)]
     assert len(anew) >= 2, "SQLite wrote its log back into the database and started it anew"
@@ -148,9 +152,8 @@ def test_the_recording_is_the_whole_truth(recording: Recording) -> None:
 
 
 def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, bool]]:
-    """Repeat the operations on the platter. Yield before each, and after the last, the promises given by then.
-
-    With it: whether the next operation is a sync, or none.
+    """Repeat the operations on the platter. Yield before each operation, and after the last, the promises given by
+    then, and whether the next operation is a sync.
     """
     promises, said, end = Promises(), iter(recording.said), 0
     pending = next(said, None)
@@ -168,7 +171,7 @@ def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, boo
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A directory in memory, if there is one: the test builds many databases here."""
+    """Yield a directory, in memory if possible, because the test builds many databases in it."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(prefix="posd-", dir=memory if memory.is_dir() else None) as directory:
         yield Path(directory)
@@ -186,10 +189,8 @@ def examine(image: Image, promises: Promises, scratch: Path) -> list[str]:
         shutil.rmtree(directory)
 
 
-def test_when_all_that_was_not_synced_is_thrown_away_what_was_acknowledged_is_there(
-    recording: Recording, scratch: Path
-) -> None:
-    """Check at each operation. Between two syncs the disk does not change, and the most is promised just before the
+def test_acknowledged_data_survives_the_loss_of_everything_unsynced(recording: Recording, scratch: Path) -> None:
+    """Check before each sync. Between two syncs the disk does not change, and most has been promised just before the
     second.
     """
     platter, tried, disks = Platter(recording.initial), 0, 0
@@ -201,7 +202,9 @@ def test_when_all_that_was_not_synced_is_thrown_away_what_was_acknowledged_is_th
     print(f"{tried} cuts, which leave {disks} different disks; {len(promises.events)} events were acknowledged")
 
 
-def test_when_a_part_of_it_reached_the_disk_what_was_acknowledged_is_there(recording: Recording, scratch: Path) -> None:
+def test_acknowledged_data_survives_when_a_part_of_the_unsynced_data_is_kept(
+    recording: Recording, scratch: Path
+) -> None:
     random, platter, tried = Random(SEED), Platter(recording.initial), 0
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
         for _ in range(TORN_BEFORE_SYNC if before_sync else random.random() < TORN_SHARE):
@@ -210,8 +213,8 @@ def test_when_a_part_of_it_reached_the_disk_what_was_acknowledged_is_there(recor
     print(f"{tried} disks at {number + 1} cuts, seed {SEED}")
 
 
-async def test_after_a_power_loss_in_its_first_start_the_daemon_starts(recording: Recording, home: Path) -> None:
-    """Start the real daemon on each disk that its first start can leave: nothing is reported as damage."""
+async def test_the_daemon_starts_after_a_power_loss_in_its_first_start(recording: Recording, home: Path) -> None:
+    """Start the real daemon on each disk that a power loss in its first start can leave: it reports no damage."""
     random, platter = Random(SEED), Platter(recording.initial)
     disks: dict[tuple[tuple[str, bytes], ...], int] = {}
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
@@ -237,7 +240,9 @@ async def test_after_a_power_loss_in_its_first_start_the_daemon_starts(recording
 
 @dataclass
 class Liar:
-    """A disk that does not sync a file (the empty name: the directory), always or from the first event on."""
+    """A disk that never syncs one file, or not after the first event if `late`. The empty name stands for the
+    directory.
+    """
 
     name: str
     late: bool = False
@@ -257,8 +262,8 @@ LIARS = (
 
 
 @pytest.mark.parametrize("liar", LIARS, ids=lambda liar: f"{liar.name or 'directory'}{'-late' if liar.late else ''}")
-def test_a_disk_that_lies_about_its_syncs_is_found_out(recording: Recording, scratch: Path, liar: Liar) -> None:
-    """The check can fail: without any one kind of sync something that was acknowledged is lost."""
+def test_a_disk_without_honest_syncs_loses_acknowledged_data(recording: Recording, scratch: Path, liar: Liar) -> None:
+    """The check can fail: if any one kind of sync has no effect, something acknowledged is lost."""
     said = Promises()
     platter = Platter(recording.initial, believes=lambda name: liar.believes(name, said))
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
@@ -269,20 +274,18 @@ def test_a_disk_that_lies_about_its_syncs_is_found_out(recording: Recording, scr
     pytest.fail("nothing was lost")
 
 
-async def test_what_a_killed_daemon_wrote_and_did_not_sync_is_not_acknowledged_as_it_is(
-    home: Path, scratch: Path
-) -> None:
-    """The data is in the kernel's memory, so the next daemon reads it. A power loss would still lose it."""
+async def test_what_a_killed_daemon_did_not_sync_is_synced_before_it_is_acknowledged(home: Path, scratch: Path) -> None:
+    """The next daemon reads the data, because it is in the kernel's memory. A power loss would still lose it."""
     async with recorded(home) as (street, shim, recording):
         identity = await street.started(street.serials[0])
         first, *_, last = bodies(identity, street.serials[0])
         await street.delivered(identity, first)
         shim.kill_file.touch()
-        with pytest.raises((OSError, ValueError)):  # no answer: killed when it was to sync the COMMIT
+        with pytest.raises((OSError, ValueError)):  # no answer, because it is killed when it syncs the COMMIT
             await street.deliver(identity, last)
         shim.kill_file.unlink()
         await street.posd.restart()
-        await street.delivered(identity, last)  # the terminal tries again
+        await street.delivered(identity, last)  # the terminal sends it again
         await street.outcome(identity)
     platter = Platter(recording.initial)
     for promises, _ in cuts(recording, platter):

@@ -1,4 +1,4 @@
-"""One test vector, and the file that it is (README.md has the format)."""
+"""One test vector and its file (README.md has the format)."""
 
 import json
 from base64 import b64decode
@@ -15,7 +15,7 @@ AMOUNT = '{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
 TERMINAL = "SN-0001"
 FLEET = [TERMINAL, "SN-0002"]
 MERCHANT = "M-1"
-#: The keys of every vector of addresses, newest first: both are good for verification.
+#: The keys of all vectors of addresses, newest first. Addresses made with either are valid.
 KEYS = [bytes(range(32)).hex(), bytes(range(32, 64)).hex()]
 #: The largest body of a callback.
 MAX_BODY_BYTES = 1_048_576

@@ -28,11 +28,11 @@ from tests.vectors.test_vectors import CASES, FOUND
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JOB = "job-1042"
-#: Connections over which vectors are sent side by side.
+#: Connections over which vectors are sent at the same time.
 LINES = 8
-#: Longest that an answer may take, in seconds.
+#: Limit of the wait for an answer, in seconds.
 PATIENCE_SECONDS = 60.0
-#: How often one vector may find no room.
+#: How often posd may answer 503 to one vector.
 MOST_REFUSALS = 100
 
 
@@ -69,7 +69,7 @@ async def world(merchant: str = "") -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started() -> AsyncIterator[World]:
-    """The payment has been acknowledged, the print job taken; no merchant is configured."""
+    """Yield a daemon whose payment was acknowledged and whose print job was accepted; no merchant is configured."""
     async with world() as found:
         (deepest,) = (case for case in CASES if case.path == "start-request/metadata-deepest.json")
         request = content(deepest.given["body"])[:-1] + b', "terminal": "%s"}' % TERMINAL.encode()
@@ -83,7 +83,7 @@ async def started() -> AsyncIterator[World]:
 
 
 class Line:
-    """One connection to the listener, opened again if the listener closes it."""
+    """One connection to the listener, opened again when the listener closes it."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -111,10 +111,10 @@ class Line:
 
 
 async def replies(daemon: Daemon, cases: Sequence[Case], address: str = "") -> dict[str, tuple[int, int]]:
-    """Deliver each vector, over several connections at once; return those replied to otherwise than expected.
+    """Deliver each vector, over several connections at once; return those with an unexpected reply.
 
-    All are of one payment, and posd has no room for so many large bodies of one. After a 503 they are sent again, after
-    the others, as a terminal does (spec 6.2).
+    All belong to one payment, for which posd does not keep so many large bodies at once. After a 503 a vector is sent
+    again later, as by a terminal (spec 6.2).
     """
     left, wrong, refused = list(reversed(cases)), {}, Counter[str]()
 
@@ -155,7 +155,8 @@ async def test_every_event_gets_its_reply_and_is_kept(started: World) -> None:
     with disk(started.daemon) as db:
         kept = {row[0] for row in db.execute("SELECT body FROM events")}
     taken = {case.path: content(case.given["body"]) for case in cases if case.expect["reply"] == 200}
-    ids = {read_event(body).event_id for body in kept}  # of a repeated event in another form, the first is kept
+    # of an event that is repeated in another form, posd keeps the first
+    ids = {read_event(body).event_id for body in kept}
     assert [path for path, body in taken.items() if body not in kept and read_event(body).event_id not in ids] == []
     document = await started.daemon.transaction(IDENTITY)
     assert (document["phase"], document["client_transaction_id"]) == ("final", IDENTITY)
@@ -181,7 +182,7 @@ async def test_every_address_gets_its_reply(started: World) -> None:
 @pytest.mark.parametrize(
     ("kind", "path"), [("start-request", f"/transactions/{OTHER}"), ("print-request", "/print-jobs/j")]
 )
-async def test_every_faulty_request_is_refused_by_name(started: World, kind: str, path: str) -> None:
+async def test_every_faulty_request_is_refused_with_the_name_of_its_fault(started: World, kind: str, path: str) -> None:
     for case in of_kind(kind):
         problem = case.expect.get("problem")
         if problem is None:
@@ -192,6 +193,6 @@ async def test_every_faulty_request_is_refused_by_name(started: World, kind: str
         assert (reply.status, reply.json["code"], told) == (status, problem, case.expect.get("paths", [])), case.path
 
 
-async def test_what_the_terminal_was_sent_has_the_metadata_to_its_deepest_level(started: World) -> None:
+async def test_the_terminal_receives_the_metadata_to_its_deepest_level(started: World) -> None:
     (request,) = started.terminal.requests
     assert b'"metadata":' + b'{"a":' * 64 + b"1" + b"}" * 64 in request.body

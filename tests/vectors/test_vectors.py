@@ -1,4 +1,4 @@
-"""posd's codecs and decisions, compared with every vector by the public functions of its pure rules."""
+"""posd's codecs and decisions, compared with every vector through public functions of posd's pure rules."""
 
 from decimal import Decimal
 from typing import Any
@@ -10,7 +10,8 @@ from tests.vectors.case import HERE, Case, load
 from tests.vectors.posd_says import KINDS, says
 
 FILES = sorted(path for path in HERE.glob("*/*.json"))
-#: What only the listener knows: which terminals and which merchant are ours, and how large a body may be.
+#: Statuses that the codec cannot give: only the listener knows our terminals, our merchant, and how large a body may
+#: be.
 LISTENER_ALONE = frozenset({403, 413})
 
 

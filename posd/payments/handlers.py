@@ -226,15 +226,6 @@ TransactionStanding = tuple[State, TransactionOutcome | None, float | None]
 StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
 
-def stream(
-    context: CallContext, request: Request, identity: str, standing_of: StandingOf, language: Language
-) -> Response:
-    """Return the stream of a known payment. Raise Problem."""
-    after = streams.resume_after(request, parameters.LAST_EVENT_ID) or 0
-    reader = _EventReader(context, identity, standing_of, after)
-    return context.streams.answer(request, "events", identity, reader.read, transaction=identity, language=language)
-
-
 @dataclass(eq=False)
 class _EventReader:
     """Position of one stream in the events of its payment."""
@@ -361,8 +352,7 @@ class TransactionCalls:
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if wants_stream(request):
-            language = self._language_of(request)
-            return stream(self.context, request, identity, partial(self._standing, language=language), language)
+            return self._stream(request, identity)
 
         def view(db: sqlite3.Connection) -> tuple[Events, bool]:
             stored = journal.events(db, identity)
@@ -372,6 +362,13 @@ class TransactionCalls:
         events, approved = await self.context.read(view)
         self.context.shows(request, [identity] if approved else [])
         return json_response(events)
+
+    def _stream(self, request: Request, identity: str) -> Response:
+        """Return the stream of a known payment. Raise Problem."""
+        language, after = self._language_of(request), streams.resume_after(request, parameters.LAST_EVENT_ID) or 0
+        reader = _EventReader(self.context, identity, partial(self._standing, language=language), after)
+        answer = self.context.streams.answer
+        return answer(request, "events", identity, reader.read, transaction=identity, language=language)
 
     async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: everything that happened to it, and who did it."""

@@ -75,6 +75,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
     check = await health_is(daemon, "failing")
     assert str(path) in check["detail"]
     assert "put the same file back" in check["todo"]
+    assert check["reason"] == "file_moved"
     backup = await daemon.call("POST", "/backup", {"path": f"{daemon.directory}/b.db"}, socket=daemon.admin_socket)
     assert (backup.status, backup.json["code"]) == (503, "storage_unavailable")
 

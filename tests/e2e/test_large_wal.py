@@ -61,7 +61,7 @@ async def test_a_program_that_prevents_truncation_is_named_until_it_ends(
         assert log.stat().st_size > database_files.LARGE_LOG_BYTES
         assert [reader for reader, _ in database_files.log_readers(posd.database)] == [pid]
         found = await storage(posd)
-        assert found["status"] == "degraded"
+        assert (found["status"], found["reason"]) == ("degraded", "large_log")
         assert f"(process {pid}) reads the database without end" in found["detail"]
         assert found["todo"].endswith(f"fuser -v {log}")
         terminal.start = nowhere  # posd doctor connects to the terminal

@@ -172,7 +172,7 @@ async def test_a_refused_configuration_is_shown_until_one_is_accepted(posd: Daem
     line = text.split("\n").index('levle = "info"') + 1
     await sent(posd, text, "config.refused")
     check, refused = await shown()
-    assert (check["status"], refused) == ("degraded", True)
+    assert (check["status"], check["reason"], refused) == ("degraded", "refused", True)
     assert f"{posd.config_file}:{line}: logging.levle is not a known key" in check["detail"]
     assert check["todo"] == (
         "did you mean level? Otherwise remove it; then: posd config check && sudo systemctl reload posd"

@@ -413,6 +413,7 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         assert len(right.requests) == 1
         check = (await posd.call("GET", "/health")).json["checks"]["identity"]
         assert f"terminal {new}, not {serial}: no payment is sent there" in check["detail"]
+        assert check["reason"] == "serial"
         assert f"write {new} in place of {serial} into [[terminals]]" in check["todo"]
         # The section of the terminal is named with its file and line.
         lines = posd.config_file.read_text().split("\n")

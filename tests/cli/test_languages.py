@@ -170,6 +170,18 @@ def test_each_reason_of_a_health_check_has_a_spanish_text() -> None:
     words = read(Language.ES)
     told = {code for row in words["check"].values() for code in row.get("found", {})} | words["doubt"].keys()
     assert told == reasons()
+    for row in words["check"].values():
+        assert row.get("does", {}).keys() <= row.get("found", {}).keys()
+
+
+def test_advice_on_a_reason_has_the_commands_of_that_reason_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`posd restore --seen` says that a person has compared the payments, which a full disk does not ask for."""
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    document = well()
+    check("restore", "degraded", "the witness cannot be written", ("free the disk", None))(document)
+    document["health"]["checks"]["restore"]["reason"] = "no_witness"
+    seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
+    assert ("Libere el disco" in seen.words, "--seen" in seen.words) == (True, False), seen.screen
 
 
 @every("name", read(Language.ES)["check"])

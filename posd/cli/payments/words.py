@@ -235,11 +235,13 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
     )
     if language() == "en" or check["status"] == "ok":
         return check["detail"], steps
-    row = chosen("check")[name]
-    commands = [step.command for step in steps if step.command] or row["commands"]
-    steps = [RemedyStep(row["do"].rstrip(":")), *(RemedyStep("", command) for command in commands)]
+    row, reason = chosen("check")[name], check.get("reason")
     found = row.get("found", {}) | {code: texts["means"] for code, texts in chosen("doubt").items()}
-    known = found.get(check.get("reason"))
+    known = found.get(reason)
+    # The row's own commands may be for another of its reasons.
+    commands = [step.command for step in steps if step.command] or (() if known else row["commands"])
+    do = row.get("does", {}).get(reason, row["do"])
+    steps = [RemedyStep(do.rstrip(":")), *(RemedyStep("", command) for command in commands)]
     return known or say("status", "detail", comes=row["comes"], detail=check["detail"]), steps
 
 

@@ -1,1 +1,1 @@
-"""Tests that need root or a second system, and those alone: `python -m tests.system` (docs/guides/install.md)."""
+"""The tests that need root or a second system, and only those: `python -m tests.system` (docs/guides/install.md)."""

@@ -1,4 +1,4 @@
-"""`python -m tests.system`: tests that need root or a second system, with a report of their own."""
+"""`python -m tests.system`: tests that need root or a second system, with their own report."""
 
 import argparse
 import importlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.system.report import Report, Skipped
 
-#: part -> its subject.
+#: Name of a part -> what it tests.
 PARTS = {
     "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
     "deb": "the package: built, also from source, installed on a bare Debian, upgraded, refused, removed, purged",
@@ -22,9 +22,9 @@ PARTS = {
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backups, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
 }
-#: Debian 12 and 13.
+#: The releases of Debian: 12 and 13.
 SUITES = ("bookworm", "trixie")
-#: Parts that need a bare Debian; each has a function `run`.
+#: Parts that need a bare Debian. Each is a module with a function `run`.
 ON_DEBIAN = {
     "ansible": "tests.system.ansible",
     "deb": "tests.system.deb",
@@ -38,11 +38,11 @@ ON_DEBIAN = {
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tests.system", description=__doc__)
-    options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; without any, all")
+    options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all")
     options.add_argument(
-        "--suite", action="append", choices=SUITES, help=f"the Debian of {', '.join(ON_DEBIAN)}; without any, each"
+        "--suite", action="append", choices=SUITES, help=f"the Debian of {', '.join(ON_DEBIAN)}; default: each release"
     )
-    options.add_argument("--list", action="store_true", help="say what the parts look at")
+    options.add_argument("--list", action="store_true", help="print what each part tests")
     options.add_argument("--report", type=Path, metavar="FILE", help="write a report: .md, or .json")
     given = options.parse_args()
     if given.list:
@@ -52,7 +52,7 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     report = Report()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: everything mounted and booted is shut down
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything mounted and booted is shut down in order
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
         for name in given.parts or PARTS:
             for report.suite in given.suite or SUITES if name in ON_DEBIAN else ("",):

@@ -1,4 +1,4 @@
-"""The role of packaging/ansible, run on a booted Debian by ansible-core: dry, for real, and again."""
+"""The role of packaging/ansible, run on a booted Debian by ansible-core: in check mode, for real, and once more."""
 
 import os
 import re
@@ -72,7 +72,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
-    """Install what a run needs, because the booted machine has no network."""
+    """Install what a run needs before the machine is booted, because it then has no network."""
     machine.make()
     machine.put(package, "/root/")
     machine.run("apt-get", "update", "-q")
@@ -94,7 +94,7 @@ def _play(machine: Machine, *options: str):  # type: ignore[no-untyped-def]
 
 
 def _changed(note, machine: Machine, *options: str) -> int:  # type: ignore[no-untyped-def]
-    """Run the play; return how many tasks changed something, or would."""
+    """Run the play; return how many tasks changed something, or would change it in check mode."""
     done = _play(machine, *options)
     note(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""The Debian package: built, installed on a bare Debian, upgraded under a paying till, refused, removed and purged."""
+"""The Debian package: built, installed on a bare Debian, upgraded while a till pays, refused, removed and purged."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from tests.system.machine import Machine, host, need, until
 from tests.system.report import Report
 
 PART = "deb"
-#: path -> owner, group and mode after the installation.
+#: Path -> owner, group and mode after the installation.
 MODES = {
     "/etc/posd/config.toml": "root root 644",
     "/opt/posd/bin/posd": "root root 755",
@@ -18,7 +18,7 @@ MODES = {
     "/var/lib/posd": "posd posd 700",
     "/var/lib/posd/backups": "posd posd 700",
 }
-#: The same while it runs for the first time.
+#: The same after the first start, while posd runs.
 RUNNING = {
     "/run/posd": "posd posd 755",
     "/run/posd/till.sock": "posd posd-till 660",
@@ -120,7 +120,8 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.put(package, "/root/")
         machine.run("apt-get", "update", "-q")
         install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
-        machine.run(*install[:-1], "--download-only", "python3-psycopg", seconds=600)  # booted it has no network
+        # downloaded now, because the booted machine has no network
+        machine.run(*install[:-1], "--download-only", "python3-psycopg", seconds=600)
         check.note("\n".join(re.findall(r"^\d+ upgraded.*", machine.out(*install, seconds=600), re.MULTILINE)))
         assert not machine.out("dpkg", "--verify", "posd")
         check.note(machine.out("posd", "--version"))
@@ -180,7 +181,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{fleet.name}")
         own = "import typing_extensions, psycopg; print(typing_extensions.__file__)"
         assert machine.out("/opt/posd/bin/python3", "-I", "-c", own).startswith("/opt/posd/")
-        check.note(machine.run("posd", "collect", "--check", check=False).stderr)  # no PostgreSQL is here
+        check.note(machine.run("posd", "collect", "--check", check=False).stderr)  # there is no PostgreSQL here
         assert machine.run("posd", "collect", "--check", check=False).returncode == 3
         machine.run("apt-get", "purge", "-y", "posd-fleet")
         assert not machine.out("dpkg", "--verify", "posd")
@@ -279,7 +280,8 @@ def _removed(report: Report, machine: Machine, package: Path) -> None:
         assert machine.out("stat", "-c", "%U %a", found[1]) == "root 700"
         assert machine.run("test", "-s", f"{found[1]}/posd.db").returncode == 0
         where = ("etc", "opt", "usr", "var", "run", "lib")
-        places = [f"/{name}" for name in where if (machine.root / name).exists()]  # /opt was there for posd alone
+        # only posd used /opt, so it may be gone
+        places = [f"/{name}" for name in where if (machine.root / name).exists()]
         left = machine.out("find", *places, "-xdev", "-iname", "*posd*").splitlines()
         left = [path for path in left if not path.startswith((found[1], "/usr/share/doc-base"))]
         check.note(f"left: {left}")
@@ -292,7 +294,7 @@ def _removed(report: Report, machine: Machine, package: Path) -> None:
 
 
 def _next_debian(report: Report, package: Path, scratch: Path) -> None:
-    """Bring a machine from Debian 12 to 13 in place, with a shop that is open: another Python, OpenSSL and systemd."""
+    """Upgrade a machine from Debian 12 to 13 in place while its shop is open: Python, OpenSSL and systemd change."""
     machine = Machine(scratch / "next-debian", f"posd-next-{os.getpid()}", report.suite)
     upgrade = ("apt-get", "full-upgrade", "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confdef")
     try:
@@ -303,7 +305,8 @@ def _next_debian(report: Report, package: Path, scratch: Path) -> None:
             machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
             machine.run("sed", "-i", "s/bookworm/trixie/g", "/etc/apt/sources.list")
             machine.run("apt-get", "update", "-q")
-            machine.run(*upgrade, "--download-only", seconds=900)  # booted it has no network
+            # downloaded now, because the booted machine has no network
+            machine.run(*upgrade, "--download-only", seconds=900)
             machine.boot()
             shop.configure(machine)
             shop.open_shop(machine)
@@ -342,7 +345,7 @@ def _python(machine: Machine) -> str:
 
 
 def _compiled(machine: Machine) -> None:
-    """All of posd's modules are compiled, by the Python that runs it."""
+    """Check that all of posd's modules are compiled by the Python that runs it."""
     tag = machine.out("/opt/posd/bin/python3", "-c", "import sys; print(sys.implementation.cache_tag)")
     site = machine.root / "opt/posd/lib/site-packages/posd"
     missing = [

@@ -1,4 +1,6 @@
-"""docs/guides/operations.md: the pages on which records of payments move, their commands typed on two machines."""
+"""The pages of docs/guides/operations.md about moving the payment records, with their commands typed on two
+machines.
+"""
 
 import shutil
 from pathlib import Path
@@ -11,7 +13,7 @@ PART = "guide"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part: a page is a check."""
+    """Run the part; each page is a check."""
     shops = Shops(scratch / f"guide-{report.suite}", report.suite)
     try:
         with report.check(PART, "two machines are laid out, and one charges") as check:
@@ -27,7 +29,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def cloned(shops: Shops, check: Check) -> None:
-    """Clone a machine: each copy has keys and payments of its own."""
+    """Clone a machine: each copy gets keys and payments of its own."""
     original = shops.here
     authority, config = original.out("posd", "tls", "ca"), original.out("cat", shop.CONFIG)
     shutil.copytree(original.root / "var/lib/posd", shops.scratch / "kept", symlinks=True)
@@ -67,7 +69,7 @@ def replaced(shops: Shops, check: Check) -> None:
 
 
 def replaced_from_backup(shops: Shops, check: Check) -> None:
-    """Replace a machine that is dead, from its last backup."""
+    """Replace a dead machine from its last backup."""
     before = shop.payments(shops.here)
     shops.here.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/last.db")
     _, _, page = blocks("The machine is replaced")

@@ -1,4 +1,4 @@
-"""Pages of docs/guides/operations.md: the commands on each, and the machines on which they are typed."""
+"""The commands on the pages of docs/guides/operations.md, and the machines on which they are typed."""
 
 import os
 import re
@@ -14,28 +14,28 @@ from tests.system.report import Check
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-#: The commands among all texts in backticks.
+#: A text in backticks that begins with one of these is a command.
 TYPED = ("posd ", "sudo ", "systemctl ", "journalctl ")
-#: The guide's reader: in the group posd-admin, and may use sudo.
+#: The reader of the guide: a user in the group posd-admin who may use sudo.
 READER = "ana"
 SUDOERS = f"{READER} ALL=(ALL) NOPASSWD: ALL\n"
-#: An editor that applies the script in a file.
+#: An editor that runs the sed script in a file.
 EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
-#: What a bare Debian lacks.
+#: Packages that the pages need and a bare Debian lacks.
 NEEDED = ("python3", "ca-certificates", "sudo")
-#: The variables of the reader's terminal.
+#: Environment of the reader's terminal.
 TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=24")
-#: Cursor and drawing sequences of a terminal, and the spinner of a working command.
+#: Control sequences of a terminal, and the spinner of a command that works.
 PLACE = re.compile(r"\x1b\[[0-9;]*H")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
 TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
-#: posd doctor also reports what a container lacks, such as a time service.
+#: posd doctor also reports what a container lacks, such as a time service, so it may end with a finding.
 MAY_FIND = "posd doctor"
 
 
 @dataclass
 class Shops:
-    """The machine that pays, and one on which posd is not installed yet."""
+    """The machine that takes payments, and a machine on which posd is not installed yet."""
 
     scratch: Path
     suite: str
@@ -72,13 +72,13 @@ class Shops:
         return machine
 
     def close(self) -> None:
-        """Power all off, and leave nothing behind."""
+        """Power all machines off and remove them."""
         for machine in self._made:
             machine.close()
 
     @contextmanager
     def second(self) -> Iterator[Machine]:
-        """Boot a machine without posd; its network is its own, with the same addresses."""
+        """Boot a machine without posd for the block. Its network is separate and has the same addresses."""
         machine = self.machine(self.here.root / "root" / self.package)
         machine.boot()
         shop.network(machine)
@@ -89,7 +89,7 @@ class Shops:
             self._made.remove(machine)
 
     def type(self, machine: Machine, check: Check, commands: str, edit: str = "") -> None:
-        """Type the commands of a block; `edit` is the editor's script for sed."""
+        """Type the commands of a block; `edit` is the sed script for the editor."""
         machine.write("/root/edit.sed", edit)
         for line in commands.replace("\\\n", " ").splitlines():
             words = line.replace("posd_VERSION_amd64.deb", self.package)
@@ -112,7 +112,7 @@ def blocks(heading: str) -> list[str]:
 
 
 def commands(heading: str) -> list[str]:
-    """Return each command of a page once: the lines of its blocks, and what its sentences say in backticks."""
+    """Return each command of a page once: the lines of its blocks, and the commands in backticks in its sentences."""
     page = text(heading)
     lines = [line for block in BLOCK.findall(page) for line in block.replace("\\\n", " ").splitlines()]
     sentences = [" ".join(words.split()) for words in re.findall(r"`([^`]+)`", FENCED.sub("", page))]
@@ -122,7 +122,7 @@ def commands(heading: str) -> list[str]:
 
 @dataclass
 class Page:
-    """A page while a test follows it: each command of it must be typed, or named as one that is not.
+    """A page that a test follows: each of its commands must be typed, or named as one that is not typed.
 
     `given` has the values of its placeholders, such as ID and SERIAL.
     """
@@ -139,10 +139,9 @@ class Page:
         self._all = tuple(self.left)
 
     def type(self, command: str, *codes: int, answer: str = "", **given: str) -> str:
-        """Type a command of the page, on a terminal of 80 columns.
+        """Type a command of the page on a terminal of 80 columns, and `answer` at its questions.
 
-        Return it in one line, without the frames. It has to end with one of `codes`, without any with 0. `answer` is
-        typed into its questions.
+        Return the output as one line without frames. The exit code must be one of `codes`, or 0 if there are none.
         """
         assert command in self._all, f"{command!r} does not stand on the page {self.heading!r}"
         if command in self.left:
@@ -156,16 +155,20 @@ class Page:
         return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown).split())
 
     def end(self, untyped: dict[str, str] | None = None) -> None:
-        """Check that every command was typed, except those in `untyped`: command -> why it is not."""
+        """Check that every command was typed, except those in `untyped`: command -> why it is not typed."""
         why = untyped or {}
-        assert not set(why) - set(self.left), f"these are on no page or were typed: {sorted(set(why) - set(self.left))}"
+        assert not set(why) - set(self.left), (
+            f"not on the page, or typed nevertheless: {sorted(set(why) - set(self.left))}"
+        )
         assert not (missed := [words for words in self.left if words not in why]), f"not typed: {missed}"
         for command, reason in why.items():
             self.check.note(f"not typed: {command}: {reason}")
 
 
 def typed(machine: Machine, words: str, user: str = READER, answer: str = "") -> tuple[int, str]:
-    """Type a command on a terminal of 80 columns, and answers into its questions; return its code and its screen."""
+    """Type a command on a terminal of 80 columns, and `answer` at its questions; return its exit code and its
+    screen.
+    """
     home = (f"HOME=/home/{user}", f"USER={user}", f"LOGNAME={user}")
     script = ("script", "-qec", f"cd ~{user} && {words}", "/dev/null")
     done = machine.run("env", *TERMINAL, *home, *script, user=user, text=answer, check=False, seconds=600)
@@ -174,7 +177,7 @@ def typed(machine: Machine, words: str, user: str = READER, answer: str = "") ->
 
 
 def again(machine: Machine) -> None:
-    """Switch it off and on; its network comes up."""
+    """Reboot a machine, and bring its network up."""
     machine.power_off()
     machine.boot()
     shop.network(machine)

@@ -16,7 +16,8 @@ from pathlib import Path
 from tests.system.report import Skipped
 
 CACHE = Path(os.environ.get("POSD_SYSTEM_CACHE") or "/var/cache/posd-system-tests")
-#: Packages of a minimal installation that the smallest variant lacks. No Python: the package must depend on it.
+#: Packages of a minimal installation that the smallest variant lacks. Python is not among them: posd's package must
+#: depend on it.
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2"
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -25,14 +26,14 @@ ENVIRONMENT = {
     "SYSTEMD_COLORS": "0",
     "COLUMNS": "160",
 }
-#: Far more than anything takes on a slow machine, in seconds. What hangs should fail.
+#: Time limit of anything, in seconds: far more than a slow machine needs, so that something stuck fails.
 STUCK_SECONDS = 300.0
 
 Done = subprocess.CompletedProcess[str]
 
 
 def host(*command: str, seconds: float = STUCK_SECONDS) -> Done:
-    """Run a command on this machine; a failure is an AssertionError with its output."""
+    """Run a command on this machine. AssertionError with its output if it fails."""
     return _run(command, check=True, seconds=seconds)
 
 
@@ -57,7 +58,7 @@ def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) 
 
 
 def bare(suite: str) -> Path:
-    """Return the tree of a bare Debian; made on first use."""
+    """Return the tree of a bare Debian, which is made on first use."""
     tree = CACHE / f"debian-{suite}"
     if not tree.exists():
         fresh = CACHE / f"{suite}.new"
@@ -76,12 +77,12 @@ def _mirror() -> str:
     for word in (word for file in files if file.exists() for word in file.read_text().split()):
         if word.startswith("http") and word.rstrip("/").endswith("/debian"):
             return word
-    raise Skipped("no mirror of Debian in /etc/apt")
+    raise Skipped("no Debian mirror in /etc/apt")
 
 
 @dataclass
 class Machine:
-    """A Debian on an overlay: run commands in its files, or boot it and run them beside its systemd."""
+    """A Debian on an overlay. Commands run in its files, or beside its systemd once it is booted."""
 
     scratch: Path
     name: str
@@ -119,11 +120,11 @@ class Machine:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def boot(self) -> float:
-        """Boot its systemd; return after how many seconds it had started everything."""
+        """Boot its systemd; return after how many seconds everything was started."""
         assert self._nspawn is None
         network = ["--private-network"]
         options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", *network]
-        # Without a systemd on the host no scope can be requested, so the container gets a control group from here.
+        # Without systemd on the host nothing can give the container a control group, so it is made here.
         here = Path("/run/systemd/system").exists()
         command = ["systemd-nspawn", "-D", str(self.root), *options, *([] if here else ["--keep-unit"]), "--boot"]
         began = time.monotonic()
@@ -158,7 +159,7 @@ class Machine:
         return ["sh", "-c", f'{entering}; exec "$@"', "sh"]
 
     def power_off(self) -> None:
-        """Shut it down in order; if it does not end, by force, with an AssertionError."""
+        """Shut it down in order. If it does not end, kill it and raise AssertionError."""
         assert self._nspawn is not None
         self.run("systemctl", "poweroff", check=False)
         try:
@@ -169,7 +170,7 @@ class Machine:
         self._gone()
 
     def cut_power(self) -> None:
-        """Kill all that runs in it, at once."""
+        """Kill at once all that runs in it."""
         assert self._nspawn is not None
         os.kill(self._leader, signal.SIGKILL)
         self._nspawn.wait(60)
@@ -186,7 +187,7 @@ class Machine:
     def run(
         self, *command: str, check: bool = True, user: str = "", text: str | None = None, seconds: float = STUCK_SECONDS
     ) -> Done:
-        """Run a command in it. A failure is an AssertionError with the command's output, unless `check` is false."""
+        """Run a command in it. AssertionError with the command's output if it fails, unless `check` is false."""
         words = [*(["runuser", "-u", user, "--"] if user else []), *command]
         if self._leader:
             return _run([*self.inside(), *words], check, seconds, text)

@@ -1,7 +1,7 @@
-"""docs/guides/operations.md: the pages about possible loss of payment records, with their commands unchanged.
+"""The pages of docs/guides/operations.md about possible loss of payment records, with their commands unchanged.
 
-For each page the machine is brought into the page's situation. A person of the group posd-admin, who may use sudo,
-types the page's commands on a terminal. The output that the page promises is searched in what they print.
+Each page's situation is made on the machine. A user of the group posd-admin, who may use sudo, types the page's
+commands on a terminal, and the output that the page promises must be in what they print.
 """
 
 import uuid
@@ -18,7 +18,7 @@ BACKUP = "/var/lib/posd/backups/by-hand.db"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part: a page is a check."""
+    """Run the part; each page is a check."""
     shops = Shops(scratch / f"machine-{report.suite}", report.suite)
     try:
         with report.check(PART, "a machine is laid out, and charges") as check:
@@ -35,19 +35,19 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def says(page: Page, words: str, shown: str) -> None:
-    """Check that the page has these words, and that they were printed."""
+    """Check that the page has these words, and that the commands have printed them."""
     assert words in " ".join(text(page.heading).split()), f"the page {page.heading!r} does not say {words!r}"
     assert words in " ".join(shown.split()), f"not shown: {words!r}\n{shown}"
 
 
 def paid(machine: Machine) -> None:
-    """A payment is approved."""
+    """Make a payment, which is approved."""
     document = shop.charge(machine)
     assert shop.result(document) == "approved", document
 
 
 def refused(page: Page) -> None:
-    """A till cannot pay until a person has looked, and its cashier is shown why."""
+    """Check that a till cannot pay until a person has decided, and that its cashier is shown why."""
     done = page.machine.run("posd", "charge", "12.50", user="till", check=False)
     page.check.note(f"the till's user$ posd charge 12.50\n{done.stdout}{done.stderr}")
     assert done.returncode in (1, 3), done
@@ -55,7 +55,7 @@ def refused(page: Page) -> None:
 
 
 def up(machine: Machine) -> None:
-    """Start posd; it is ready."""
+    """Start posd, and wait until it is ready."""
     machine.run("systemctl", "start", "posd")
     until(lambda: not machine.run("posd", "list", "--open", check=False).returncode, "posd answers", 60)
 

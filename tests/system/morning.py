@@ -1,7 +1,8 @@
-"""A morning: the power comes back after a week with many faults. A person repairs them by `posd status` and its advice.
+"""A morning on which the power comes back after a week, with many faults. A person repairs them by `posd status` and
+its advice.
 
-The scene: the clock is a year behind, this machine has another address, posd's certificate has run out, the disk is
-full, one payment was waiting for its card and one was in doubt when the power went, and one terminal was swapped.
+The clock is a year behind, this machine has another address, posd's certificate has expired, the disk is full, and one
+terminal was swapped. When the power went, one payment was waiting for its card and one was in doubt.
 """
 
 import ipaddress
@@ -23,23 +24,24 @@ from tests.system.machine import Machine, host, need, until
 from tests.system.report import Report, Skipped
 
 PART = "morning"
-#: The person, who is in the group posd-admin, and may use sudo.
+#: The person: a user in the group posd-admin who may use sudo.
 PERSON = "ana"
 BEFORE, AFTER = "10.99.0.1", "10.99.0.7"
 STATE = "/var/lib/posd"
 STRAY = f"{STATE}/old-export.tar"
-#: Seconds that the machine was off, and that its clock is behind when it comes back.
+#: Seconds for which the machine is off, and by which its clock is behind afterwards.
 WEEK, BEHIND = 7 * 86_400, 365 * 86_400
-#: Terminals: serial, the address, how it is spoken to, its port.
+#: Each terminal: its serial, its address, its protocol and its port.
 TILL_1, TILL_2 = ("SN-0001", "10.99.0.11", "https", 6869), ("SN-0002", "10.99.0.12", "http", 6868)
-#: The value in place of the second after the week.
+#: The terminal in place of the second one after the week.
 SWAPPED = ("SN-0099", "10.99.0.12", "http", 6868)
-#: Amounts that choose the scenario. It waits for a card; its reply is lost with all events, and a search finds it.
+#: Amounts that choose the simulator's scenario: a payment that waits for a card; and one whose reply and events are
+#: lost, so that only a search finds it.
 WAITS, LOST = "9000.10", "9000.28"
 LIBRARY = "/usr/local/lib/libfaketimeMT.so.1"
-#: The clock of the machine, and the right one, which the terminals have.
+#: Files with the time of the machine's clock and the right time, which the terminals have.
 CLOCK, RIGHT = "/etc/clock/machine", "/etc/clock/right"
-#: Programs that read the machine's clock: the services of the package, and the commands of a person.
+#: Programs that read the machine's clock: the package's services, and a person's commands.
 UNITS = ("posd", "posd-backup", "posd-tls-init")
 COMMANDS = ("posd", "date")
 TIMEDATECTL = f"""#!/bin/sh
@@ -47,7 +49,7 @@ TIMEDATECTL = f"""#!/bin/sh
 [ "$(id -u)" = 0 ] || {{ echo "Failed to set time: Access denied" >&2; exit 1; }}
 printf '%+d\\n' $(( $(/usr/bin/date -d "$2" +%s) - $(/usr/bin/date +%s) )) > {CLOCK}
 """
-#: An editor that applies the script in a file.
+#: An editor that runs the sed script in a file.
 EDITOR = '#!/bin/sh\nfor file; do :; done\nexec sed -i -E -f /root/edit.sed "$file"\n'
 
 
@@ -63,13 +65,13 @@ def _faked(file: str) -> dict[str, str]:
 
 @dataclass
 class Scene:
-    """The shop, from the evening before to the morning; and the session of the person who mends it."""
+    """The shop from the evening before to the morning, and the person's session on the machine."""
 
     scratch: Path
     name: str
     suite: str
     session: list[str] = field(default_factory=list)
-    #: The payments: kind -> id.
+    #: Kind of payment -> its id.
     ids: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ class Scene:
         self._script("timedatectl", TIMEDATECTL)
         self._script("editor", EDITOR)
         faked = "".join(f"Environment={key}={value}\n" for key, value in _faked(CLOCK).items())
-        # A file's time is the kernel's, which nothing sets here.
+        # The kernel, whose clock is not changed here, sets the times of files.
         newest = f"{STATE}/backups/*.db*; do touch -d $$(/usr/local/bin/date +%%Y-%%m-%%dT%%H:%%M:%%S) $$file; done"
         after = f"[Service]\nExecStartPost=/bin/sh -c 'for file in {newest}'\n"
         machine.write("/etc/systemd/system/posd-backup.service.d/file.conf", after)
@@ -130,7 +132,9 @@ class Scene:
         (self.machine.root / "usr/local/bin" / name).chmod(0o755)
 
     def open_shop(self) -> None:
-        """Two terminals, each configured at its address, the first with its certificate pinned; payments; a backup."""
+        """Open a shop with two terminals at configured addresses, the first with a pinned certificate; make payments
+        and a backup.
+        """
         machine = self.machine
         self._network(BEFORE)
         for terminal in (TILL_1, TILL_2):
@@ -144,7 +148,7 @@ class Scene:
         machine.write(shop.CONFIG, text)
         machine.run("systemctl", "restart", "posd")
         until(lambda: BEFORE in machine.run("posd", "tls", "status", check=False).stdout, "certificate", 120)
-        # They trust the CA that is there by now.
+        # The terminals trust the CA that exists by now.
         for terminal in (TILL_1, TILL_2):
             self._terminal(*terminal)
         try:
@@ -158,7 +162,7 @@ class Scene:
         machine.run("systemctl", "start", "posd-backup")
 
     def lose_power(self) -> None:
-        """One payment waits for its card, the other is charged and nobody has told posd; then the power is lost."""
+        """Lose the power while one payment waits for its card, and another is charged without posd's knowledge."""
         for what, (serial, *_), amount in (("waits", TILL_2, WAITS), ("doubt", TILL_1, LOST)):
             started = shop.charge(self.machine, amount, "--terminal", serial, "--no-wait")
             assert started["phase"] == {"waits": "active", "doubt": "in_doubt"}[what], started
@@ -167,7 +171,7 @@ class Scene:
         self.machine.cut_power()
 
     def pass_week(self) -> None:
-        """A week passes: the clock's battery is empty, the certificate has expired, and the disk is filled."""
+        """Let a week pass: the battery of the clock is empty, the certificate has expired, and the disk is full."""
         self._expired()
         self.machine.write(RIGHT, f"+{WEEK}\n")
         self.machine.write(CLOCK, f"{WEEK - BEHIND:+d}\n")
@@ -176,12 +180,12 @@ class Scene:
         host("fallocate", "--length", str(free - 400_000), str(stray))
 
     def boot(self) -> None:
-        """The power comes back; the second terminal is another one, and this machine gets another address."""
+        """Boot the machine with another address, and with another terminal in place of the second."""
         self.machine.boot()
         self._network(AFTER)
         for terminal in (TILL_1, SWAPPED):
             self._terminal(*terminal)
-        # A person sits down some minutes later; by then posd has asked about all open payments.
+        # A person comes some minutes later. By then posd has asked about all open payments.
         until(self._looked, "posd has settled what it can, and has heard of the other terminal", 120)
 
     def _looked(self) -> bool:
@@ -191,7 +195,7 @@ class Scene:
         return bool(found["counters"]["in_doubt"] == 0 and found["health"]["checks"]["identity"]["status"] != "ok")
 
     def _expired(self) -> None:
-        """Make the certificate again, by the same CA and for the same key, with an end within the week."""
+        """Make the certificate again with the same CA and key, so that it expires within the week."""
         folder = self._disk / "tls"
         old, *rest = x509.load_pem_x509_certificates((folder / "server.crt").read_bytes())
         authority = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
@@ -216,7 +220,7 @@ class Scene:
         (folder / "server.crt").write_bytes(text)
 
     def _network(self, address: str) -> None:
-        """The machine and the terminals on one network, each with an address of its own."""
+        """Connect the machine and the terminals to one network, each with an address of its own."""
         for words in (
             "ip netns add lan",
             "ip link add shop0 type veth peer name shop1 netns lan",
@@ -243,15 +247,16 @@ class Scene:
         until(lambda: bool(self.machine.out(*listens)), f"terminal {serial} listens", 60)
 
     def ledger(self, serial: str, what: str = "") -> list[dict[str, Any]]:
-        """Return the terminal's record of one payment or of all."""
+        """Return the lines of the terminal's ledger, of one kind or all."""
         file = self.machine.root / f"root/{serial}.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [line for line in lines if not what or line.get("client_transaction_id") == self.ids[what]]
 
     def type(self, words: str, *codes: int, answer: str = "") -> str:
-        """Type a command as the person does, on a terminal of 80 columns; return its output.
+        """Type a command as the person does, on a terminal of 80 columns, and `answer` at its questions. Return the
+        output.
 
-        `answer` is typed into its questions. It must end with one of `codes`; without them any code is allowed.
+        The exit code must be one of `codes`, if there are any.
         """
         code, shown = typed(self.machine, words, PERSON, answer)
         self.session.append(f"{PERSON}$ {words}\n{shown}\n[exit code {code}]")
@@ -290,21 +295,23 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def _mend(scene: Scene) -> None:
-    """Type the advice of `posd status`, and read the status again; where it says so, check outside posd."""
+    """Type the commands that `posd status` advises, and read the status again. Where it asks for a look outside posd,
+    take it.
+    """
     waits = scene.ids["waits"][:8]
     said = _folded(scene.type("posd status", 1))
     assert said.startswith("posd: PAYMENTS CANNOT BE MADE: storage, clock, "), said
-    # The disk: posd shows the large files, and one of them belongs to nobody.
+    # The disk: posd shows the large files, and one of them is not posd's.
     scene.type(_named(said, f"sudo du -xah --threshold=100M {STATE}"), 0)
     assert STRAY in scene.session[-1]
     scene.type(f"sudo rm {STRAY}", 0)
-    # The clock: a watch shows another year.
+    # The clock: a watch shows that the year is wrong.
     _named(said, 'sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"')
     now = (datetime.now(UTC) + timedelta(seconds=WEEK)).strftime("%Y-%m-%d %H:%M:%S")
     scene.type(f'sudo timedatectl set-time "{now}"', 0)
     said = _folded(scene.type("posd status", 1))
     assert "the last write failed" not in said
-    # The terminal: the device at the second till has the serial of another one.
+    # The terminal: the device at the second till has another serial.
     new, old = SWAPPED[0], TILL_2[0]
     found = re.search(rf"sudo editor \+\d+ {re.escape(shop.CONFIG)}", said)
     assert found, said
@@ -315,7 +322,7 @@ def _mend(scene: Scene) -> None:
     said = _folded(scene.type("posd status", 1))
     assert "certificate valid for " in said, said
     assert "CONFLICT" not in said, said
-    # The payment that waited for its card: its terminal cannot be asked, and its journal does not have it.
+    # The payment that waited for its card: its terminal is no longer configured, and cannot be asked.
     assert "is no longer in the configuration" in scene.type(_named(said, f"posd reconcile {waits}"), 4)
     assert "approved, declined, rejected, canceled, not_started" in said
     assert re.search(rf"posd resolve {waits}[-0-9a-f]* RESULT", said), said
@@ -326,7 +333,7 @@ def _mend(scene: Scene) -> None:
 
 
 def _settled(scene: Scene) -> None:
-    """posd's own work within a minute is done: the certificate is renewed, the configuration loaded."""
+    """Wait until posd has renewed the certificate and knows the terminal. It does both by itself within a minute."""
 
     def well() -> bool:
         found = json.loads(scene.machine.run("posd", "status", "--json", check=False).stdout)
@@ -337,12 +344,12 @@ def _settled(scene: Scene) -> None:
 
 
 def _folded(screen: str) -> str:
-    """Return a screen as one line: text broken at its edge is joined."""
+    """Return a screen as one line, with the texts that were broken at its edge joined."""
     return " ".join(re.sub(r"\n +(> )?", " ", screen).split())
 
 
 def _named(said: str, command: str) -> str:
-    """Return a command that the screen names. AssertionError if it does not."""
+    """Return a command that must be on the screen. AssertionError if it is not."""
     assert command in said, f"{command!r} is not in:\n{said}"
     return command
 

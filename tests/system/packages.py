@@ -1,4 +1,4 @@
-"""The Debian packages that are tested: of this checkout, and of later versions, made from a copy."""
+"""The Debian packages under test: the one of this checkout, and later versions made from it."""
 
 import os
 import re
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.system.machine import host
 
-#: Path of an existing package: it is tested in place of this checkout's.
+#: Variable with the path of a package that is tested instead of this checkout's.
 GIVEN = "POSD_SYSTEM_PACKAGE"
 CHECKOUT = Path(__file__).parents[2]
 
 
 def given(scratch: Path) -> Path:
-    """Return the package to test: built once for all parts."""
+    """Return the package under test, which is built once for all parts."""
     target = scratch / "packages"
     if (there := os.environ.get(GIVEN)) and not target.exists():
         target.mkdir()
@@ -32,7 +32,7 @@ def build(scratch: Path) -> Path:
 
 
 def source(scratch: Path) -> list[Path]:
-    """Write the source package of this checkout's last commit, once; return its files."""
+    """Write the source package of this checkout's last commit, only once; return its files."""
     output = scratch / "source"
     if not output.exists():
         host(str(CHECKOUT / "packaging" / "build-deb"), "--source", "--output", str(output), seconds=900)
@@ -40,10 +40,10 @@ def source(scratch: Path) -> list[Path]:
 
 
 def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) -> Path:
-    """Make the package of a later version out of a built one, as a release a day later would be; return it.
+    """Make the package of a later version from a built one; return it.
 
-    Only what a version changes is changed, so this takes seconds: its number, in Python and in the control files; and
-    its schema if it `migrates`.
+    Only what differs in a later version is changed, so this takes seconds: the version in Python and in the control
+    files, and the schema if it `migrates`.
     """
     tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
     host("dpkg-deb", "-R", str(package), str(tree))
@@ -69,5 +69,5 @@ def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) ->
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two packages are the same to the byte."""
+    """Return whether two packages are equal byte by byte."""
     return subprocess.run(["cmp", "-s", str(one), str(other)], check=False).returncode == 0

@@ -1,7 +1,7 @@
-"""docs/guides/operations.md: the pages about payments and the shift, followed on a real machine.
+"""The pages of docs/guides/operations.md about payments and the shift, followed on a real machine.
 
-Each page is a check. A simulated terminal or the machine is brought into the page's situation. Then a user of the group
-posd-admin types each command of the page unchanged; its output and its result are compared with the page and with the
+Each page is a check. Its situation is made on a simulated terminal or on the machine. Then a user of the group
+posd-admin types each command of the page unchanged. Output and result are compared with the page and with the
 terminals' ledgers. The report has every command and its output.
 """
 
@@ -20,13 +20,13 @@ from tests.system.machine import Machine, until
 from tests.system.report import Report
 
 PART = "payments"
-#: Each page about payments. Those that take minutes run last, each on a terminal of its own.
+#: The terminals. Each page that takes minutes has one of its own.
 SERIALS = tuple(f"SN-000{number}" for number in range(1, 9))
 ONE, TWO, THREE, FOUR, BANK, CARD, PAPER, OTHER = SERIALS
 CONTROL = "127.0.0.1:6900"
-#: People and printers are so much faster than in a shop; the times of posd are its own.
+#: How much faster people and printers act than in a shop. posd's own times are unchanged.
 SPEED = "20"
-#: A person at the terminals: the simulator's control API, in a machine without curl.
+#: A person at the terminals: a program that calls the simulator's control API, because the machine has no curl.
 HAND = f"""
 import sys, urllib.request
 called = urllib.request.Request("http://{CONTROL}/terminals/" + sys.argv[1], sys.argv[2].encode())
@@ -34,12 +34,12 @@ called.add_header("content-type", "application/json")
 urllib.request.urlopen(called)
 """
 NOTE = "the acquirer was called"
-#: The questions before a decision: the reason, and a confirmation.
+#: The answers to the questions before a decision: the reason, and the confirmation.
 DECIDED = f"{NOTE}\ny\n"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part: a page is a check."""
+    """Run the part; each page is a check."""
     shops = Shops(scratch / f"payments-{report.suite}", report.suite)
     begun: dict[str, str] = {}
     try:
@@ -64,7 +64,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def lay_out(machine: Machine) -> dict[str, str]:
-    """Connect the terminals, and start what takes five minutes; return its ids."""
+    """Connect the terminals, and start the payments that take five minutes; return their ids."""
     machine.run("systemctl", "stop", "terminal", check=False)
     sections = "".join(
         f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://{shop.ADDRESS}:{6868 + place}"\n'
@@ -82,7 +82,7 @@ def lay_out(machine: Machine) -> dict[str, str]:
 
 
 def switch_on(machine: Machine) -> None:
-    """Start the terminals' simulator."""
+    """Start the simulated terminals."""
     options = ["--terminals", str(len(SERIALS)), "--http", "--listen", f"{shop.ADDRESS}:6868"]
     options += ["--state", "/var/lib/terminals", "--ledger", "/root/ledgers", "--control", CONTROL, "--speed", SPEED]
     options += ["--trust", "/var/lib/posd/tls/ca.crt"]
@@ -95,7 +95,7 @@ def switch_on(machine: Machine) -> None:
 
 
 def tidy(machine: Machine, going_on: set[str]) -> None:
-    """Settle what a page left open, so that the next one is reported alone."""
+    """Settle the payments that a page left open, so that the next page shows only its own."""
     for line in machine.out("posd", "list", "--open", "--all", "--json").splitlines():
         for document in json.loads(line)["transactions"]:
             if (identity := document["client_transaction_id"]) not in going_on:
@@ -106,7 +106,7 @@ def tidy(machine: Machine, going_on: set[str]) -> None:
 
 
 def hand(machine: Machine, serial: str, what: str, **body: Any) -> None:
-    """Act at a terminal, as a person."""
+    """Do something at a terminal, as a person does."""
     machine.run("python3", "-c", HAND, f"{serial}/{what}", json.dumps(body))
 
 
@@ -126,7 +126,7 @@ def known(machine: Machine, identity: str) -> dict[str, Any]:
 
 
 def becomes(machine: Machine, identity: str, **expected: str) -> None:
-    """Wait until a payment has these members, `result` being that of its outcome, `attention` one of its marks."""
+    """Wait until a payment has these values. `result` is that of its outcome; `attention` is one of its attentions."""
 
     def holds() -> bool:
         document = known(machine, identity)
@@ -138,7 +138,7 @@ def becomes(machine: Machine, identity: str, **expected: str) -> None:
 
 
 def ended(machine: Machine, identity: str, result: str) -> None:
-    """Check how a payment has ended."""
+    """Check the result of a payment."""
     assert (shop.result(known(machine, identity))) == result
 
 
@@ -150,7 +150,7 @@ def charged(machine: Machine, serial: str, identity: str) -> int:
 
 
 def reference(machine: Machine, serial: str, identity: str) -> str:
-    """Return the acquirer's reference of a payment, which a person gets there by telephone."""
+    """Return the acquirer's reference of a payment, which a person asks for by telephone."""
     entries = map(json.loads, (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines())
     ends = [entry for entry in entries if entry["kind"] == "final" and entry["client_transaction_id"] == identity]
     return str(next(entry["transaction_reference"] for entry in ends if entry["charged"]))
@@ -164,16 +164,16 @@ def reversals(machine: Machine, serial: str) -> int:
 
 
 def shows(shown: str, *texts: str) -> None:
-    """Check that these texts are there, in this order, wherever the lines break."""
+    """Check that these texts are in the output in this order, wherever its lines break."""
     place = 0
     for each in texts:
         found = shown.find(each, place)
-        assert found >= 0, f"{each!r} does not stand in: {shown}"
+        assert found >= 0, f"{each!r} is not in: {shown}"
         place = found
 
 
 def starting(page: Page) -> None:
-    """The terminal's software hangs: it accepts the connection, and does not answer."""
+    """Follow the page: the terminal's software hangs, so it accepts the connection and does not answer."""
     machine = page.machine
     machine.run("systemctl", "kill", "--signal=STOP", "terminals")
     slow = begin(machine, "2.00", ONE, "approve-contactless")
@@ -198,7 +198,9 @@ def starting(page: Page) -> None:
 
 
 def in_doubt(page: Page) -> None:
-    """Four payments whose start was not answered: one runs, one was charged, one never came, one is settled wrongly."""
+    """Follow the page for four payments whose start was not answered: one runs, one was charged, one did not arrive,
+    one is decided wrongly.
+    """
     machine = page.machine
     runs = begin(machine, "3.00", ONE, "lost-acknowledgement")
     becomes(machine, runs, result="approved")
@@ -245,7 +247,7 @@ def in_doubt(page: Page) -> None:
 
 
 def waits_for_card(page: Page) -> None:
-    """No customer comes: stopped at the terminal, and by posd."""
+    """Follow the page: no customer comes, and the payment is stopped at the terminal or by posd."""
     machine = page.machine
     silent = page.given["CARD"]
     becomes(machine, silent, attention="stalled")
@@ -277,7 +279,9 @@ def waits_for_card(page: Page) -> None:
 
 
 def at_the_bank(page: Page) -> None:
-    """The bank does not answer; the terminal is switched off at that moment; the customer cannot wait."""
+    """Follow the page: the bank does not answer, or the terminal is switched off meanwhile, or the customer cannot
+    wait.
+    """
     machine = page.machine
     silent = page.given["BANK"]
     becomes(machine, silent, attention="stalled")
@@ -313,7 +317,9 @@ def at_the_bank(page: Page) -> None:
 
 
 def receipt_says_approved(page: Page) -> None:
-    """The terminal cannot report to posd: a search finds it, or finds nothing; and one contradicts itself."""
+    """Follow the page: the terminal cannot report to posd. A search finds the payment or does not, and one terminal
+    contradicts itself.
+    """
     machine = page.machine
     found = begin(machine, "6.00", ONE, "webhook-never-accepted")
     until(lambda: charged(machine, ONE, found) == 1, "the receipt says approved", 60)
@@ -346,7 +352,7 @@ def receipt_says_approved(page: Page) -> None:
 
 
 def charged_twice(page: Page) -> None:
-    """Two approvals of one payment, and two payments for one basket."""
+    """Follow the page for two approvals of one payment, and for two payments of one basket."""
     machine = page.machine
     one = begin(machine, "7.00", ONE, "two-approvals")
     becomes(machine, one, result="approved", attention="conflicting_final")
@@ -361,7 +367,7 @@ def charged_twice(page: Page) -> None:
     pair = [begin(machine, "7.10", serial, "approve-contactless") for serial in (ONE, TWO)]
     for identity in pair:
         becomes(machine, identity, result="approved")
-    today = datetime.datetime.now(ZoneInfo("America/Guayaquil")).date()  # merchant.timezone, as it came
+    today = datetime.datetime.now(ZoneInfo("America/Guayaquil")).date()  # the package's value of merchant.timezone
     days = {"2026-11-20": str(today), "2026-11-21": str(today + datetime.timedelta(days=1))}
     shown = page.type("posd list --since 2026-11-20 --until 2026-11-21 --all", **days)
     shows(shown, pair[1][:8], TWO, "approved", pair[0][:8], ONE, "approved", one[:8])
@@ -380,7 +386,7 @@ def charged_twice(page: Page) -> None:
 
 
 def busy(page: Page) -> None:
-    """The till is refused."""
+    """Follow the page: the till is refused."""
     machine = page.machine
     other = begin(machine, "8.00", ONE, "by-hand")
     becomes(machine, other, phase="active")
@@ -401,7 +407,7 @@ def busy(page: Page) -> None:
 
 
 def abort_does_nothing(page: Page) -> None:
-    """Each line of the table."""
+    """Follow each line of the page's table."""
     machine = page.machine
     asked = begin(machine, "9.00", ONE, "abort-ignored")
     becomes(machine, asked, phase="active")
@@ -425,7 +431,7 @@ def abort_does_nothing(page: Page) -> None:
 
 
 def shift(page: Page) -> None:
-    """A shift with an open payment is compared and closed; pressed twice, and after an answer that did not come."""
+    """Compare and close a shift that has an open payment; close it twice, and again after a lost answer."""
     machine = page.machine
     shows(page.type("posd report --close --begin --operator Ana", answer=DECIDED), "shift")
     paid = begin(machine, "1234.50", ONE, "approve-contactless")
@@ -450,7 +456,7 @@ def shift(page: Page) -> None:
     shows(machine.out("posd", "report", "--since", "last"), "12.00")
 
 
-#: In this order, so that what takes minutes to show has begun with the first.
+#: Title of a page -> its check. What takes minutes is started before the first page, and its pages come last.
 PAGES: dict[str, Callable[[Page], None]] = {
     "Closing the shift": shift,
     "It hangs at the bank": at_the_bank,
@@ -462,7 +468,7 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "The payment hangs at starting": starting,
     "It waits for the card, and no customer pays": waits_for_card,
 }
-#: Page -> the commands on it that are not typed, and why.
+#: Title of a page -> the commands on it that are not typed, and why.
 NOT_TYPED: dict[str, dict[str, str]] = {
     "The terminal says approved, the till does not": {
         "posd relay": "the page says that what it reads counts for no till"

@@ -1,6 +1,6 @@
-"""Prometheus' own check of the metrics, the alert rules and the dashboard: promtool, of Debian's prometheus.
+"""Prometheus' own check of the metrics, the alert rules and the dashboards: promtool, from Debian's package prometheus.
 
-Each check gets a working directory, returns its subject, and raises AssertionError with promtool's words.
+Each check gets a working directory and returns what it checked. It raises AssertionError with promtool's output.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from tests.support.shop import open_shop
 from tests.system.machine import need
 from tests.system.report import Report
 
-#: Nothing that promtool is asked here takes longer. Seconds.
+#: Time limit of a run of promtool, in seconds.
 SECONDS = 120
 MONITORING = Path(__file__).parents[2] / "monitoring"
 RULES = [MONITORING / name for name in ("prometheus-rules.yml", "fleet-rules.yml")]
 RULE_TESTS = [MONITORING / name for name in ("prometheus-rules.test.yml", "fleet-rules.test.yml")]
 DASHBOARDS = [MONITORING / name for name in ("grafana-dashboard.json", "grafana-fleet.json")]
 
-#: What Grafana puts in place of its variables.
+#: Variable of Grafana -> a value in its place.
 VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
 
 
@@ -40,7 +40,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def check_metrics(directory: Path) -> str:
-    """A daemon that was through every kind of outcome: its metrics are well formed, and named by the conventions."""
+    """The metrics after every kind of outcome have the right format and conventional names."""
     text = asyncio.run(_loaded_metrics())
     promtool("check", "metrics", given=text)
     office = asyncio.run(_fleet_metrics())
@@ -49,7 +49,7 @@ def check_metrics(directory: Path) -> str:
 
 
 def check_rules(directory: Path) -> str:
-    """Every rule can be loaded."""
+    """Every alert rule can be loaded."""
     return promtool("check", "rules", *map(str, RULES))
 
 
@@ -59,7 +59,7 @@ def test_rules(directory: Path) -> str:
 
 
 def check_dashboard(directory: Path) -> str:
-    """Check that Prometheus can parse every query of the dashboard."""
+    """Prometheus can parse every query of the dashboards."""
     lines = ["groups:", "  - name: dashboard", "    rules:"]
     asked = questions()
     for number, question in enumerate(asked):
@@ -73,17 +73,17 @@ def check_dashboard(directory: Path) -> str:
 
 
 def questions(paths: Sequence[Path] = DASHBOARDS) -> list[str]:
-    """Return every expression of the dashboards."""
+    """Return every query of the dashboards."""
     panels = [panel for path in paths for panel in json.loads(path.read_text())["panels"]]
     return [target["expr"] for panel in panels for target in panel.get("targets", []) if "expr" in target]
 
 
 def promtool(*words: str, given: str = "") -> str:
-    """Run promtool; return its output. Raise AssertionError if it finds any fault."""
+    """Run promtool; return its output. AssertionError if it finds a fault."""
     run = subprocess.run(["promtool", *words], input=given, capture_output=True, text=True, timeout=SECONDS)
     said = run.stdout + run.stderr
     assert run.returncode == 0, said
-    assert given == "" or not said, said  # for correct metrics it prints nothing
+    assert given == "" or not said, said  # it prints nothing if the metrics are correct
     return " ".join(said.split())
 
 
@@ -96,7 +96,7 @@ async def _fleet_metrics() -> str:
 
 
 async def _loaded_metrics() -> str:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:  # short enough for sockets
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:  # short enough for Unix sockets
         async with open_shop(Path(directory)) as shop:
             await every_outcome(shop)
             return (await scrape(shop.daemon.till_socket)).text

@@ -1,4 +1,4 @@
-"""The checks, their results, and the report of them."""
+"""The checks, their results, and the report about them."""
 
 import json
 import time
@@ -17,7 +17,7 @@ class Skipped(Exception):
 
 @dataclass
 class Check:
-    """One checked promise. `notes` is what was seen, for people."""
+    """The check of one promise. `notes` is what was observed, for the readers of the report."""
 
     part: str
     name: str
@@ -26,21 +26,21 @@ class Check:
     notes: list[str] = field(default_factory=list)
 
     def note(self, words: str) -> None:
-        """Record what was seen."""
+        """Record something observed."""
         self.notes.extend(words.strip("\n").rstrip().splitlines())
 
 
 @dataclass
 class Report:
-    """All checks, reported as they end."""
+    """All checks; each is printed when it ends."""
 
     checks: list[Check] = field(default_factory=list)
-    #: The checked release of Debian; "" if there is none.
+    #: The Debian release under test, or "".
     suite: str = ""
 
     @contextmanager
     def check(self, part: str, name: str) -> Iterator[Check]:
-        """Check one promise in the block; a failure is recorded, and the next check runs."""
+        """Check one promise in the block. A failure is recorded, and the next check runs."""
         check, began = Check(f"{part} on {self.suite}" if self.suite else part, name), time.monotonic()
         try:
             yield check
@@ -59,16 +59,16 @@ class Report:
             print(f"          {line[:200]}", flush=True)
 
     def count(self, result: str) -> int:
-        """Count the checks that ended so."""
+        """Return the number of checks with this result."""
         return sum(check.result == result for check in self.checks)
 
     @property
     def summary(self) -> str:
-        """Print how many ended with each result."""
+        """Print how many checks had each result."""
         return f"{self.count(PASSED)} passed, {self.count(FAILED)} failed, {self.count(SKIPPED)} skipped"
 
     def write(self, file: Path) -> None:
-        """Write it as JSON or, by any other ending, as Markdown."""
+        """Write the report as JSON or, for any other file ending, as Markdown."""
         if file.suffix == ".json":
             file.write_text(json.dumps({"summary": self.summary, "checks": [asdict(c) for c in self.checks]}, indent=2))
             return

@@ -1,4 +1,4 @@
-"""The units in a real systemd: a shop's machine on good days and on bad ones."""
+"""The units in a real systemd, on a shop's machine with and without faults."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from tests.system.report import Check, Report
 
 PART = "systemd"
 RESTARTS = 20
-#: So short that the test does not wait a minute; the unit's own is WatchdogSec=60.
+#: A shorter watchdog time, so that the test does not wait a minute; the unit has WatchdogSec=60.
 WATCHDOG = "[Service]\nWatchdogSec=6\n"
-#: A start that fails until something is mended, in fast motion: as many as in the first minutes of a long night.
+#: A start that fails until the cause is gone, repeated as often within seconds as in the first minutes of a long night.
 FAILING = "[Service]\nRestartSec=50ms\nExecStartPre=/bin/sh -c 'test -e /run/mended'\n"
 FAILED_STARTS = 200
 
@@ -44,7 +44,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def boots(machine: Machine, check: Check) -> None:
-    """It boots; posd says READY and its state."""
+    """Boot: posd tells systemd READY and its state."""
     check.note(f"booted in {machine.boot():.1f} s; {machine.out('systemctl', 'is-system-running')}")
     _active(machine)
     check.note(str(machine.show("posd.service", "Type", "StatusText", "ActiveEnterTimestampMonotonic")))
@@ -56,7 +56,7 @@ def boots(machine: Machine, check: Check) -> None:
 
 
 def opened(machine: Machine, check: Check) -> None:
-    """posd makes its certificate again by itself for an address that comes later."""
+    """posd makes its certificate again, without help, for an address that appears later."""
     shop.configure(machine)
     check.note(f"after {shop.open_shop(machine):.1f} s")
     machine.run("systemctl", "restart", "posd")
@@ -69,7 +69,7 @@ def charged(machine: Machine, check: Check) -> None:
     assert shop.result(document) == "approved"
 
 
-#: Creates the stream, and prints the last message of the lane.
+#: Creates the stream of NATS, and prints its last message.
 STREAM = """
 import asyncio, sys
 sys.path.insert(0, "/opt/posd/lib/site-packages")
@@ -88,7 +88,7 @@ asyncio.run(main())
 
 
 def relayed(machine: Machine, check: Check) -> None:
-    """The relay sends what happened to a NATS server, under all that its unit forbids."""
+    """The relay sends the events to a NATS server, despite all that its unit forbids."""
     machine.run(
         "systemd-run", "--unit=nats", "nats-server", "-js", "-sd", "/var/tmp/nats", "-a", "127.0.0.1", "-p", "4333"
     )
@@ -102,11 +102,11 @@ def relayed(machine: Machine, check: Check) -> None:
     check.note(str(machine.show("posd-relay.service", "ActiveState", "NRestarts", "MemoryCurrent")))
     assert machine.show("posd-relay.service", "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
     machine.run("systemctl", "stop", "posd-relay", "nats")
-    machine.run("rm", file)  # before posd reads it: the simulated terminals name another merchant
+    machine.run("rm", file)  # removed before posd reads it, because the simulated terminals name another merchant
 
 
 def reloaded(machine: Machine, check: Check) -> None:
-    """A reload applies a changed fleet, and refuses a broken file while the old one stays in force."""
+    """A reload applies a changed fleet. It refuses a broken file, and the old fleet stays in force."""
     process = machine.show("posd.service", "MainPID", "ActiveState")
     with shop.configuration(machine) as config:
         machine.write(shop.CONFIG, f'{config}[[terminals]]\nserial = "SN-0099"\n')
@@ -151,7 +151,7 @@ def barked(machine: Machine, check: Check) -> None:
 
 
 def restarted(machine: Machine, check: Check) -> None:
-    """Twenty restarts under a till that calls without a pause: none is refused or broken, no payment is lost."""
+    """Twenty restarts while a till calls without a pause: no call is refused or broken, and no payment is lost."""
     with shop.paying(machine) as told:
         for _ in range(RESTARTS):
             machine.run("systemctl", "restart", "posd")
@@ -163,7 +163,7 @@ def restarted(machine: Machine, check: Check) -> None:
 
 
 def killed(machine: Machine, check: Check) -> None:
-    """kill -9 under the same till: systemd restarts posd, no call is refused, no payment is lost."""
+    """kill -9 while the same till calls: systemd restarts posd, no call is refused, and no payment is lost."""
     with shop.paying(machine) as told:
         for _ in range(5):
             before = machine.show("posd.service", "NRestarts")["NRestarts"]
@@ -172,13 +172,13 @@ def killed(machine: Machine, check: Check) -> None:
             _active(machine)
     check.note(str(told))
     assert told["refused"] == 0
-    # A start that was cut before it was sent looks like one that was sent: it stays in doubt for a person.
+    # A start that was interrupted before it was sent looks like one that was sent: it stays in doubt for a person.
     assert set(told["outcomes"]) <= {"approved", "in doubt"}
     _settled(machine, check)
 
 
 def put_back(machine: Machine, check: Check) -> None:
-    """A copy restored by root keeps posd from starting; the command in its message repairs that."""
+    """A copy that root restored keeps posd from starting; the command in posd's message repairs that."""
     machine.run("systemctl", "stop", "posd")
     copied = "cd /var/lib/posd && cp -r tls /root/ && rm -r tls && cp -r /root/tls . && rm -r /root/tls"
     machine.run("sh", "-c", copied)
@@ -204,7 +204,7 @@ def removed(machine: Machine, check: Check) -> None:
 
 
 def failing(machine: Machine, check: Check) -> None:
-    """A start that fails again and again while a till calls is tried for ever: once the cause is gone it runs."""
+    """A start that fails again and again while a till calls is repeated until its cause is gone. Then posd runs."""
     drop_in = "/etc/systemd/system/posd.service.d/failing.conf"
     machine.write(drop_in, FAILING)
     machine.run("systemctl", "daemon-reload")
@@ -225,7 +225,7 @@ def failing(machine: Machine, check: Check) -> None:
 
 
 def mistaken(machine: Machine, check: Check) -> None:
-    """With a mistake in the configuration posd uses the last good one; without that it does not start."""
+    """With a fault in the configuration posd uses the last good one. Without a last good one it does not start."""
     with shop.configuration(machine):
         machine.write(shop.CONFIG, "[no_such_section]\n")
         machine.cut_power()
@@ -249,7 +249,7 @@ def mistaken(machine: Machine, check: Check) -> None:
 
 
 def stopped(machine: Machine, check: Check) -> None:
-    """Stop, disable, mask and their opposites are one command each; the call of a till starts nothing."""
+    """Stop, disable, mask and their opposites are one command each; a till's call does not start posd."""
     known = _known(machine)
     for stop, start in (
         ((("stop",)), (("start",),)),
@@ -286,7 +286,8 @@ def backed_up(machine: Machine, check: Check) -> None:
         check.note(machine.out("posd", "verify", file, user="posd"))
 
 
-#: A user of another machine who takes backups by ssh, the key for it, and the text of docs/guides/install.md.
+#: Makes a user who receives backups by ssh, as another machine would have it; the key for it; and /etc/posd/copy from
+#: the package's example (docs/guides/install.md).
 SERVER = """set -e
 useradd --create-home --shell /bin/sh backup-server
 install -d -m 700 /etc/posd/credentials
@@ -299,7 +300,7 @@ ssh-keyscan 127.0.0.1 > /etc/posd/copy.hosts
 
 
 def copied(machine: Machine, check: Check) -> None:
-    """A backup is sent to another machine by ssh; one that breaks off leaves the previous one unchanged."""
+    """A backup is sent to another machine by ssh. One that breaks off leaves the previous backup unchanged."""
     machine.run("sh", "-c", SERVER)
     machine.run("systemctl", "start", "posd-copy")
     (sent,) = machine.out("find", "/home/backup-server", "-name", "*.gz*").splitlines()
@@ -314,7 +315,7 @@ def copied(machine: Machine, check: Check) -> None:
 
 
 def restored(machine: Machine, check: Check) -> None:
-    """posd is stopped, a backup is restored, and it runs again."""
+    """posd is stopped, a backup is restored, and posd runs again."""
     before = _known(machine)
     machine.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/by-hand.db")
     machine.run("systemctl", "stop", "posd")
@@ -328,7 +329,7 @@ def restored(machine: Machine, check: Check) -> None:
 
 
 def cut(machine: Machine, check: Check) -> None:
-    """The power is cut under a payment, of the terminal too, which forgets it: posd starts and does not guess."""
+    """The power is cut during a payment, which the terminal forgets: posd starts and does not guess."""
     document = shop.charge(machine, "8.00", "--no-wait", "--metadata", "scenario=by-hand")
     identity = document["client_transaction_id"]
     machine.cut_power()
@@ -364,8 +365,8 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
 
 
 def _settled(machine: Machine, check: Check) -> None:
-    """Settle the payments that the kill left in doubt, as a person with the ledger does, and compare with
-    the ledger.
+    """Settle the payments that the kill left in doubt, as a person with the ledger does, and compare with the
+    ledger.
     """
     for document in shop.payments(machine):
         if document["phase"] != "final":
@@ -389,7 +390,7 @@ def _refused(machine: Machine) -> None:
 
 
 def _known(machine: Machine) -> dict[str, str]:
-    """Return how each payment ended, by id."""
+    """Return the result of each payment, by id."""
     return {document["client_transaction_id"]: shop.result(document) for document in shop.payments(machine)}
 
 
@@ -400,7 +401,7 @@ def _memory(machine: Machine) -> str:
 
 
 def _as_in_the_ledger(machine: Machine, check: Check) -> None:
-    """Every approval that the terminal counted is known here, and no other."""
+    """Check that posd has exactly the approvals of the terminal's ledger."""
     counted, known = shop.approvals(machine)
     check.note(f"approved: {counted} by the terminal's ledger, {known} by posd")
     assert counted == known

@@ -11,20 +11,20 @@ from typing import Any
 
 from tests.system.machine import Machine, until
 
-#: The address of this machine and of the terminal; the network is the container's own.
+#: The address of this machine and of the terminal, in the container's own network.
 ADDRESS = "10.99.0.1"
 CONFIG = "/etc/posd/config.toml"
 TERMINAL = f'[[terminals]]\nserial = "SN-0001"\nbase_url = "http://{ADDRESS}:6868"\n'
 
 
 def configure(machine: Machine) -> None:
-    """Write the shop's terminal into the configuration, below the package's own text."""
+    """Append the shop's terminal to the configuration of the package."""
     machine.write(CONFIG, (machine.root / CONFIG.lstrip("/")).read_text() + TERMINAL)
 
 
 @contextmanager
 def configuration(machine: Machine) -> Iterator[str]:
-    """Allow the block to change the configuration; afterwards it is as before, and posd runs with it."""
+    """Allow the block to change the configuration. Afterwards restore it, and let posd run with it."""
     text = machine.out("cat", CONFIG) + "\n"
     try:
         yield text
@@ -34,9 +34,9 @@ def configuration(machine: Machine) -> Iterator[str]:
 
 
 def open_shop(machine: Machine) -> float:
-    """Bring the network up and start the terminal; return the seconds until posd's certificate knew the address.
+    """Bring the network up and start the terminal; return the seconds until posd's certificate had the address.
 
-    The address comes while posd runs, as from DHCP: posd makes its certificate again for it.
+    The address appears while posd runs, as with DHCP, so posd makes its certificate again.
     """
     network(machine)
     machine.run("systemctl", "reload", "posd")
@@ -49,7 +49,7 @@ def open_shop(machine: Machine) -> float:
 
 
 def network(machine: Machine) -> None:
-    """Bring the network up, as after each boot."""
+    """Bring the network up, which each boot needs."""
     machine.run("ip", "link", "add", "shop0", "type", "veth", "peer", "name", "shop1")
     machine.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "shop0")
     for interface in ("shop0", "shop1"):
@@ -57,7 +57,7 @@ def network(machine: Machine) -> None:
 
 
 def terminal(machine: Machine, serial: str, address: str) -> None:
-    """Start a simulated terminal, in place of the running one."""
+    """Start a simulated terminal instead of the running one."""
     machine.run("systemctl", "stop", "terminal", check=False)
     options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--speed", "50"]
     trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
@@ -76,15 +76,15 @@ def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, 
 
 
 def approvals(machine: Machine) -> tuple[int, int]:
-    """Return the number of approved payments by the terminal and by posd."""
+    """Return the number of approved payments in the terminal's ledger and in posd."""
     entries = [json.loads(line) for line in machine.out("cat", "/root/ledger.jsonl").splitlines()]
     counted = sum(entry["kind"] == "final" and bool(entry["charged"]) for entry in entries)
     return counted, sum(result(document) == "approved" for document in payments(machine))
 
 
 def payments(machine: Machine) -> list[dict[str, Any]]:
-    """Return all payments that posd knows."""
-    pages = machine.out("posd", "list", "--all", "--json").splitlines()  # a page a line
+    """Return all payments in posd."""
+    pages = machine.out("posd", "list", "--all", "--json").splitlines()  # one page of the list in each line
     return [document for page in pages for document in json.loads(page)["transactions"]]
 
 
@@ -96,7 +96,7 @@ def result(document: dict[str, Any]) -> str:
 
 @contextmanager
 def paying(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Run a till that pays without a pause for the block; afterwards the dictionary has its counts."""
+    """Run a till that pays without a pause during the block. Afterwards the dictionary has its counts."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)

@@ -1,8 +1,8 @@
-"""A till that runs inside the machine, with the system's Python and nothing of posd: `python3 till.py`.
+"""A till that runs inside the machine, with the system's Python and without posd: `python3 till.py`.
 
-It pays again and again and asks for the version meanwhile, each call on a connection of its own, until it is ended
-(SIGTERM); then it writes its counts as JSON. A call whose connection broke is repeated under the same id, as a till
-does. Refused and broken connections are counted.
+It pays again and again, and also asks for the version, each call on a new connection. SIGTERM ends it; then it prints
+its counts as JSON. A call whose connection broke is repeated under the same id, as tills do. Refused and broken
+connections are counted.
 """
 
 import http.client
@@ -32,7 +32,7 @@ class Connection(http.client.HTTPConnection):
 
 
 def call(method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
-    """Call until there is an answer."""
+    """Repeat a call until there is an answer."""
     while True:
         connection, began = Connection("posd"), time.monotonic()
         counts["calls"] += 1
@@ -76,7 +76,7 @@ def main() -> None:
         while status != 200:
             status, answer = call("GET", f"{path}/outcome?timeout=5")
             if told.is_set() and answer.get("phase") == "in_doubt":
-                break  # posd cannot know: a person settles it, and the till need not wait
+                break  # posd cannot know the result: a person settles it, and the till need not wait
         result = str(answer.get("result", "in doubt"))
         outcomes[result] = outcomes.get(result, 0) + 1
     asking.join()

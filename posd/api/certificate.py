@@ -416,7 +416,7 @@ class CertificateRefusals:
         self._lines: list[float] = []
 
     def told(self, peer: str, error: BaseException) -> bool:
-        """Count a refusal of our certificate. Return whether the error is one."""
+        """Count a refusal of our certificate. Return whether the error is such a refusal."""
         alert = refusal(error)
         if alert is not None and not self._is_own(plain(peer)):
             self.note(peer, alert)

@@ -47,7 +47,7 @@ class Totals(msgspec.Struct, frozen=True):
     count: Annotated[int, Meta(description="how many there are")]
     amount: Annotated[Exact, Meta(description="requested sum: the sum of `amount` without `tip`")]
     authorized_amount: Annotated[
-        Exact, Meta(description="of approved ones what they took, gave back, reserved or released, as far as known")
+        Exact, Meta(description="what the approved ones took, gave back, reserved or released, as far as known")
     ]
     tips: Annotated[Exact, Meta(description="the sum of `tip` of their `amount`")]
 

@@ -116,7 +116,7 @@ def after_change(
     gap: bool,
     aborting: bool = False,
 ) -> TransactionWatch:
-    """Update for a change. `event`: it was an event. `gap`: it shows that another is missing."""
+    """Return the watch after a change. `event`: it was an event. `gap`: it shows that another is missing."""
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
     if not event and (phase, status) == (watch.phase, watch.status):

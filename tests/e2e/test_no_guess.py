@@ -31,7 +31,7 @@ from tests.support.terminal import Request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds that are longer than the proof would take.
+#: Seconds in which a proof, if there were one, would have been found.
 LONG_ENOUGH = 3.0
 
 

@@ -72,9 +72,9 @@ def check_event(case: Case) -> None:
     mended = readable(case.body)
     document = reading.pairs(mended.body)
     for names in SAID_ONCE:
-        assert reading.one_thing(document, *names), f"{names} says several things"
+        assert reading.one_thing(document, *names), f"{names} has several values"
     for names, read in READ_ONCE.items():
-        assert reading.one_thing(document, *names) or not read(event), f"{names} says several things, and one is read"
+        assert reading.one_thing(document, *names) or not read(event), f"{names} has several values, and one is read"
     assert event.damaged or not mended.damaged
     assert 0 < len(event.event_id) <= MAX_TEXT
     assert 0 < len(event.status) <= MAX_TEXT
@@ -150,7 +150,7 @@ def check_acknowledgement(case: Case) -> None:
     for before in TRANSACTIONS:
         after = apply(before, Attempted(attempt, errors_in_2xx=False), NOW)
         check_step(before, after)
-        assert apply(before, entry, NOW) == after, "what is recorded of the answer proves something else"
+        assert apply(before, entry, NOW) == after, "the record of the answer proves something else"
         if before.outcome is None and after.outcome is not None:
             assert isinstance(judgement, StartRefused | NeverSent)
 
@@ -193,11 +193,13 @@ def check_search(case: Case) -> None:
             for element in elements:
                 assert element.encode() in mended.body
                 said = {str(value).lower() for value in reading.values(reading.pairs(element.encode()), ID)}
-                assert IDENTITY in said, f"the element found is of {said}"
+                assert IDENTITY in said, f"the found element belongs to {said}"
                 assert len(said) == 1 or not _usable(element), "an element of two transactions is used"
         case SearchMiss():
             assert whole
-            assert all(item == [] for item in _at(reading.pairs(case.body), pointer)), "none is said by what is whole"
+            assert all(item == [] for item in _at(reading.pairs(case.body), pointer)), (
+                "a complete reply with an element was read as none"
+            )
         case SearchFailed(reason=reason):
             assert reason
     final_element([answer], "x")
@@ -205,7 +207,7 @@ def check_search(case: Case) -> None:
     for before in TRANSACTIONS:
         after = searched(before, answer, NOW)
         check_step(before, after)
-        assert apply(before, entry, NOW) == after, "what is recorded of the search says something else"
+        assert apply(before, entry, NOW) == after, "the record of the search gives another result"
         if not isinstance(answer, SearchHit):
             assert after.outcome == before.outcome or answer.bears_id
 
@@ -233,7 +235,7 @@ def _at(document: Any, pointer: str) -> list[Any]:
             elif isinstance(item, list) and name.isdigit():
                 stepped += item[int(name) : int(name) + 1]
         found = stepped
-    assert found, "nothing stands there"
+    assert found, "there is no value at the pointer"
     return found
 
 

@@ -36,7 +36,7 @@ def refused_alone(error: type[Exception], function: Callable[..., Any], *argumen
     """
     first = _call(error, function, *arguments)
     second = _deeper(DEEPER, lambda: _call(error, function, *arguments))
-    assert first[1] != "", f"{function.__name__} refuses without a word"
+    assert first[1] != "", f"{function.__name__} gives no reason for its refusal"
     assert first == second, f"{function.__name__} is not deterministic: {first!r}, then {second!r}"
     return first[0]
 

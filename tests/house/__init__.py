@@ -1,1 +1,1 @@
-"""The structure of posd's code, measured: see `python -m tests.house`."""
+"""Measurements of the structure of posd's code: see `python -m tests.house`."""

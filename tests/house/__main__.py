@@ -1,4 +1,4 @@
-"""Measure posd's structure: files, lines, imports, circles, the calls of one charge, and what users see.
+"""Measure posd's structure: files, lines, imports, import circles, the calls of one charge, and what users see.
 
 python -m tests.house
 python -m tests.house trace
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from tests.house import source, surface, trace
 
-#: The file below which the event loop runs. A resumed function counts as called from this file.
+#: The file from which the event loop runs. A resumed function counts as called from this file.
 LOOP = "daemon/main.py"
 
 
 def figures() -> None:
-    """Print a row a folder, the sum, and each circle."""
+    """Print a row for each folder, the sum, and each circle."""
     modules = source.modules()
     folders = source.folders(modules)
     imports = Counter[str]()

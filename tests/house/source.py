@@ -1,4 +1,4 @@
-"""Files, lines of code, imports and circles of `posd/`, read from its source. Nothing of posd is imported."""
+"""Files, lines of code, imports and circles of `posd/`, read from its source. No module of posd is imported."""
 
 import ast
 import functools
@@ -14,25 +14,25 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """One file of posd: its dotted name, its syntax tree, and the numbers of its lines of code and of its imports."""
+    """One file of posd: its dotted name, its syntax tree, and its numbers of code lines and imports."""
 
     name: str
     path: Path
-    #: All of its syntax tree, in the order of `ast.walk`, which takes longer than to parse it.
+    #: All nodes of the syntax tree in the order of `ast.walk`, kept because walking takes longer than parsing.
     nodes: tuple[ast.AST, ...]
     code: frozenset[int]
     imports: frozenset[int]
 
     @property
     def folder(self) -> str:
-        """The first folder below posd/, "" for a file of posd itself."""
+        """Return the first folder below posd/, or "" for a file in posd/ itself."""
         parts = self.path.relative_to(REPOSITORY / "posd").parts
         return parts[0] if len(parts) > 1 else ""
 
 
 @functools.cache
 def modules() -> dict[str, Module]:
-    """Read all of posd, by dotted name."""
+    """Read all modules of posd, by dotted name."""
     found = (_read(path) for path in sorted((REPOSITORY / "posd").rglob("*.py")))
     return {module.name: module for module in found}
 
@@ -74,7 +74,7 @@ def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 
 
 def _is_string(node: ast.AST) -> bool:
-    """Return whether a node is a text, whose blank lines and signs # are code."""
+    """Return whether a node is a text, in which blank lines and signs # count as code."""
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
 
 
@@ -84,7 +84,7 @@ def _lines(nodes: Iterable[Any]) -> Iterator[int]:
 
 
 def imported(module: Module, known: Iterable[str]) -> set[str]:
-    """Return the modules of posd that a module imports, those inside functions too."""
+    """Return the modules of posd that a module imports, including imports inside functions."""
     names = set(known)
     found = set()
     for node in module.nodes:
@@ -98,7 +98,7 @@ def imported(module: Module, known: Iterable[str]) -> set[str]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
-    """Return each set of modules that import each other, directly or around, in the order of their names."""
+    """Return each set of modules that import each other, directly or through others, sorted by name."""
     reached = {name: _reached(graph, name) for name in graph}
     inside = (name for name in graph if name in reached[name])
     groups = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in inside}

@@ -1,7 +1,7 @@
-"""What posd shows to others, recorded: calls of the local API and commands, on a day on which much happens.
+"""What posd shows to others, recorded: calls of the local API and commands, on a day with many kinds of events.
 
-One daemon and a scripted terminal. Ids, times, places and durations are replaced by numbers in the order in which they
-appear, so that two records of the same behaviour are equal byte for byte:
+There is one daemon and one scripted terminal. Ids, times, places and durations are replaced by numbers in the order in
+which they appear, so that two records of the same behaviour are equal byte for byte:
 
     python -m tests.house surface FILE
 """
@@ -28,7 +28,7 @@ AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 SIGNED = {"operator": "Ana", "note": "seen at the terminal"}
 
-#: Commands, each with the arguments that it is run with. `ID` and `JOB` stand for a payment and a print job.
+#: Each command with its arguments. `ID` and `JOB` stand for a payment and a print job.
 COMMANDS = """
 show APPROVED | show APPROVED --json | show APPROVED --history | show APPROVED --events | show DOUBT | show RESOLVED
 show VOID | show CAPTURE | show 00000000-0000-4000-8000-00000000ffff | show nonsense
@@ -53,7 +53,7 @@ simulate --show decline | logs /nonexistent | logs LOG | logs LOG -p warning | l
 doctor --json
 """.replace("\n", "|").split("|")
 
-#: Text that differs between runs -> its placeholder. Values of the first groups get numbers.
+#: Pattern of text that differs between runs -> its placeholder. Values of the first groups are numbered.
 NUMBERED = (
     ("ID", re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)),
     ("TOKEN", re.compile(r"\b[0-9a-f]{16,}\b", re.IGNORECASE)),
@@ -92,7 +92,7 @@ class Record:
         self.parts.append("\n".join((f"=== {title}", *texts)))
 
     def reply(self, title: str, reply: Reply) -> None:
-        """Add an answer of the local API: status, the headers that are promises, the body by lines."""
+        """Add an answer of the local API: its status, the promised headers, and its body in lines."""
         kept = ("content-type", "location", "retry-after", "allow", "etag")
         headers = [f"{name}: {reply.headers[name]}" for name in kept if name in reply.headers]
         text = reply.body.decode("utf-8", "replace")
@@ -102,7 +102,7 @@ class Record:
 
     @property
     def text(self) -> str:
-        """Return the whole surface, without what differs between runs."""
+        """Return all that was recorded, without what differs between runs."""
         text = "\n\n".join(self.parts).replace(str(self.home), "HOME") + "\n"
         for kind, pattern in NUMBERED:
             text = pattern.sub(lambda match, kind=kind: self._number(kind, match[0]), text)
@@ -115,7 +115,7 @@ class Record:
 
 
 def identity(number: int) -> str:
-    """The ids of the day, always the same."""
+    """Return an id of the day, the same in every run."""
     return str(UUID(int=(4 << 76) | (8 << 60) | number))
 
 
@@ -133,7 +133,7 @@ NAMES = {
 
 
 def record(file: Path) -> None:
-    """Record a day into a file."""
+    """Record a day and write it to a file."""
     file.write_text(asyncio.run(_record()))
 
 
@@ -146,7 +146,7 @@ async def _record() -> str:
             await _day(kept, daemon, terminal)
             await _reads(kept, daemon)
             await _refusals(kept, daemon)
-            terminal.start = nowhere  # `posd doctor` asks for it too, and that is no start
+            terminal.start = nowhere  # `posd doctor` calls this too, and its call is no start of a payment
             log = home / "log"
             log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(daemon.lines)))
             for line in COMMANDS:
@@ -169,7 +169,9 @@ async def _start(kept: Record, daemon: Daemon, name: str, **request: Any) -> Non
 
 
 async def _day(kept: Record, daemon: Daemon, terminal: ScriptedTerminal) -> None:
-    """One of each: approved, declined, captured, voided, refused, aborted, in doubt, printed, set aside."""
+    """Make one payment or print job of each kind: approved, declined, captured, voided, refused, aborted, in doubt,
+    printed, set aside.
+    """
 
     async def events(name: str, *states: tuple[str, str | None], **changes: Any) -> None:
         callback = next(item.callback for item in terminal.requests if name.encode() in item.body)
@@ -222,13 +224,13 @@ async def _day(kept: Record, daemon: Daemon, terminal: ScriptedTerminal) -> None
     kept.add("print webhook", str(await deliver(callback, told, daemon.ca)))
     terminal.print_start = nowhere
     kept.reply("PUT job-2", await daemon.call("PUT", "/print-jobs/job-2", job))
-    # What is authentic and cannot be used.
+    # Callbacks that are authentic and cannot be used.
     callback = next(item.callback for item in terminal.requests if APPROVED_ID.encode() in item.body)
     kept.add("webhook that is no event", str(await deliver(callback, b'{"status": 5}', daemon.ca)))
 
 
 async def _reads(kept: Record, daemon: Daemon) -> None:
-    """Every call that reads, of all that is there."""
+    """Make every call that reads, for everything that exists."""
     for name in (APPROVED_ID, DECLINED, PREAUTH, CAPTURE, VOID, REFUSED, ABORTED, RESOLVED, DOUBT, ODD, "nonsense"):
         for path in ("", "/outcome?timeout=0", "/events", "/history"):
             kept.reply(f"GET {name}{path}", await daemon.call("GET", f"/transactions/{name}{path}"))
@@ -249,7 +251,7 @@ async def _reads(kept: Record, daemon: Daemon) -> None:
 
 
 async def _refusals(kept: Record, daemon: Daemon) -> None:
-    """Calls that cannot be made as written."""
+    """Make calls that are refused because of their content."""
     path = f"/transactions/{ODD}"
     for content in (
         *(b"", b"{", b"[]", {}, {"amount": {}}, {"amount": {"iva": "1.2"}}, {"amount": AMOUNT, "terminal": "none"}),

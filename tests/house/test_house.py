@@ -36,10 +36,11 @@ MAY = {
     "posd.tls.authority": "the command line's alone",
     "posd.tls.certificate": "the network itself",
 }
-#: Folders and files that are no part of the daemon.
+#: Folders and files that are not part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")
 
-#: First words that no docstring of a function has: they are no verbs of programming, or not in the imperative.
+#: Words with which no docstring of a function begins, because they are no verbs of programming or not in the
+#: imperative.
 NO_VERBS = frozenset(
     (
         *("Be", "Bear", "Begin", "Believe", "Give", "Go", "Have", "Hear", "Keep", "Know", "Let", "Look", "Note"),
@@ -50,7 +51,7 @@ NO_VERBS = frozenset(
 
 @pytest.fixture(scope="module", autouse=True)
 def _syntax_of_posd() -> Iterator[None]:
-    """Remove the syntax trees of posd after these tests. Otherwise each garbage collection would visit them."""
+    """Remove the syntax trees of posd after these tests, because each garbage collection would visit them."""
     yield
     source.modules.cache_clear()
 
@@ -78,7 +79,9 @@ def _is_loose(size: int, budget: int) -> bool:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """Apart from what payments and print jobs have alike, and the client's types, which have the names of the API."""
+    """The exceptions are names that payments and print jobs share, and the client's types, which have the names of the
+    API.
+    """
     places = defaultdict(set)
     for module in source.modules().values():
         for node in module.nodes:
@@ -90,7 +93,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports inside functions count: a circle cannot be read, however late it closes."""
+    """Imports inside functions count too."""
     modules = source.modules()
     assert source.circles({name: source.imported(module, modules) for name, module in modules.items()}) == []
 
@@ -100,8 +103,8 @@ def test_a_circle_is_found() -> None:
     assert source.circles(graph) == [("a", "b", "c"), ("e",)]
 
 
-def test_every_rule_without_io_is_covered_branch_by_branch() -> None:
-    """One list for import-linter, one for coverage: they name the same modules."""
+def test_every_module_of_pure_rules_is_covered_branch_by_branch() -> None:
+    """The list for import-linter and the list for coverage name the same modules."""
     project = tomllib.loads((source.REPOSITORY / "pyproject.toml").read_text())["tool"]
     contracts = {contract["name"]: contract for contract in project["importlinter"]["contracts"]}
     rules = contracts["The rules do no I/O"]["source_modules"]
@@ -109,21 +112,21 @@ def test_every_rule_without_io_is_covered_branch_by_branch() -> None:
     assert set(rules) <= source.modules().keys()
 
 
-def test_no_part_of_the_daemon_reads_a_clock_or_draws_by_chance_by_itself() -> None:
-    """Only `posd.daemon.surroundings` and the event loop read clocks and randomness. So tests can run the daemon in
-    simulated time.
+def test_no_part_of_the_daemon_reads_a_clock_or_randomness_by_itself() -> None:
+    """Only `posd.daemon.surroundings` and the event loop read clocks and randomness, so that tests can run the daemon
+    in simulated time.
     """
     parts = {name: module for name, module in source.modules().items() if not name.startswith(OTHERS)}
     assert {name for name, module in parts.items() if _named(module.nodes) & BY_ITSELF} == MAY.keys()
 
 
-def test_what_a_module_reads_by_itself_is_found() -> None:
+def test_a_module_that_reads_a_clock_or_randomness_by_itself_is_found() -> None:
     text = "from time import monotonic\nasync def f(now=datetime.now):\n    await sleep(random.random())\n"
     assert _named(nodes_of(text)) == {"time.monotonic", "datetime.now", "random.random"}
 
 
 def _named(nodes: Sequence[ast.AST]) -> set[str]:
-    """Return the attributes of names and the names imported from modules, such as `time.monotonic`."""
+    """Return the attributes and the imported names, such as `time.monotonic`."""
     imported = {
         f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
     }
@@ -135,7 +138,7 @@ def _named(nodes: Sequence[ast.AST]) -> set[str]:
 
 
 def test_only_the_writer_makes_checkpoints() -> None:
-    """Before 3.51.3, SQLite can lose a commit while another connection begins one ("The WAL-Reset Bug")."""
+    """Before 3.51.3, SQLite can lose a commit while another connection begins a checkpoint ("The WAL-Reset Bug")."""
     naming = {
         name
         for name, module in source.modules().items()
@@ -145,7 +148,7 @@ def test_only_the_writer_makes_checkpoints() -> None:
     assert naming == {"posd.storage.writer"}
 
 
-def test_docstrings_begin_with_a_verb_of_programming_and_say_raise() -> None:
+def test_docstrings_begin_with_a_verb_of_programming_and_raise_is_their_word_for_errors() -> None:
     faults = [
         f"{name}:{line} {word}" for name, module in source.modules().items() for line, word in _misworded(module.nodes)
     ]
@@ -187,7 +190,7 @@ def _names(nodes: Sequence[ast.AST]) -> set[str]:
 
 
 def _misworded(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Yield the lines of classes and functions with a forbidden word in their docstring, and the word."""
+    """Yield, for each class and function whose docstring has a forbidden word, its line and the word."""
     for node in nodes:
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue

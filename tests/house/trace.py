@@ -1,7 +1,7 @@
-"""The way of one charge through the code: a real daemon under `sys.setprofile`, from the till's call to the feed.
+"""The path of one charge through the code: a real daemon under `sys.setprofile`, from the till's call to the feed.
 
-It counts calls of posd's own functions, the files that they are in, and jumps: calls whose caller, the nearest that is
-posd's own too, is in another file.
+It counts calls of posd's own functions, the files that they are in, and jumps. A jump is a call whose nearest caller
+within posd is in another file.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: On this signal the daemon starts to count calls, or stops and writes the counts.
+#: At this signal the daemon starts to count calls, or stops and writes the counts.
 TOGGLE = signal.SIGUSR2
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
@@ -35,7 +35,7 @@ class Trace:
 
     @property
     def folder_jumps(self) -> int:
-        """Jumps from one folder to another, of the folders directly below posd/."""
+        """Return the number of jumps between the folders directly below posd/."""
         return sum(count for (a, b), count in self.jumps.items() if _folder(a) != _folder(b))
 
 
@@ -54,7 +54,8 @@ async def _charge() -> Trace:
         os.mkfifo(pipe)
         command = (sys.executable, "-m", "tests.house.traced", str(pipe))
         async with scripted_terminal(home) as terminal, running(home, terminal.toml, entering=command) as daemon:
-            # Run once beforehand: imports and objects made at the first call do not belong to the trace.
+            # The first charge is not counted, because it also does the imports and makes objects that are made only
+            # once.
             await _one(daemon, terminal)
             await _toggle(daemon, pipe)
             await _one(daemon, terminal)

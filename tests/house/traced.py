@@ -20,7 +20,7 @@ HOME = str(Path(posd.__file__).parent) + os.sep
 
 
 class Counting:
-    """Counts while it is on."""
+    """A profile function that counts while it is on."""
 
     def __init__(self, pipe: Path) -> None:
         self.pipe = pipe
@@ -29,13 +29,13 @@ class Counting:
         self.jumps: Counter[tuple[str, str]] = Counter()
 
     def toggle(self, *_: object) -> None:
-        """Start or stop the count; in both cases print the counts so far."""
+        """Start or stop counting; in both cases print the counts so far."""
         self.on = not self.on
         found = {"calls": self.calls, "jumps": [(*pair, count) for pair, count in self.jumps.items()]}
         self.pipe.write_text(json.dumps(found))
 
     def profile(self, frame: FrameType, event: str, _argument: Any) -> None:
-        """Count each call and each return (sys.setprofile)."""
+        """Count a call of posd's own functions (sys.setprofile)."""
         if not self.on or event != "call" or not (called := frame.f_code.co_filename).startswith(HOME):
             return
         caller = frame.f_back

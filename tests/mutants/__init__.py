@@ -1,1 +1,1 @@
-"""Mistakes that are made in posd's functions one at a time; do the tests find them? `python -m tests.mutants`."""
+"""Mistakes made in posd's functions one at a time, to see whether the tests find each: `python -m tests.mutants`."""

@@ -26,7 +26,7 @@ def play(module: str, options: argparse.Namespace) -> bool:
     arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=60"]
     pytest.main([*arguments, "-q", *(options.tests or near(module))], plugins=[mutation])
     if mutation.failed:
-        print(f"a test fails without any mutant: {mutation.failed}", file=out)
+        print(f"a test already fails without a mutant: {mutation.failed}", file=out)
         return False
     accepted = tomllib.loads(ACCEPTED.read_text()).get(module, {}) if ACCEPTED.exists() else {}
     lived = [mutant for mutant in mutation.lived + mutation.unreached if mutant.name not in accepted]
@@ -44,9 +44,11 @@ def main() -> int:
     """Run each module in a process of its own: an imported module is not imported again."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("modules", nargs="+")
-    parser.add_argument("--function", default="", help="only functions with this in their qualified name")
-    parser.add_argument("--tests", nargs="*", default=(), help="these tests in place of those near the module")
-    parser.add_argument("--longest", type=float, default=1.0, help="leave out tests that take longer, in seconds")
+    parser.add_argument("--function", default="", help="only functions whose qualified name contains this")
+    parser.add_argument("--tests", nargs="*", default=(), help="run these tests instead of those near the module")
+    parser.add_argument(
+        "--longest", type=float, default=1.0, help="leave out tests that take longer than this, in seconds"
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     modules = [module for name in options.modules for module in modules_of(name)]

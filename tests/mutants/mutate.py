@@ -1,4 +1,4 @@
-"""The mutations. Each changes one place in a function and compiles it with the rest of its module."""
+"""The mutations. Each changes one place in a function, which is then compiled with the rest of its module."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-#: A name of the wire or of a table. A text with a space is words for people, or SQL.
+#: A name in messages or in a table. A text with a space is a sentence or SQL.
 WORD = re.compile(r"[a-z][a-z_]+")
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE],
@@ -28,9 +28,9 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
-#: What is not changed: types, and what runs when the module is imported.
+#: Parts of the tree that are not changed: types, and what runs when the module is imported.
 SKIPPED = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "type_params", "bases"}
-#: Calls whose arguments are words for people.
+#: Functions whose arguments are not changed: sentences for people, and types.
 SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,14 +43,14 @@ class Mutant:
     """One mutation: its function, the original, the replacement, and the new code."""
 
     function: str
-    place: Place | None  # None: everywhere
+    place: Place | None  # place of the function's code, None for all places
     line: int
     change: str
     code: CodeType
 
     @property
     def name(self) -> str:
-        """What it is called in the list of accepted survivors."""
+        """Return the name of the mutation in the list of accepted survivors."""
         return f"{self.function}: {self.change}"
 
 
@@ -65,7 +65,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
 
 
 def watched(path: Path) -> CodeType:
-    """Return the code of a module whose functions call `__reached__` with their names first."""
+    """Return the code of a module in which each function first calls `__reached__` with its name."""
     tree = ast.parse(path.read_text())
     for name, function in functions(tree):
         documented = int(ast.get_docstring(function) is not None)
@@ -85,7 +85,7 @@ def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]
 
 
 def codes(code: CodeType) -> Iterator[tuple[Place, CodeType]]:
-    """Yield the code objects within one, by place."""
+    """Yield the code objects inside one, each with its place."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield (constant.co_qualname, constant.co_firstlineno), constant
@@ -97,7 +97,7 @@ def _first_line(function: Function) -> int:
 
 
 def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[int, str]]:
-    """Make each change at a node and below it in turn; the original is back after each."""
+    """Make each change at a node and below it in turn; each is undone before the next."""
     values = getattr(parent, field)
     node = values if index is None else values[index]
     for other in _others(node, parent):
@@ -135,7 +135,7 @@ def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
 
 
 def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
-    """Yield what may replace a node by mistake."""
+    """Yield the nodes that could stand in place of this one by mistake."""
     match node:
         case ast.Compare(left, [operator], [right]):
             for other in COMPARISONS[type(operator)]:
@@ -174,7 +174,7 @@ def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
 
 
 def _name(node: ast.AST) -> str:
-    """Return the last name in the called expression."""
+    """Return the last name of the called expression."""
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -1,13 +1,13 @@
-"""Which tests stand near a module: those that import it or a neighbour that does, in this process.
+"""Which tests are near a module: those that import it, the tests of pure rules that import its users, and the vectors.
 
-A mutant reaches no other process.
+All of them run the module in their own process, because a mutant reaches no other one.
 """
 
 import ast
 import functools
 from pathlib import Path
 
-#: The vectors reach everything that is read from terminals and tills, in any module.
+#: The vectors run everything that reads messages of terminals and tills, in any module.
 VECTORS = "tests/vectors/test_vectors.py"
 #: Folders whose tests call posd's parts in their own process.
 FOLDERS = ("core", "services", "store", "terminals", "web")
@@ -24,7 +24,8 @@ def near(module: str) -> tuple[str, ...]:
     found = {
         file
         for file, names in _imported().items()
-        if module in names or (file.startswith(PURE) and users & names)  # others cannot all run beside themselves
+        # the other tests of the users cannot all run next to one another
+        if module in names or (file.startswith(PURE) and users & names)
     }
     return tuple(sorted(found | {VECTORS}))
 

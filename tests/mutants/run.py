@@ -1,4 +1,4 @@
-"""Run one module's mutants. Tests are collected and run once without a change; then each mutant gets a fork of this
+"""Run one module's mutants. The tests are collected and run once without a change; then each mutant gets a fork of this
 process.
 """
 
@@ -18,15 +18,15 @@ import pytest
 
 from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 
-#: A mutant counts as dead after this many times its tests' normal time, plus this many seconds.
+#: A mutant is dead when its tests take longer than this many times their normal time plus this many seconds.
 TIMES, MORE_SECONDS = 10, 30.0
 ALIVE, DEAD = 0, 1
 UNCHANGED = "nothing"
 
 
-@dataclass(eq=False)  # pytest keeps its plugins in sets
+@dataclass(eq=False)  # pytest keeps its plugins in sets, so they must be hashable
 class Mutation:
-    """The pytest plugin that replaces its loop over the tests. `lived` and `died` are the results."""
+    """The pytest plugin that replaces pytest's loop over the tests. `lived` and `died` are the results."""
 
     module: str
     path: Path
@@ -52,7 +52,7 @@ class Mutation:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
         """Draw the same examples in every run, and stop at the first failure."""
-        from hypothesis import Phase, settings  # after pytest has loaded its plugin
+        from hypothesis import Phase, settings  # imported after pytest has loaded the plugin of Hypothesis
 
         changes = {"phases": (Phase.explicit, Phase.generate), "database": None, "derandomize": True}
         settings.register_profile("mutants", settings.get_profile("quick"), **changes)
@@ -87,7 +87,7 @@ class Mutation:
             function.__code__ = code
 
     def _functions(self) -> list[FunctionType]:
-        """Return the functions of the module, wherever they are referred to."""
+        """Return the module's functions, wherever they are referred to."""
         gc.unfreeze()
         name = str(self.path)
         return [item for item in gc.get_objects() if type(item) is FunctionType and item.__code__.co_filename == name]
@@ -144,7 +144,7 @@ class Mutation:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (1, 2):
                 os.dup2(null, descriptor)
-            held = sys.modules["tests.conftest"].held  # it would see the files that other forks have open
+            held = sys.modules["tests.conftest"].held  # its check would find files that other forks have open
             held.look, held.left = lambda _test: None, list
             _replace(self._functions(), mutant.code, mutant.place)
             for number, item in enumerate(items):

@@ -29,7 +29,7 @@ JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Record every course before the backup and after it, and an end after it."""
+    """Record jobs of every course before and after the backup, and the end of a job that the backup has open."""
     filled.pay(1)
     for number, story in enumerate(STORIES):
         print_out(filled, EARLY[number], story)

@@ -81,7 +81,7 @@ def test_the_oldest_connection_without_proof_is_cut_after_its_grace(gate: Admiss
     assert third_of_other
     assert cut == []
     clock.now += GRACE_SECONDS * 0.1
-    assert len(admitted(gate, STRANGE, 1)) == 1  # known: no connection is cut
+    assert len(admitted(gate, STRANGE, 1)) == 1  # its address is known, so no connection is cut
     assert cut == []
     admitted(gate, STRANGE)
     assert cut == [second, third]

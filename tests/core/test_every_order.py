@@ -3,9 +3,10 @@
 The reply to the start comes anywhere. So do an unusable callback and the results of searches. Each walk covers one of
 these completely:
 
-- every event arrives never, once or twice, with the reply and the callback; - every event arrives never or once, with
-the reply and up to two searches. Each search has any reply that a terminal could give at that point of the path: none,
-no answer, any state of the path (an index is often late), several of them, something unusable.
+- every event arrives never, once or twice, with the reply and the callback;
+- every event arrives never or once, with the reply and up to two searches. Each search has any reply that a terminal
+  could give at that point of the path: none, no answer, any state of the path (an index is often late), several of
+  them, something unusable.
 
 The number of states, and of the orders that they stand for, is printed.
 """

@@ -3,10 +3,10 @@
 tests/power/platter.py describes the assumptions about disk and file system. In addition:
 
 - After a failed sync some of its sectors are on the disk. No later sync writes the others, because the kernel takes
-them for written. Processes still read the new content. - After the kill of a process, other processes see all of its
-writes. A power cut can still lose what was not synced. - Folders are durable as soon as they are made. A rename from
-one folder into another is two changes. - SQLite's shared memory (`-shm`) is never written to the disk: it survives a
-kill, but no power cut.
+  them for written. Processes still read the new content.
+- After the kill of a process, other processes see all of its writes. A power cut can still lose what was not synced.
+- Folders are durable as soon as they are made. A rename from one folder into another is two changes.
+- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but no power cut.
 
 The files themselves are real. Each write is recorded beside them. Writes that bypass the module `os` are found by
 comparison, at a sync and at a crash.

@@ -73,8 +73,8 @@ def _was_json(data: bytes) -> bool:
 
 
 def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell: Callable[[str], None]) -> None:
-    """Every byte has some forty values. An event that is not approved is quarantined, or has an unknown state; posd
-    searches at once for both (`Reconciler`). There is no other outcome, and no other reference.
+    """Each byte is replaced by some forty values. An event that is not approved is quarantined, or has an unknown
+    state; posd searches at once for both (`Reconciler`). There is no other outcome, and no other reference.
     """
     counts: Counter[str] = Counter()
     started = starting()

@@ -261,7 +261,7 @@ def test_metadata_may_have_repeated_members() -> None:
 
 
 @pytest.mark.parametrize("data", [b"[]", b"7"])
-def test_an_invalid_request_differs_as_a_whole(data: bytes) -> None:
+def test_the_difference_of_an_invalid_request_is_its_whole_body(data: bytes) -> None:
     request, wrong = read_start(data)
     assert differing_fields(recorded({"amount": AMOUNT}), request, wrong) == ["body"]
 

@@ -119,7 +119,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("statement", WRONG.values(), ids=WRONG)
-def test_an_event_that_its_payment_does_not_find_is_found_by_verify(tmp_path: Path, statement: str) -> None:
+def test_verify_finds_an_event_that_no_payment_names(tmp_path: Path, statement: str) -> None:
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         filled.intent(1)

@@ -144,7 +144,7 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (f"{RESERVED}, q=re-auth of p for 130 declined", "capture of p for 120"): ("r", "p", "p r q"),
     ("p=pre-auth for 100", "capture of p for 100"): ("p", "p", "p"),
     (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
-    # A re-authorization whose pre-authorization is unknown stands for it.
+    # If the pre-authorization is unknown, its re-authorization takes its place.
     ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
     # An operation sent under a reference before it was known here is linked by it. Of several originals, that of the
     # same terminal.

@@ -82,7 +82,8 @@ def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
 async def test_a_search_is_tried_on_the_newest_payment_that_the_acquirer_ended(
     store: Store, last: list[bytes], control: str
 ) -> None:
-    """The acquirer's index has the payments that reached it. A payment canceled before may be nowhere."""
+    """The acquirer's index has the payments that reached it. A payment that was canceled earlier may be
+    missing there."""
     items = [
         ended(1, content("APPROVAL", REQUESTED)),
         ended(0, content("APPROVAL", REQUESTED)),

@@ -160,7 +160,9 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
 
 
 def test_the_feed_ends_with_the_state_of_a_payment_whose_backup_row_stays(state: State) -> None:
-    """Both files continued from one state, the backup further. The changes of the replaced file are read after that."""
+    """The replaced file and the backup have a common beginning. The backup has more events, so its row stays. The
+    changes of the replaced file are added to the feed after those of the backup.
+    """
     with filling(state.database) as filled:
         filled.pay(0, OPEN[:1])
     early = state.database.read_bytes()
@@ -704,8 +706,8 @@ def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) ->
 
 
 def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_its_id(state: State) -> None:
-    """An older copy was installed, and the witness knew the id. That was backed up, and then the present file was
-    installed again.
+    """The backup was made after a restore of an older copy, in which only the witness's list had the payments. Then the
+    present file was installed again.
     """
     with filling(state.database) as filled:
         for number, attempt in ((1, NotSent("no connection")), (2, ACKNOWLEDGED)):

@@ -44,11 +44,11 @@ def processor_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
 
 
-async def quiet(pid: int, seconds: float = QUIET_SECONDS) -> None:
+async def quiet(pid: int) -> None:
     """Wait until a process has had nothing to do for so long."""
     used = processor_seconds(pid)
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(QUIET_SECONDS)
         before, used = used, processor_seconds(pid)
-        if used - before < QUIET_SHARE * seconds:
+        if used - before < QUIET_SHARE * QUIET_SECONDS:
             return

@@ -142,11 +142,11 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     starts_at: Annotated[
         Moment | UnsetType | None, Meta(description="of one day: when that hour began, which can come twice; else null")
     ] = UNSET
-    payments: Annotated[int, Meta(description="that charged")]
-    charged: Annotated[Exact, Meta(description="by them")]
-    reversals: Annotated[int, Meta(description="voids, refunds and corrections that gave back")]
-    reversed: Annotated[Exact, Meta(description="by them, negative")]
-    total: Annotated[Exact, Meta(description="both together")]
+    payments: Annotated[int, Meta(description="number of operations that charged")]
+    charged: Annotated[Exact, Meta(description="the sum that they charged")]
+    reversals: Annotated[int, Meta(description="number of voids, refunds and corrections that gave back")]
+    reversed: Annotated[Exact, Meta(description="the sum that they gave back, negative")]
+    total: Annotated[Exact, Meta(description="`charged` and `reversed` together")]
 
 
 class PartSum(msgspec.Struct, frozen=True):

@@ -205,18 +205,16 @@ PIECE_BYTES = 256 * 1024
 
 
 class MaintenanceCalls(msgspec.Struct, eq=False):
-    """Handlers of /v1/quarantine, /v1/reprocess, /v1/backup, /v1/restore, /v1/prune and /v1/clock.
+    """Handlers of /v1/quarantine, /v1/reprocess, /v1/backup, /v1/restore and /v1/prune.
 
     `keys`: the callback keys, which each backup contains.
     """
 
     context: CallContext
     store: Store
-    database: Path
     keys: tuple[bytes, ...]
     restore_guard: RestoreGuard
     retention: Retention
-    clock: WallClock
     reprocessing: Reprocessing
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _stopping: bool = False
@@ -258,12 +256,12 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         stopping = lambda: self._stopping  # noqa: E731
         work: Callable[[], Any]
         if asked.send:
-            work = partial(backup.write_unnamed, self.database, self.keys, iso(now), stopping)
+            work = partial(backup.write_unnamed, self.store.path, self.keys, iso(now), stopping)
         elif asked.into is not None:
-            work = partial(backup.write_into, self.database, asked.into, asked.keep, self.keys, now, stopping)
+            work = partial(backup.write_into, self.store.path, asked.into, asked.keep, self.keys, now, stopping)
         else:
             assert asked.path is not None  # noqa: S101 - one of the three is asked for
-            work = partial(backup.write, self.database, asked.path, self.keys, iso(now), stopping)
+            work = partial(backup.write, self.store.path, asked.path, self.keys, iso(now), stopping)
         async with self._one_at_a_time:
             done = await self._do(work, asked.field)
         if isinstance(done, tuple):
@@ -328,6 +326,13 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         except retention.PruneStopped as error:
             raise Problem("draining", "posd is stopping; not everything was removed. Call again in a moment") from error
         return json_response(report)
+
+
+class ClockCalls(msgspec.Struct, eq=False):
+    """Handlers of /v1/clock."""
+
+    context: CallContext
+    clock: WallClock
 
     async def get_clock(self, _request: Request) -> Response:
         """`GET /clock`: the witnesses, and what waits."""

@@ -1,7 +1,6 @@
 """Listeners of tills and operators, and the handlers of their calls."""
 
 import socket
-from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -12,12 +11,11 @@ from posd import __version__
 from posd.api import routes
 from posd.api.documents import Version
 from posd.api.feed import FeedStream
-from posd.api.maintenance import MaintenanceCalls
+from posd.api.maintenance import ClockCalls, MaintenanceCalls
 from posd.api.report_calls import ReportCalls
 from posd.api.terminals import TerminalCalls
 from posd.base import limits
 from posd.base.limits import Limit
-from posd.base.negotiation import Language
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.parameters import BoundRoute, served
 from posd.daemon import sockets
@@ -77,19 +75,16 @@ class LocalApi:
             daemon.aborts,
             daemon.reconciler,
             daemon.operators,
-            timedelta(seconds=grace),
-            Language(config.local_api.language),
+            config,
         )
         self.metrics = Metrics(daemon, self.health, calls)
         records = (print_records(daemon.print_inbox), payment_records(daemon.inbox, daemon.parts.outstanding))
         self.maintenance = MaintenanceCalls(
             context,
             store,
-            config.database.path,
             keys,
             daemon.restore_guard,
             self.retention,
-            clock,
             Reprocessing(store, records),
         )
         all_calls = served(
@@ -97,6 +92,7 @@ class LocalApi:
             calls,
             PrintJobCalls(context, daemon.printing, daemon.spooler),
             self.maintenance,
+            ClockCalls(context, clock),
             FeedStream(context, lambda: daemon.in_force.config.relay.metadata),
             ReportCalls(context, store, clock, config.merchant.timezone, grace),
             TerminalCalls(context, store, daemon.fleet, daemon.reconciler),

@@ -38,6 +38,7 @@ from posd.calls.streams import (
     wait_until,
     wants_stream,
 )
+from posd.config.schema import Config
 from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
@@ -296,12 +297,15 @@ class TransactionCalls:
     aborts: Aborts
     reconciler: Reconciler
     operators: Operators
-    grace: timedelta
-    language: Language
+    config: Config
     #: Refused starts since the start of the process, by problem code; and durations of acknowledged ones.
     refused: Counter[str] = field(default_factory=Counter)
     acknowledged: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
     summing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOTALS_AT_ONCE))
+
+    @property
+    def _grace(self) -> timedelta:
+        return timedelta(seconds=self.config.reconcile.first_event_grace_seconds)
 
     async def start_transaction(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or return the known transaction."""
@@ -518,17 +522,18 @@ class TransactionCalls:
         depend on terminal and configuration too.
         """
         if transaction.phase is Phase.IN_DOUBT:
-            left = model.grace_left(transaction, now, self.grace)
+            left = model.grace_left(transaction, now, self._grace)
             return HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
         left = model.wait_left(transaction, now) if model.unaccounted(transaction) else None
         return None if left is None else (left + AFTER_THE_GRACE).total_seconds()
 
     def _step(self, transaction: model.Transaction, now: datetime) -> NextStep:
-        return model.next_step(transaction, now, self.grace)
+        return model.next_step(transaction, now, self._grace)
 
     def _language_of(self, request: Request) -> Language:
         """Return the requested language of the texts for a cashier."""
-        return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], self.language)
+        usual = Language(self.config.local_api.language)
+        return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], usual)
 
 
 def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:

@@ -29,7 +29,7 @@ class Store:
     def __init__(
         self, path: Path, writer: DatabaseWriter, reader: aiosqlite.Connection, hub: Hub, locks: Sequence[int]
     ) -> None:
-        self._path = path
+        self.path = path
         self.writer = writer
         #: See `DatabaseWriter`.
         self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
@@ -89,7 +89,7 @@ class Store:
             raise StorageUnavailable("posd is stopping")
         try:
             self.check_placed()
-            reader = await connect(lambda: connect_reader(self._path))
+            reader = await connect(lambda: connect_reader(self.path))
             try:
                 await run_on_db_thread(reader, lambda: reader._conn.execute("BEGIN"))
                 steps = function(reader._conn)
@@ -113,7 +113,7 @@ class Store:
         try:
             if self._near is None:
                 self.check_placed()
-                self._near = without_busy_timeout(connect_reader(self._path))
+                self._near = without_busy_timeout(connect_reader(self.path))
             return _snapshot(self._near, function)
         except sqlite3.DatabaseError as error:
             if broken(error) and self._near is not None:
@@ -132,7 +132,7 @@ class Store:
         """Replace an untrusted reader; after a failure the next read tries again."""
         try:
             self.check_placed()
-            fresh = await connect(lambda: connect_reader(self._path))
+            fresh = await connect(lambda: connect_reader(self.path))
         except (sqlite3.Error, StorageUnavailable):
             return
         if self._reader is not failed or self._closed:  # another read has replaced it

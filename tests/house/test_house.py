@@ -7,6 +7,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from operator import gt
+from typing import TypeGuard
 
 import pytest
 
@@ -110,6 +111,26 @@ def test_every_module_of_pure_rules_is_covered_branch_by_branch() -> None:
     rules = contracts["The rules do no I/O"]["source_modules"]
     assert project["coverage"]["run"]["include"] == [f"{name.replace('.', '/')}.py" for name in rules]
     assert set(rules) <= source.modules().keys()
+
+
+def test_no_service_is_given_more_than_six_parts() -> None:
+    """A service is a class that is not compared by its fields. One that needs more takes a record of them."""
+    classes = [(name, node) for name, module in source.modules().items() for node in module.nodes if _is_service(node)]
+    assert len(classes) > 15
+    given = {f"{name}.{node.name}": _parts(node) for name, node in classes}
+    assert {name: parts for name, parts in given.items() if len(parts) > 6} == {}
+
+
+def _is_service(node: ast.AST) -> TypeGuard[ast.ClassDef]:
+    """Return whether a node is a class with `eq=False`, of msgspec or of a dataclass."""
+    if not isinstance(node, ast.ClassDef):
+        return False
+    calls = [decorator for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
+    return any(word.arg == "eq" for word in [*node.keywords, *(word for call in calls for word in call.keywords)])
+
+
+def _parts(node: ast.ClassDef) -> list[str]:
+    return [ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign) and item.value is None]
 
 
 def test_no_part_of_the_daemon_reads_a_clock_or_randomness_by_itself() -> None:

@@ -89,7 +89,7 @@ def report(
         raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
     if begin and (output.as_json or as_table or html is not None or expect is not None):
         raise click.UsageError("--begin makes no report: use it without --json, --csv, --html and --expect")
-    if as_table or html is not None:  # a file and a page are in English
+    if as_table:  # for programs, so in English
         use(Language.EN)
     shift = _shift(which)
     _check_close(closes, begin, operator, note, terminal)

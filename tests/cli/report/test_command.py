@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
+import pytest
 from rich.cells import cell_len
 
 from posd.base.json_types import encode
@@ -249,6 +250,14 @@ def test_the_page_replaces_an_older_one_completely_and_is_private_to_its_owner(t
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [page]
+
+
+def test_the_page_is_in_the_language_of_the_locale_and_a_csv_file_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    page, table = (report(*DAY, *way, fill=put({})).stdout for way in (("--html", "-"), ("--csv",)))
+    assert '<html lang="es">' in page
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert table == report(*DAY, "--csv", fill=put({})).stdout
 
 
 def test_a_page_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -227,6 +227,10 @@ class Connection:
         """Close the HTTP client."""
         self._http.close()
 
+    def reach(self) -> None:
+        """Raise Unreachable if the socket cannot be connected. Called before each call; a subclass may ask more."""
+        probe(self.socket)
+
     def call(self, call: Call) -> Reply:
         """Make one call. Raise Problem or Unreachable."""
         return reply_of(self.socket, call, self._request(call))
@@ -242,7 +246,7 @@ class Connection:
         """
         import httpx2
 
-        probe(self.socket)
+        self.reach()
         try:
             with self._http.stream(**request_options(call)) as response:
                 if response.status_code >= 400:
@@ -256,7 +260,7 @@ class Connection:
 
         if call.pause:
             time.sleep(call.pause)
-        probe(self.socket)
+        self.reach()
         try:
             return self._http.request(**request_options(call))
         except httpx2.TransportError as error:
@@ -290,7 +294,7 @@ class Connection:
         """
         import httpx2
 
-        probe(self.socket)
+        self.reach()
         try:
             with self._http.sse(**stream_options(path, after)) as source:
                 if not is_stream(source.response):

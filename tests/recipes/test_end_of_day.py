@@ -8,6 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.recipes.counter import Counter, open_counter
+from tests.recipes.running import TOOLS
+from tests.support.needs import needs
+
+pytestmark = needs(*TOOLS[".sh"][0])
 
 
 @pytest.fixture

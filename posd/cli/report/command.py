@@ -200,9 +200,9 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
     except OSError as error:
         message = f"cannot write {html}: {error.strerror or error}; name a file in a directory that you may write to"
         raise click.UsageError(message) from error
-    output.line(f"Written: {html}, {counted(len(made['payments']), 'payment')}.")
+    output.line(words.said("page_written", file=html, payments=counted(len(made["payments"]), named("payment"))))
     if made["in_question"] or made.marked("attention"):
-        output.line("It begins with what needs attention.", "yellow")
+        output.line(words.said("page_begins"), "yellow")
 
 
 def _check_close(closes: bool, begin: bool, operator: str | None, note: str | None, terminal: str | None) -> None:

@@ -82,7 +82,7 @@ async def is_silent(world: World) -> None:
 
 
 async def two_tills(world: World) -> None:
-    """Let another till use the same terminal. It is refused until the first payment has ended, and not after that."""
+    """Use the same terminal from another till. It is refused until the first payment has ended, and not after that."""
     first, second = world.payment, world.another("approve-contactless")
     async with asyncio.TaskGroup() as group:
         paying = group.create_task(world.pay(first))
@@ -100,7 +100,7 @@ async def two_tills(world: World) -> None:
 
 
 async def one_basket(world: World) -> None:
-    """Let another till charge the same sale, during the payment and after it. It must not be charged again."""
+    """Charge the same sale from another till, during the payment and after it. It must not be charged again."""
     world.payment.sale = "basket"
     second = world.another("approve-contactless", "basket")
     async with asyncio.TaskGroup() as group:

@@ -54,7 +54,7 @@ async def reply_after_abort(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def refused_after_event(world: World, exchange: Exchange) -> bytes | None:
-    """Let the terminal accept it and report an event, then reply with a refusal."""
+    """Accept it and report an event, then reply with a refusal, as the terminal."""
     await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, retry_in_seconds=None)
@@ -101,18 +101,18 @@ async def blocked(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def astray(_world: World, _exchange: Exchange) -> bytes | None:
-    """Let another device answer the callbacks for good, so that the terminal gives each event up."""
+    """Answer the callbacks for good from another device, so that the terminal gives each event up."""
     return GONE
 
 
 async def creation_lost(world: World, exchange: Exchange) -> bytes | None:
-    """Let the terminal accept a print job, and lose its reply."""
+    """Accept a print job as the terminal, and lose the reply."""
     reply = await to_terminal(world, exchange)
     return None if creates(exchange) else reply
 
 
 async def webhooks_astray(world: World, exchange: Exchange) -> bytes | None:
-    """Let another device answer the print webhooks, so that posd never gets one."""
+    """Answer the print webhooks from another device, so that posd never gets one."""
     return GONE if exchange.path.startswith(WEBHOOKS) else await to_daemon(world, exchange)
 
 

@@ -154,7 +154,7 @@ class Machine(Namespace):
         self._switch.run("ip", "link", "set", self.name, "nomaster")
 
     def let_through(self) -> None:
-        """Let packets through again."""
+        """Pass packets again."""
         self._switch.run("ip", "link", "set", self.name, "master", "switch")
 
 

@@ -235,10 +235,9 @@ class Reconciler(RecordService):
             self._take_end(change, item, now)
             return
         called = isinstance(cause, Received)
-        if item is None:
-            watch = TransactionWatch(after.terminal, after.phase, change.status, now, called_back=called)
-            self._keep(change.id, watch, change.attention)
-            return
+        if item is None:  # a new one, or an event has reopened an ended one
+            watch = TransactionWatch(after.terminal, after.phase, change.status, now)
+            item = self._keep(change.id, watch, change.attention)
         opened = item.watch.phase is Phase.FINAL
         if after.phase is not item.watch.phase:
             item.rounds, item.abort_asked = NotStartedProof(self._settings.settle_seconds), None
@@ -291,14 +290,15 @@ class Reconciler(RecordService):
         elif item.watch.aborting and not item.probing:
             item.watch = schedule.stopped(item.watch, self._settings, now)
 
-    def _keep(self, identity: str, watch: TransactionWatch, attention: Sequence[str]) -> None:
+    def _keep(self, identity: str, watch: TransactionWatch, attention: Sequence[str]) -> _Watched:
         self._forget(identity)
-        self._watched[identity] = _Watched(
+        item = self._watched[identity] = _Watched(
             identity, watch, frozenset(attention), NotStartedProof(self._settings.settle_seconds)
         )
         self._of_terminal.setdefault(watch.terminal, {})[identity] = None
         if watch.phase is not Phase.FINAL:
             self._fleet.state.tell(watch.terminal, AddressChange.OPENED)
+        return item
 
     def _forget(self, identity: str) -> None:
         item = self._watched.pop(identity, None)

@@ -161,6 +161,19 @@ async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_it(shop: 
     assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
 
 
+@pytest.mark.parametrize(("status", "previous"), [("APPROVAL_REQUESTED", "CARD_PRESENTED"), ("NEW_STATE", None)])
+async def test_an_event_that_reopens_a_refused_payment_causes_a_search_at_once(
+    shop: Shop, status: str, previous: str | None
+) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(409)
+    assert (await payment.put()).json["outcome"]["result"] == "not_started"
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    assert await payment.event(status, previous) == 200
+    document = await payment.until(lambda it: it["last_search"])
+    assert (document["last_search"]["result"], document["outcome"]["result"]) == ("found", "approved")
+
+
 async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop: Shop) -> None:
     payment = await shop.started()
     shop.terminal.abort = answering(409)

@@ -76,7 +76,10 @@ class Link:
 
 
 def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes with which posd may refuse a start. If there are none, posd must accept it."""
+    """Return the codes with which posd may refuse a start. If there are none, posd must accept it.
+
+    `links`: the chain, the first one first, then in the order of their starts.
+    """
     original, base = link.original, link.base
     assert original is not None
     assert base is not None
@@ -238,7 +241,7 @@ class Chain:
     def _taken(self, link: Link) -> None:
         """Check that the rules allow an operation that posd accepted."""
         if self._certain():
-            wanted = expected(link, self._links)
+            wanted = expected(link, self._by_start())
             self._world.checks.holds(not wanted, f"{link.kind} {link.identity} was taken; it is {sorted(wanted)}")
 
     async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
@@ -248,7 +251,7 @@ class Chain:
         checks = self._world.checks
         checks.refused_start(link.identity, reply)
         if alone and self._certain():
-            wanted = expected(link, self._links)
+            wanted = expected(link, self._by_start())
             checks.holds(code in wanted, f"{link.kind} {link.identity} was refused by {code}, not by {sorted(wanted)}")
         known = {other.identity for other in self._links}
         for other in reply.json.get("transactions", ()):
@@ -265,10 +268,18 @@ class Chain:
         if link.reference is None:
             link.state = "open"  # no operation can derive from it
 
+    def _by_start(self) -> list[Link]:
+        """Return the chain in the order in which the operations reached a terminal. Of two drawn together, the second
+        may have been first.
+        """
+        began = {link.identity: self._world.bank.of(link.identity).began for link in self._links}
+        last = datetime.max.replace(tzinfo=UTC)
+        return [self._links[0], *sorted(self._links[1:], key=lambda link: began[link.identity] or last)]
+
     def _certain(self) -> bool:
         """Whether the till and posd agree about this chain."""
         truths = [self._world.bank.of(link.identity) for link in self._links]
-        if any(truth.lost for truth in truths):
+        if any(truth.lost or self._world.checks.refused_though_asked(truth) for truth in truths):
             return False
         began = truths[0].began
         days = self._world.plan.retention_days

@@ -282,6 +282,12 @@ class Checks:
         """Whether posd has acknowledged that the acquirer was asked."""
         return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
 
+    def refused_though_asked(self, truth: Truth) -> bool:
+        """Whether a terminal ended a payment itself after it had asked the acquirer, against its own table. The result
+        at the acquirer is then unknown, from the moment when posd learns of the question.
+        """
+        return truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED") and self.acquirer_asked(truth.identity)
+
     def abort(self, payment: "Payment") -> None:
         """Check an abort that has reached a terminal, and the payment that it stops. On a slow network it may arrive
         very late.

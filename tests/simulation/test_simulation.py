@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import __main__ as command
-from tests.simulation import machine, runs, seeds, vfs
+from tests.simulation import machine, runs, vfs
 from tests.simulation.runs import Job, Played
 from tests.support.needs import find
 from tests.support.slow import first_quick
@@ -71,11 +71,6 @@ def _digests(python: str, size: int, numbers: Sequence[int], **environment: str)
 @pytest.mark.parametrize("number", first_quick(range(24), 1))
 def test_all_promises_hold_in_a_short_run(number: int) -> None:
     _held(runs.play(Job(runs.seed_of(START, number), SALES)))
-
-
-def test_seeds_that_once_found_a_fault_keep_all_promises() -> None:
-    for job in seeds.read(seeds.FILE.read_text()):
-        _held(runs.play(job))
 
 
 @pytest.mark.slow

@@ -135,6 +135,18 @@ async def test_a_killed_till_finishes_its_open_payment(counter: Counter, name: s
 
 
 @in_each_language
+async def test_a_second_run_of_one_till_charges_nothing_while_the_first_runs(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, APPROVED) as first:
+        await first.says(PRESENT)
+        async with counter.recipe(name, "11.11") as second:
+            assert await second.ends() == 5
+        assert second.said == ["11.11 WAS NOT CHARGED: another charge of this till is running"]
+        await counter.pass_time()
+        assert await first.ends() == 0
+    await counter.one_request()
+
+
+@in_each_language
 async def test_a_busy_terminal_refuses_and_leaves_nothing_open(counter: Counter, name: str) -> None:
     other = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:

@@ -2,7 +2,8 @@
 // dotnet run Charge.cs: finish the payment that a crash left open.
 //
 // It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+// this program, says nothing.
 using System;
 using System.Diagnostics;
 using System.Globalization;
@@ -44,8 +45,19 @@ static class Charge
         }
     }
 
+    static FileStream theLock; // one run at a time; it is free when this program ends, also by a crash
+
     static async Task<int> Run(string[] arguments)
     {
+        try
+        {
+            theLock = new FileStream(Open + ".lock", FileMode.OpenOrCreate, FileAccess.Write, FileShare.None);
+        }
+        catch (IOException) when (File.Exists(Open + ".lock"))
+        {
+            Show((arguments.Length > 0 ? arguments[0] + " WAS NOT CHARGED: " : "") + "another charge of this till is running");
+            return 5;
+        }
         bool leftOpen = File.Exists(Open);
         if (!leftOpen && arguments.Length != 1)
         {

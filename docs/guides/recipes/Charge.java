@@ -2,7 +2,8 @@
 // java Charge.java: finish the payment that a crash left open.
 //
 // It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+// this program, says nothing.
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static java.nio.file.StandardCopyOption.ATOMIC_MOVE;
 import static java.nio.file.StandardOpenOption.*;
@@ -27,7 +28,15 @@ class Charge {
     static final Path SOCKET = Path.of(env("POSD_SOCKET", "/run/posd/till.sock"));
     static String id, shown = "", notYet = ""; // the last: its turn comes when the one that was left open is settled
 
+    static FileChannel lock; // one run at a time; it is free when this program ends, also by a crash
+
     public static void main(String[] arguments) throws Exception {
+        lock = FileChannel.open(DIRECTORY.resolve("open-payment.lock"), CREATE, WRITE);
+        if (lock.tryLock() == null) {
+            String first = arguments.length > 0 ? arguments[0] + " WAS NOT CHARGED: " : "";
+            System.out.println(first + "another charge of this till is running");
+            System.exit(5);
+        }
         boolean leftOpen = Files.exists(OPEN);
         if (leftOpen) notYet = arguments.length > 0 ? arguments[0] : "";
         // Id and amount are on disk before the call.

@@ -17,6 +17,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"time"
 )
 
@@ -73,6 +75,25 @@ var (
 )
 
 func main() {
+	// One run at a time. The lock is free when this program ends, also by a crash.
+	lock, err := os.Create(openFile + ".lock")
+	if err != nil {
+		fail(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == syscall.EWOULDBLOCK {
+		if len(os.Args) > 1 {
+			fmt.Print(os.Args[1] + " WAS NOT CHARGED: ")
+		}
+		fmt.Println("another charge of this till is running")
+		os.Exit(anotherWasOpen)
+	} else if err != nil {
+		fail(err)
+	}
+	run()
+	runtime.KeepAlive(lock)
+}
+
+func run() {
 	err := load()
 	mayBeStarted := err == nil // then ask for its outcome, and start it only where posd says that it never was
 	switch {

@@ -3,7 +3,9 @@
 // node charge.mjs: finish the payment that a crash left open.
 //
 // It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+// this program, says nothing.
+import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import http from "node:http";
@@ -61,6 +63,14 @@ function end(words, code) {
   fs.unlinkSync(openFile); // a till books the result before
   if (notYet) console.log(`${notYet} WAS NOT CHARGED: it was the turn of the payment that was left open`);
   process.exit(notYet ? ANOTHER_WAS_OPEN : code);
+}
+
+// One run at a time. Node has no lock of its own; this one is free when this program ends, also by a crash.
+const lock = spawnSync("flock", ["-n", "3"], { stdio: [0, 1, 2, fs.openSync(`${openFile}.lock`, "w")] });
+if (lock.error) throw lock.error;
+if (lock.status === 1) {
+  console.log(`${process.argv[2] ? `${process.argv[2]} WAS NOT CHARGED: ` : ""}another charge of this till is running`);
+  process.exit(ANOTHER_WAS_OPEN);
 }
 
 const leftOpen = fs.existsSync(openFile);

@@ -4,7 +4,8 @@
 // php charge.php: finish the payment that a crash left open.
 //
 // It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+// this program, says nothing.
 declare(strict_types=1);
 
 set_error_handler(fn($level, $text) => throw new RuntimeException($text));
@@ -16,6 +17,12 @@ set_exception_handler(function ($fault) {
 $directory = getenv('TILL_DIR') ?: '.';
 $open = "$directory/open-payment"; // the payment without an outcome: its id, when the id was made, its request
 $socket = getenv('POSD_SOCKET') ?: '/run/posd/till.sock';
+
+$lock = fopen("$open.lock", 'c'); // one run at a time; it is free when this program ends, also by a crash
+if (!flock($lock, LOCK_EX | LOCK_NB)) {
+    echo isset($argv[1]) ? "$argv[1] WAS NOT CHARGED: " : '', "another charge of this till is running\n";
+    exit(5);
+}
 
 /** Call posd about this payment; return the status and the body. Status 0: no whole answer came, or none of posd. */
 function call(string $method, string $path, ?string $body = null): array

@@ -2,9 +2,11 @@
 """charge.py AMOUNT: charge a card and wait for the outcome. charge.py: finish the payment that a crash left open.
 
 It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+this program, says nothing.
 """
 
+import fcntl
 import os
 import sys
 import uuid
@@ -20,8 +22,14 @@ PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT = 0, 2,
 def main() -> int:
     # Each payment is on disk before the call.
     store = PaymentStore(Path(os.environ.get("TILL_DIR", ".")) / "open-payments")
-    left_open = store.open_payments()
     wanted = sys.argv[1] if len(sys.argv) == 2 else None
+    lock = os.open(store.folder / "lock", os.O_CREAT | os.O_WRONLY)
+    try:  # one run at a time; the lock is free when this program ends, also by a crash
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"{wanted} WAS NOT CHARGED: another charge of this till is running")
+        return ANOTHER_WAS_OPEN
+    left_open = store.open_payments()
     with Posd(store=store.save, on_away=lambda _: show("One moment, please")) as posd:
         if left_open:
             identity, amount = left_open[0].id, str(left_open[0].request["amount"]["subtotal_iva0"])

@@ -3,12 +3,16 @@
 # charge.sh: finish the payment that a crash left open.
 #
 # It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-# 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+# 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+# this program, says nothing.
 set -Eeuo pipefail
 trap 'exit 1' ERR # jq and the like have codes of their own
 
 socket=${POSD_SOCKET:-/run/posd/till.sock}
 open=${TILL_DIR:-.}/open-payment # the payment without an outcome: its id, when the id was made, and its request
+
+exec 9>"$open.lock" # one run at a time; it is free when this program ends, also by a crash
+flock -n 9 || { echo "${1:+$1 WAS NOT CHARGED: }another charge of this till is running"; exit 5; }
 
 call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no whole answer came, or none of posd
   local reply

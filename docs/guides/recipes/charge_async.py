@@ -2,10 +2,12 @@
 """charge_async.py AMOUNT: charge.py on asyncio, for a till whose screen must go on meanwhile, with its own database.
 
 It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
+this program, says nothing.
 """
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 import sys
@@ -21,7 +23,15 @@ PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT = 0, 2,
 
 
 async def main() -> int:
-    till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
+    folder = Path(os.environ.get("TILL_DIR", "."))
+    wanted = sys.argv[1] if len(sys.argv) == 2 else None
+    lock = os.open(folder / "till.lock", os.O_CREAT | os.O_WRONLY)
+    try:  # one run at a time; the lock is free when this program ends, also by a crash
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"{wanted} WAS NOT CHARGED: another charge of this till is running")
+        return ANOTHER_WAS_OPEN
+    till = sqlite3.connect(folder / "till.db")
     till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
     till.execute(
         "CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, request BLOB, stored_at TEXT, code INTEGER)"
@@ -35,7 +45,6 @@ async def main() -> int:
 
     row = till.execute("SELECT id, request, stored_at FROM payments WHERE code IS NULL").fetchone()
     left_open = StoredPayment(row[0], row[1], datetime.fromisoformat(row[2])) if row else None
-    wanted = sys.argv[1] if len(sys.argv) == 2 else None
     async with AsyncPosd(store=store, on_away=lambda _: show("One moment, please")) as posd:
         if left_open:
             identity, amount = left_open.id, str(left_open.request["amount"]["subtotal_iva0"])

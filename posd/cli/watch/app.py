@@ -1,10 +1,7 @@
 """Live view of `posd watch`, drawn with Textual."""
 
 import asyncio
-import os
 import signal
-import termios
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -20,10 +17,13 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer, OptionList, Static
+from textual.widgets.option_list import Option
 
 from posd.base.negotiation import Language
 from posd.base.text import shown
@@ -31,22 +31,19 @@ from posd.cli.explain.catalogue import language, say
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts
 from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
-from posd.cli.watch.texts import lines
 
 #: Least seconds between two frames.
 FRAME_SECONDS = 0.25
 #: Seconds for which the bottom line shows the result of an action.
 MESSAGE_SECONDS = 20.0
-#: Longest time for ending the view, in seconds.
-EXIT_SECONDS = 5.0
 #: Lines of the screen -> the most lines of advice; the first that fits.
 BELOW_LINES = ((30, 8), (24, 4), (16, 3))
-#: Least lines of a screen with room for the names of the lists, and for the rates.
-TITLES_FROM, RATES_FROM = 9, 12
+#: Least lines of a screen with room for the rates.
+RATES_FROM = 12
 #: The most urgent list first.
 PRESSING = (ListName.ATTENTION, ListName.OPEN, ListName.TERMINALS)
 #: Characters of this view and of Textual -> their form without UTF-8.
-DRAWN = str.maketrans("·─▸…↑↓│╭╮╰╯", "-->~^v|++++")
+DRAWN = str.maketrans("·─…▁▂▃▄▅▆▇│", "--~||||||||")
 
 
 class Ascii(LineFilter):
@@ -72,52 +69,19 @@ class Rows(OptionList):
         """The selected row."""
         return None if self.highlighted is None or not self.rows else self.rows[self.highlighted]
 
-    def set_rows(self, rows: Sequence[Row]) -> None:
-        """Replace the rows. The selection stays on its row, or moves to the next one if it is gone."""
-        key, place = self.selected.key if self.selected else None, self.highlighted or 0
+    def show(self, rows: Sequence[Row], lines: Sequence[Text]) -> None:
+        """Replace the rows and their lines. The selection stays on its row, or moves to the next one if it is gone."""
         keys, before = [row.key for row in rows], [row.key for row in self.rows]
-        self.rows, self.can_focus = rows, bool(rows)
-        if keys != before:
-            self.lines = [Text()] * len(rows)
-            self.set_options(self.lines)
-            if rows:
-                self.highlighted = keys.index(key) if key in keys else min(place, len(rows) - 1)
-
-    def draw(self, lines: Sequence[Text]) -> None:
-        """Show a line for each row, with a mark before the selected one."""
-        marks = [
-            ("▸ ", "bold cyan") if self.has_focus and place == self.highlighted else "  " for place in range(len(lines))
-        ]
-        lines = [Text.assemble(mark, line) for mark, line in zip(marks, lines, strict=True)]
-        for place, line in enumerate(lines):
-            if line != self.lines[place]:
-                self.replace_option_prompt_at_index(place, line)
-        self.lines = lines
-
-    def action_cursor_up(self) -> None:
-        """Select the row above; from the first row, the list above."""
-        self._move(-1)
-
-    def action_cursor_down(self) -> None:
-        """Select the row below; from the last row, the list below."""
-        self._move(1)
-
-    def _move(self, step: int) -> None:
-        every = [(each, place) for each in self.screen.query(Rows) for place in range(len(each.rows))]
-        place = every.index((self, self.highlighted or 0)) + step
-        if 0 <= place < len(every):
-            target, row = every[place]
-            target.highlighted = row
-            target.focus()
-
-
-class ListArea(Vertical):
-    """The three lists, which divide the lines again when the height changes."""
-
-    def on_resize(self) -> None:
-        """Draw the lists for the new height."""
-        if isinstance(self.app, Watch):
-            self.app.draw()
+        key, place = self.selected.key if self.selected else None, self.highlighted or 0
+        old, self.rows, self.lines, self.can_focus = self.lines, rows, lines, bool(rows)
+        if keys == before:
+            for number, line in enumerate(lines):
+                if line != old[number]:
+                    self.replace_option_prompt_at_index(number, line)
+            return
+        self.set_options(lines or [Option(texts.nothing(ListName[str(self.id)]), disabled=True)])
+        if rows:
+            self.highlighted = keys.index(key) if key in keys else min(place, len(rows) - 1)
 
 
 class RowPage(Screen[None]):
@@ -132,9 +96,10 @@ class RowPage(Screen[None]):
         self.version = -1
 
     def compose(self) -> ComposeResult:
-        """Lay out the title, the scrolled text, and the keys."""
-        yield from (Static(id=name) for name in ("header", "notice", "title"))
-        with VerticalScroll():
+        """Lay out the scrolled text between the header and the keys."""
+        yield from (Static(id=name) for name in ("header", "notice"))
+        with VerticalScroll() as area:
+            entitle(area, Text(self.heading))
             yield Static("asking posd …", id="text")
         yield Static(id="message")
         yield Footer()
@@ -145,31 +110,20 @@ class RowPage(Screen[None]):
         for place in self.query("#text").results(Static):
             place.update(told)
 
-    def draw(self) -> None:
-        """Write the title, with the visible lines."""
-        area = self.query_one(VerticalScroll)
-        first, seen, every = round(area.scroll_y), area.size.height, area.virtual_size.height
-        part = f" lines {first + 1} to {min(first + seen, every)} of {every}" if every > seen else ""
-        put(self, "title", texts.ruled(Text(self.heading, "bold"), part, self.size.width))
+
+def entitle(widget: Widget, title: Text) -> None:
+    """Set the title in the border above a widget, if it has changed."""
+    content = Content.from_rich_text(title)
+    if widget.border_title != content.markup:
+        widget.border_title = content
 
 
 def put(screen: Screen[Any], name: str, text: Text) -> None:
     """Show a text, if it has changed. An empty one takes no line."""
-    widget, text = screen.query_one(f"#{name}", Static), Text.assemble(text)
+    widget = screen.query_one(f"#{name}", Static)
     if widget.content != text:
         widget.update(text)
     widget.display = bool(text)
-
-
-def share(room: int, needs: Sequence[int]) -> list[int]:
-    """Divide lines among lists: each gets what it needs, or an equal share."""
-    given = [0] * len(needs)
-    while room > 0 and given != list(needs):
-        for place, need in enumerate(needs):
-            if room > 0 and given[place] < need:
-                given[place] += 1
-                room -= 1
-    return given
 
 
 def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool = True) -> Binding:
@@ -188,7 +142,6 @@ KEYS = (
     _key("r", "reconcile", "reconcile", "r", "ask the terminal now about the selected payment"),
     _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
     _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
-    _key("ctrl+l", "redraw", "redraw", "Ctrl-L", "draw the screen again", show=False),
 )
 
 
@@ -197,14 +150,21 @@ class Watch(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    Screen { scrollbar-size: 0 0; overflow: hidden; }
+    Screen { overflow: hidden; }
     Static { height: auto; }
-    #header, #heading, #rates, #lists > Static { height: 1; }
-    Rows, Rows:focus { border: none; padding: 0; scrollbar-size: 0 0; background: ansi_default; }
+    #header, #rates { height: 1; }
+    #lists { height: 1fr; }
+    Rows, Rows:focus, VerticalScroll, #below {
+        border: none; border-top: solid ansi_bright_black; border-title-style: bold;
+        padding: 0; background: ansi_default; scrollbar-size-vertical: 1;
+    }
+    Rows { max-height: 34%; }
+    #ATTENTION { height: 1fr; max-height: 100%; }
     Rows > .option-list--option { padding: 0; }
     Rows > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: none; }
-    Rows:focus > .option-list--option-highlighted { text-style: bold; }
-    #lists, VerticalScroll { height: 1fr; scrollbar-size: 0 0; }
+    Rows:focus > .option-list--option-highlighted {
+        background: ansi_default; color: ansi_default; text-style: reverse;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *KEYS,
@@ -231,19 +191,15 @@ class Watch(App[None]):
     def compose(self) -> ComposeResult:
         """Lay out the header, the lists, the advice, the rates and the keys."""
         yield from (Static(id=name) for name in ("header", "notice"))
-        with ListArea(id="lists"):
-            for section in ListName:
-                yield Static(id=f"title-{section.name}")
-                yield Rows(id=section.name)
-                yield Static(texts.nothing(section), id=f"nothing-{section.name}")
-        yield from (Static(id=name) for name in ("heading", "below", "rates", "message"))
+        with Vertical(id="lists"):
+            yield from (Rows(Option(texts.nothing(name), disabled=True), id=name.name) for name in ListName)
+        yield from (Static(id=name) for name in ("below", "rates", "message"))
         yield Footer()
 
     def on_mount(self) -> None:
         """Start polling and drawing."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
-        self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
         self.source.start()
         self.set_interval(FRAME_SECONDS, self.draw)
         self.call_after_refresh(self.draw)
@@ -251,14 +207,6 @@ class Watch(App[None]):
     def on_unmount(self) -> None:
         """Stop polling."""
         self.source.close()
-
-    def exit(self, *given: Any, **options: Any) -> None:
-        """End the view, after `EXIT_SECONDS` even if the terminal does not read."""
-        if isinstance(self._driver, LinuxDriver):
-            late = threading.Timer(EXIT_SECONDS, _leave, (self._driver,))
-            late.daemon = True
-            late.start()
-        super().exit(*given, **options)
 
     def _fatal_error(self) -> None:
         """Restore the terminal. The command reports the fault."""
@@ -293,15 +241,13 @@ class Watch(App[None]):
         """Show a message on the bottom lines for some seconds."""
         self._message, self._message_until = Text(shown(text), style), asyncio.get_running_loop().time() + seconds
         self._drawn = None
-        self.call_later(self.draw)
 
     def draw(self) -> None:
         """Show the state, if it or the second has changed and the terminal has read the last frame."""
-        if self._exit or not self.screen.is_mounted:  # its widgets are removed or added one by one
+        if self._exit or not self.screen_stack or not self.screen.is_mounted:
             return
-        now, lists = datetime.now(UTC), self.screen_stack[0]
-        area, selected = lists.query_one("#lists").size, [each.highlighted for each in lists.query(Rows)]
-        key = (self.state.version, now.replace(microsecond=0), self.size, area, self.screen, self.focused, selected)
+        now, height = datetime.now(UTC), self.size.height
+        key = (self.state.version, now.replace(microsecond=0), self.size, self.screen)
         if key == self._drawn or self._is_behind():
             return
         self._drawn = key
@@ -309,20 +255,41 @@ class Watch(App[None]):
             self.say(say("watch", "back"), "green")
         self._was_away = self.state.away is not None
         over = asyncio.get_running_loop().time() > self._message_until
-        self.screen.query_one(Footer).display = self.size.height > 2
+        self.screen.query_one(Footer).display = height > 2
         put(self.screen, "header", texts.header(self.state, now, self.size.width))
-        put(self.screen, "notice", texts.notice(self.state, now, self.size.width, 3 if self.size.height >= 16 else 2))
+        put(self.screen, "notice", texts.notice(self.state, now, self.size.width, 3 if height >= 16 else 2))
         put(self.screen, "message", Text() if over else self._message)
-        if isinstance(self.screen, RowPage):
-            if self.screen.row is not None and self.screen.version != self.state.version:
-                self._ask_all(self.screen, self.screen.row)
-                self.screen.version = self.state.version
-            self.screen.draw()
-        else:
-            self._draw_lists(lists, area.height, now)
+        if not isinstance(self.screen, RowPage):
+            self._draw_lists(self.screen, now)
+        elif self.screen.row is not None and self.screen.version != self.state.version:
+            self.screen.version = self.state.version
+            work = partial(texts.page, row=self.screen.row, room=self.size.width - 1)
+            self.source.ask(work, self.screen.show)
+
+    def _is_behind(self) -> bool:
+        """Whether the terminal has not read earlier frames. The next frame waits, and is newer."""
+        thread = self._driver._writer_thread if isinstance(self._driver, LinuxDriver) else None
+        return thread is not None and thread._queue.qsize() > 2
+
+    def _draw_lists(self, screen: Screen[Any], now: datetime) -> None:
+        every, pressing = self.state.shop.rows(now), None
+        for section in PRESSING:
+            each, rows = screen.query_one(f"#{section.name}", Rows), [row for row in every if row.section is section]
+            lines = texts.lines(section, rows, self.size.width - 2, now)
+            each.show(rows, [Text.assemble(" ", line, no_wrap=True) for line in lines])
+            entitle(each, texts.title(section, rows, self.state.shop))
+            pressing = pressing or (each if rows else None)
+        if screen.focused is None or not self._is_used:
+            screen.set_focus(pressing)
+        put(screen, "rates", texts.rates(self.state.shop, now) if self.size.height >= RATES_FROM else Text())
+        row = self._row()
+        most = next((lines for least, lines in BELOW_LINES if self.size.height >= least), 0)
+        put(screen, "below", texts.below(row, self.size.width, most) if row and most else Text())
+        entitle(screen.query_one("#below"), Text(texts.heading(row) if row else ""))
 
     def on_option_list_option_highlighted(self) -> None:
-        """Move the selection."""
+        """Show the advice on the newly selected row."""
+        self._drawn = None
         self.draw()
 
     async def on_option_list_option_selected(self) -> None:
@@ -330,46 +297,8 @@ class Watch(App[None]):
         await self.action_show()
 
     def on_descendant_focus(self) -> None:
-        """Move the selection to the other list."""
-        self.draw()
-
-    def _is_behind(self) -> bool:
-        """Whether the terminal has not read earlier frames. The next frame waits, and is newer."""
-        thread = self._driver._writer_thread if isinstance(self._driver, LinuxDriver) else None
-        return thread is not None and thread._queue.qsize() > 2
-
-    def _draw_lists(self, screen: Screen[Any], room: int, now: datetime) -> None:
-        width, height = self.size
-        every = self.state.shop.rows(now)
-        found = {section: [row for row in every if row.section is section] for section in PRESSING}
-        lists = {section: screen.query_one(f"#{section.name}", Rows) for section in PRESSING}
-        titled = height >= TITLES_FROM
-        room -= titled * sum(1 + (not rows) for rows in found.values())
-        given = share(room, [len(rows) for rows in found.values()])
-        for section, rows in found.items():
-            lists[section].set_rows(rows)
-        if screen.focused is None or not self._is_used:
-            pressing = next((lists[section] for section in PRESSING if found[section]), None)
-            screen.set_focus(pressing)
-        for (section, rows), count in zip(found.items(), given, strict=True):
-            each = lists[section]
-            each.draw(lines(section, rows, width - 2, now))
-            each.styles.height = count
-            above = max(0, min(round(each.scroll_target_y), len(rows) - count))
-            hidden = {"above": above, "below": len(rows) - count - above}
-            right = ", ".join(f"{count} more {where}" for where, count in hidden.items() if count > 0)
-            title = texts.title(section, rows, self.state.shop)
-            if right and title.cell_len + len(right) + 1 > width:
-                right = "".join(f"{'↑' if where == 'above' else '↓'}{n}" for where, n in hidden.items() if n > 0)
-            title = texts.ruled(title, f" {right}" if right else "", width)
-            put(screen, f"title-{section.name}", title if titled else Text())
-            screen.query_one(f"#nothing-{section.name}").display = titled and not rows
-        row = self._row()
-        most = next((lines for least, lines in BELOW_LINES if height >= least), 0)
-        heading = texts.ruled(Text(f"── {texts.heading(row)}", "bold"), "", width) if row and most else Text()
-        put(screen, "heading", heading)
-        put(screen, "below", texts.below(row, width, most) if row and most else Text())
-        put(screen, "rates", texts.rates(self.state.shop, now) if height >= RATES_FROM else Text())
+        """Show the advice on the row of the other list."""
+        self.on_option_list_option_highlighted()
 
     def _row(self) -> Row | None:
         """Return the row for keys."""
@@ -384,10 +313,6 @@ class Watch(App[None]):
             return None
         return row
 
-    def action_redraw(self) -> None:
-        """Draw everything."""
-        self.screen.refresh(layout=True)
-
     async def action_help(self) -> None:
         """Show the meaning of the lists and the keys."""
         await self.push_screen(page := RowPage("help"))
@@ -397,9 +322,6 @@ class Watch(App[None]):
         """Show all details of the selected row."""
         if (row := self._row()) is not None:
             await self.push_screen(RowPage(texts.heading(row), row))
-
-    def _ask_all(self, page: RowPage, row: Row) -> None:
-        self.source.ask(partial(texts.page, row=row, room=self.size.width), page.show)
 
     def action_abort(self) -> None:
         """Ask whether to abort the selected payment."""
@@ -429,10 +351,3 @@ class Watch(App[None]):
         self.say(say("watch", f"asking_{call}", terminal=row.document["terminal"], what=texts.what(row)), "cyan")
         path = f"/transactions/{row.identity}/{call}"
         self.source.ask(lambda api: api.post(path, seconds=RECONCILE_SECONDS).body, said)
-
-
-def _leave(driver: LinuxDriver) -> None:
-    """End the process, after restoring the terminal's modes."""
-    if driver.attrs_before is not None:
-        termios.tcsetattr(driver.fileno, termios.TCSANOW, driver.attrs_before)
-    os._exit(0)

@@ -200,38 +200,36 @@ LISTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "open_prints": ("/print-jobs", {"open": "true", "limit": str(MOST)}),
     "print_attention": ("/print-jobs", {"attention": "true", "limit": str(MOST)}),
 }
-PAYMENTS, PRINTS = frozenset({"open", "attention", "recent"}), frozenset({"open_prints", "print_attention"})
-EVERYTHING = frozenset({"health", "terminals", "figures", *LISTS})
 
 
-def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
-    """Return the shop after a poll of these parts. Raise Problem or Unreachable.
+def look(api: Api, before: Shop, *, everything: bool = True) -> Shop:
+    """Return the shop after a poll of its lists, or of everything. Raise Problem or Unreachable.
 
     If the daemon cannot read its database, its health says so, and the lists stay unchanged.
     """
     shop = before
-    if "health" in wanted:
-        shop = replace(shop, health=api.get("/health", also={503}, seconds=ANSWER_SECONDS).body)
-        if not shop.version or not before.health:
-            shop = replace(shop, version=api.get("/version", seconds=ANSWER_SECONDS).body["version"])
     try:
-        if "terminals" in wanted:
-            shop = replace(shop, terminals=api.get("/terminals", seconds=ANSWER_SECONDS).body["terminals"])
         since = {"since": iso(datetime.now(UTC) - WINDOW)}
-        if "figures" in wanted:
+        if everything:
+            version, terminals = (api.get(path, seconds=ANSWER_SECONDS).body for path in ("/version", "/terminals"))
+            shop = replace(shop, health=_health(api), version=version["version"], terminals=terminals["terminals"])
             span = {**since, "until": iso(datetime.now(UTC))}
             shop = replace(shop, figures=api.get("/report", span, seconds=ANSWER_SECONDS).body)
         for name, (path, query) in LISTS.items():
-            if name in wanted:
-                page = api.get(path, query | since if name == "recent" else query, seconds=ANSWER_SECONDS).body
-                cut = shop.cut - {name} | ({name} if page["next_cursor"] else set())
-                rows = page["print_jobs" if name in PRINTS else "transactions"]
-                shop = replace(shop, cut=frozenset(cut), **{name: rows})
+            page = api.get(path, query | since if name == "recent" else query, seconds=ANSWER_SECONDS).body
+            cut = shop.cut - {name} | ({name} if page["next_cursor"] else set())
+            rows = page["print_jobs" if path == "/print-jobs" else "transactions"]
+            shop = replace(shop, cut=frozenset(cut), **{name: rows})
     except Problem as problem:
         if problem.code != "storage_unavailable":
             raise
-        shop = replace(shop, health=api.get("/health", also={503}, seconds=ANSWER_SECONDS).body)
+        shop = replace(shop, health=_health(api))
     return shop
+
+
+def _health(api: Api) -> Document:
+    health: Document = api.get("/health", also={503}, seconds=ANSWER_SECONDS).body
+    return health
 
 
 def words(error: PosdError) -> str:
@@ -250,8 +248,6 @@ class Source:
         self._shop = state.shop
         self._closed = threading.Event()
         self._woken = threading.Event()
-        self._lock = threading.Lock()
-        self._wanted: set[str] = set()
 
     def start(self) -> None:
         """Start polling and following the feed."""
@@ -271,7 +267,7 @@ class Source:
                 self._call(done, work(api), "")
             except (Problem, Unreachable) as error:
                 self._call(done, None, words(error))
-            self._want(PAYMENTS)
+            self._woken.set()
 
         self._run(run)
 
@@ -287,37 +283,28 @@ class Source:
         # A daemon thread, so that a blocked read does not delay the exit.
         threading.Thread(target=body, daemon=True).start()
 
-    def _want(self, names: frozenset[str]) -> None:
-        with self._lock:
-            self._wanted |= names
-        self._woken.set()
-
     def _poll(self, api: Api) -> None:
-        pause, wanted = FIRST_PAUSE, PAYMENTS
-        full_look_at = time.monotonic() + LOOK_SECONDS
+        pause, full_look_at = FIRST_PAUSE, 0.0
         while not self._closed.is_set():
+            everything = time.monotonic() >= full_look_at
             try:
-                self._shop = look(api, self._shop, wanted)
+                self._shop = look(api, self._shop, everything=everything)
             except (Problem, Unreachable) as error:
                 self._call(self._state.set_unreachable, words(error), datetime.now(UTC), pause)
                 self._closed.wait(pause)
-                pause, wanted = min(2 * pause, LONGEST_PAUSE), EVERYTHING
+                pause, full_look_at = min(2 * pause, LONGEST_PAUSE), 0.0
                 continue
             self._call(self._state.set_shop, self._shop)
             pause = FIRST_PAUSE
-            if wanted == EVERYTHING:
+            if everything:
                 full_look_at = time.monotonic() + LOOK_SECONDS
             self._closed.wait(BETWEEN_SECONDS)
-            woken = self._woken.wait(max(0.0, full_look_at - time.monotonic()))
-            with self._lock:
-                wanted, self._wanted = frozenset(self._wanted), set()
-                self._woken.clear()
-            if not woken or time.monotonic() >= full_look_at:
-                wanted = EVERYTHING
+            self._woken.wait(max(0.0, full_look_at - time.monotonic()))
+            self._woken.clear()
 
     def _follow(self, api: Api) -> None:
         def look(_: object = None) -> None:  # the poll reports an error
-            self._want(EVERYTHING)
+            self._woken.set()
 
         while True:
             try:
@@ -325,10 +312,10 @@ class Source:
                 break
             except (Problem, Unreachable):
                 self._closed.wait(FIRST_PAUSE)
-        for change, _ in changes(api, place, look, look):
+        for _ in changes(api, place, look, look):
             if self._closed.is_set():
                 return
-            self._want(PAYMENTS if change["kind"] == "transaction" else PRINTS)
+            self._woken.set()
 
 
 def _fail(error: Exception) -> None:

@@ -45,10 +45,8 @@ REACHABLE: Mapping[bool | None, tuple[str, str]] = {
 
 ASK_A_PERSON = "ask a person"
 
-#: Cells before a row, for the selection mark.
-MARK = 2
-#: Cells between two columns, and whether each keeps its least width: the first choice that leaves no column out.
-SPACINGS = ((2, True), (1, True), (1, False))
+#: Cells between two columns.
+GAP = 2
 #: Least cells of the last column; with fewer it is left out.
 LEAST_REST = 12
 
@@ -155,13 +153,12 @@ def _to_do(row: Row, _now: datetime) -> Text:
 class Column(NamedTuple):
     """Column: its cell of a row, and its rank.
 
-    On a narrow screen, columns of high rank are left out first. The last column takes the rest. `least` aligns the
-    columns to its right. `is_serial`: long texts lose their middle.
+    On a narrow screen, columns of high rank are left out first. The last column takes the rest. `is_serial`: long texts
+    lose their middle.
     """
 
     cell: Callable[[Row, datetime], Text]
     rank: int
-    least: int = 0
     right: bool = False
     is_serial: bool = False
 
@@ -170,15 +167,15 @@ COLUMNS: Mapping[ListName, Sequence[Column]] = {
     ListName.TERMINALS: (
         Column(_serial, 1, is_serial=True),
         Column(_reachable, 2),
-        Column(_runs, 3, least=25),
-        Column(_seen, 5, least=9),
+        Column(_runs, 3),
+        Column(_seen, 5),
         Column(_place, 4),
     ),
     ListName.OPEN: (
         Column(_age, 2, right=True),
         Column(_serial, 1, is_serial=True),
         Column(_type, 6),
-        Column(_amount, 4, least=7, right=True),
+        Column(_amount, 4, right=True),
         Column(track, 5),
         Column(state, 3),
     ),
@@ -195,30 +192,24 @@ COLUMNS: Mapping[ListName, Sequence[Column]] = {
 def lines(section: ListName, rows: Sequence[Row], room: int, now: datetime) -> list[Text]:
     """Return a line of at most `room` cells for each row, with equal columns."""
     columns = COLUMNS[section]
-    most = 40 if room >= WIDE_COLUMNS - MARK else 16
     table = [[column.cell(row, now) for column in columns] for row in rows]
-    longest = [max((cells[place].cell_len for cells in table), default=0) for place in range(len(columns))]
-    used = sorted((place for place in range(len(columns)) if longest[place]), key=lambda place: columns[place].rank)
+    serial = 40 if room >= WIDE_COLUMNS else 16
     widths: dict[int, int] = {}
-    for gap, is_steady in SPACINGS:
-        widths, left = {}, room + gap
-        for place in used:
-            column = columns[place]
-            width = max(min(longest[place], most) if column.is_serial else longest[place], is_steady * column.least)
-            if column is columns[-1]:
-                width = min(width, LEAST_REST)
-            if widths and width + gap > left:
-                break
-            widths[place] = min(width, room)
-            left -= width + gap
-        if len(widths) == len(used):
-            break
+    left = room + GAP
+    for place, column in sorted(enumerate(columns), key=lambda item: item[1].rank):
+        longest = max((cells[place].cell_len for cells in table), default=0)
+        most = LEAST_REST if column is columns[-1] else serial if column.is_serial else room
+        width = min(longest, most, room)
+        if not width or (widths and width + GAP > left):
+            continue
+        widths[place] = width
+        left -= width + GAP
     if len(columns) - 1 in widths:
         widths[len(columns) - 1] += max(0, left)
-    return [_line(columns, cells, widths, gap) for cells in table]
+    return [_line(columns, cells, widths) for cells in table]
 
 
-def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Mapping[int, int], gap: int) -> Text:
+def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Mapping[int, int]) -> Text:
     fitted = []
     for place, width in sorted(widths.items()):
         cell = cells[place]
@@ -227,7 +218,7 @@ def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Mapping[int,
         cell.truncate(width, overflow="ellipsis")
         cell.align("right" if columns[place].right else "left", width)
         fitted.append(cell)
-    line = Text(" " * gap).join(fitted)
+    line = Text(" " * GAP).join(fitted)
     line.no_wrap = True
     return line
 
@@ -240,7 +231,7 @@ STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "re
 
 def nothing(section: ListName) -> Text:
     """Return the text of an empty list."""
-    return Text(f"  {say('watch', section.name.lower())}", "dim")
+    return Text(say("watch", section.name.lower()), "dim")
 
 
 def header(state: WatchState, now: datetime, room: int) -> Text:
@@ -300,12 +291,6 @@ def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
     return text
 
 
-def ruled(text: Text, right: str, room: int) -> Text:
-    """Return a text with a line up to the right end of the screen, or to `right`."""
-    line = max(0, room - text.cell_len - len(right) - 1)
-    return Text.assemble(text, (" " + "─" * line, "dim"), (right, "yellow"), no_wrap=True)
-
-
 def rates(shop: Shop, now: datetime) -> Text:
     """Return how many payments ended in the last hour, how, and how fast."""
     results = shop.figures.get("results", ())
@@ -327,10 +312,10 @@ def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:
     every = state.shop.rows(now)
     for section in ListName:
         found = [row for row in every if row.section is section]
-        yield ruled(title(section, found, state.shop), "", room)
+        yield title(section, found, state.shop)
         yield from (Text("  ").append(line) for line in lines(section, found, room - 2, now))
         if not found:
-            yield nothing(section)
+            yield Text("  ").append(nothing(section))
     yield rates(state.shop, now)
 
 

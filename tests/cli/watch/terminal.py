@@ -17,7 +17,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from posd.cli.app.connection import Api
-from posd.cli.watch.app import Watch
+from posd.cli.watch.app import Rows, Watch
 from posd.cli.watch.state import Shop, look
 from tests.support.counter import PATIENCE
 
@@ -50,6 +50,14 @@ class Seen:
     async def shows(self, *words: str) -> list[str]:
         """Wait until a line has all these words."""
         return await self.until(lambda lines: any(all(word in line for word in words) for line in lines), f"no {words}")
+
+    async def selects(self, *words: str) -> None:
+        """Wait until the selected row has all these words."""
+        await self.until(lambda _: all(word in self._selected() for word in words), f"not selected: {words}")
+
+    def _selected(self) -> str:
+        rows = self.app.focused
+        return rows.lines[rows.highlighted].plain if isinstance(rows, Rows) and rows.highlighted is not None else ""
 
     async def hides(self, words: str) -> list[str]:
         """Wait until no line has these words."""

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from posd.cli.app.context import RESULT_CODES
-from posd.cli.watch.app import share
 from posd.cli.watch.state import Away, ListName, Shop, WatchState
-from posd.cli.watch.texts import lines, once, rates, ruled, title
+from posd.cli.watch.texts import lines, once, rates
 from tests.cli.documents import attention, outcome
 from tests.cli.watch.shops import BUSY, NOW, at, identity, in_doubt, payment, terminal
 
@@ -64,7 +63,6 @@ def test_each_line_fits_the_screen_and_is_safe_to_write(shop: Shop, columns: int
         for line in written:
             assert cell_len(line.plain) <= columns
             assert line.plain.isprintable()
-        assert cell_len(ruled(title(section, rows, shop), "", max(40, columns)).plain) <= max(40, columns)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +77,6 @@ def test_without_room_for_all_columns_the_most_important_stay(columns: int, show
     rows = [row for row in BUSY.rows(NOW) if row.section is ListName.OPEN]
     written = "\n".join(line.plain for line in lines(ListName.OPEN, rows, columns, NOW))
     assert [word for word in shown if word not in written] == []
-
-
-@given(st.integers(0, 40), st.lists(st.integers(0, 30), min_size=3, max_size=3))
-def test_the_lines_of_the_screen_are_shared_fairly(room: int, needs: list[int]) -> None:
-    given_ = share(room, needs)
-    assert sum(given_) == min(room, sum(needs))
-    assert all(got <= need for got, need in zip(given_, needs, strict=True))
-    for got, need in zip(given_, needs, strict=True):
-        if got < need:  # no other list has more than one line more
-            assert max(given_) <= got + 1
 
 
 @pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])

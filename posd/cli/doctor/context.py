@@ -290,7 +290,7 @@ OF_FILE: Mapping[str, Callable[[Path], object]] = {
 
 
 #: Values that have a label in the catalogue.
-WORDS = ("who", "what", "consequence", "often", "users", "holder", "reason", "how")
+WORDS = ("who", "what", "consequence", "often", "users", "reason", "how")
 
 
 class _Words:

@@ -2,9 +2,7 @@
 
 import errno
 import os
-import re
 import sqlite3
-import subprocess
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -14,6 +12,7 @@ from urllib.parse import urlsplit
 
 from posd import __version__, tls
 from posd.base.files import user_name
+from posd.base.limits import FREE_FOR_EXTRAS, MIB, floor
 from posd.base.problems import remedy
 from posd.base.times import parse_iso
 from posd.cli.app.connection import Api, Problem, Unreachable
@@ -139,42 +138,15 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
         return shop.tell("port.posd" if actual == listen.port else "port.elsewhere", listen, **given, actual=actual)
     with being(shop.user):
         number = port_refused(listen.host, listen.port)
-    holders = _holders(listen.port)
     may_bind = "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
     if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may have the privilege
-        number = errno.EADDRINUSE if holders else 0
+        number = errno.EADDRINUSE if shop.there else 0
     if number == 0:
         return shop.tell("port.nothing" if shop.there else "port.free", listen, **given)
     if number != errno.EADDRINUSE:
         code = "not_ours" if number == errno.EADDRNOTAVAIL else "forbidden"
         return shop.tell(f"port.{code}", listen, **given, reason=os.strerror(number))
-    if shop.there and (
-        holders is None or any(shop.pid == pid or (not pid and shop.uid == uid) for _, pid, uid in holders)
-    ):
-        return shop.tell("port.posd", listen, **given)
-    name, pid, uid = holders[0] if holders else ("", 0, None)
-    holder = "a program that this user cannot see" if uid is None else say("doctor", "holder", user=user_name(uid))
-    holder = say("doctor", "holder_process", name=name, pid=pid) if pid else holder
-    return shop.tell("port.taken", listen, **given, holds=pid or None, holder=holder)
-
-
-def _holders(port: int) -> list[tuple[str, int, int]] | None:
-    """Return name, process and user of the listeners on a TCP port ("" and 0 if this user may not see them).
-
-    None if this machine has no `ss`.
-    """
-    command = ("ss", "-Hltnpe", f"sport = :{port}")
-    try:
-        said = subprocess.run(  # noqa: S603 - words of our own, no shell
-            command, capture_output=True, text=True, timeout=5, check=False
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = []
-    for line in said.splitlines():
-        program, user = re.search(r'\("([^"]*)",pid=(\d+)', line), re.search(r" uid:(\d+)", line)
-        found.append((program[1] if program else "", int(program[2]) if program else 0, int(user[1]) if user else 0))
-    return found
+    return shop.tell("port.posd" if shop.there else "port.taken", listen, **given)
 
 
 # Machine: its clock, free space on its disks, and whether terminals can reach it.
@@ -216,41 +188,22 @@ def check_clock(shop: DoctorContext) -> Findings:
         yield shop.tell(f"clock.{code}", serial, apart=apart, window=age(window or 0), has=has)
 
 
-# Free space on the disks. Without it nothing can be acknowledged, and no payment starts.
-
-MIB = 1024 * 1024
-#: Least free bytes: below this the WAL (8 MiB and a checkpoint) and some large events may not fit.
-LEAST_BYTES = 32 * MIB
-#: Below this an operator should act in time: months of payments of one shop, or some days of a runaway log.
-FEW_BYTES = 256 * MIB
-#: Least files that can still be made. SQLite and posd make a few.
-LEAST_FILES = 64
+# Free space on the disk. Without it nothing can be acknowledged, and no payment starts.
 
 
 def check_disk(shop: DoctorContext) -> Findings:
-    """Check the free space at the database."""
+    """Check the free space at the database by posd's own limit, unless posd reports its storage."""
     directory = shop.settings.database.path.parent
-    yield from shop.permitted(directory, _room(shop, directory))
+    if shop.health("storage").get("status", "ok") == "ok":
+        yield from shop.permitted(directory, _room(shop, directory))
 
 
 def _room(shop: DoctorContext, directory: Path) -> Findings:
-    place = directory  # or the next parent that exists or cannot be read
-    while not os.path.lexists(place) and place != place.parent:
-        place = place.parent
-    found = os.statvfs(place)
-    free = found.f_bavail * found.f_frsize
-    if found.f_flag & os.ST_RDONLY:
-        if shop.failed("files"):
-            return
-        code = "read_only"
-    elif free < LEAST_BYTES:
-        code = "full"
-    elif found.f_files and found.f_favail < LEAST_FILES:
-        code = "no_inodes"
-    else:
-        code = "few" if free < FEW_BYTES else "room"
-    left = f"{free / MIB:.1f}" if code == "full" else f"{free / MIB:,.0f}".replace(",", " ")
-    yield shop.tell(f"disk.{code}", directory, free=left, files=found.f_favail, at=place)
+    with suppress(FileNotFoundError):  # the check of the files reports it
+        found = os.statvfs(directory)
+        free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        code = "full" if free < floor(FREE_FOR_EXTRAS, size) else "room"
+        yield shop.tell(f"disk.{code}", directory, free=f"{free / MIB:,.0f}".replace(",", " "), at=directory)
 
 
 # Whether terminals can reach this machine. Firewall rules are not read: firewalls are many, and one may be in the

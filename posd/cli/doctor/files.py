@@ -7,20 +7,18 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from posd.base.files import acting_as_owner
-from posd.base.times import parse_iso
 from posd.cli.doctor.configuration import named, without_others
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, mount_point, not_seen
 from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id, of_service
 from posd.config import HeaderValue
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
-from posd.storage import StoreError, changes, database_id
+from posd.storage import StoreError, database_id
 from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
 from posd.storage.database_files import closed_to_us
 from posd.upkeep import known_ca
@@ -101,8 +99,6 @@ def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findin
         yield shop.tell("database.newer", path, key=KEY, version=version, known=schema_version())
     else:
         yield _whole(db, shop, path, version)
-        if version == schema_version():
-            yield from _newest(db, shop)
 
 
 def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int) -> CheckFinding:
@@ -121,12 +117,6 @@ def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int
         return shop.tell("database.damaged", path, key=KEY, reason=found)
     older = f", {schema_version()} after the next start" if version < schema_version() else ""
     return shop.tell("database.whole", path, version=version, older=older)
-
-
-def _newest(db: sqlite3.Connection, shop: DoctorContext) -> Findings:
-    newest = changes.newest_at(db)
-    if newest is not None and (ahead := (parse_iso(newest) - datetime.now(UTC)).total_seconds()) > 1:
-        yield shop.tell("database.future", "newest record", ahead=ahead, newest=newest)
 
 
 # Files and keys: faults, owners and readers.

@@ -260,13 +260,16 @@ class LocalApp:
         crash_point("till.answered")
 
     async def _call(self, scope: Any, held: InFlight) -> Response:
-        """Run the call of a request. Raise Problem.
+        """Run the call of a request. Raise Problem; raise ClientGone if the client of a start has left.
 
-        Processes take turns. A process with too many unread bytes gets no page read and encoded.
+        A start can lie in the queue of the socket while posd does not run. Hours later it would ask another customer to
+        pay. Processes take turns. A process with too many unread bytes gets no page read and encoded.
         """
         call, request = self._find(scope)
         queue = self._turns_of_pages if call.route.pages else self._turns
         async with queue.turn(scope["state"].get("sender")):
+            if call.route.starts and scope["state"]["hung_up"]():
+                raise ClientGone
             with held.page() if call.route.pages else nullcontext():
                 response = await call.handler(request)
             return await _finished(response, held)
@@ -291,7 +294,7 @@ class LocalApp:
         except Problem as problem:
             refusal = refusal or problem
         choose_encoding(texts=texts, subjects=tuple(scope["path_params"].values()))
-        if refusal is not None and not route.judges_refusal:
+        if refusal is not None and not route.starts:
             raise refusal
         state["refusal"] = refusal
         return call, request

@@ -355,8 +355,8 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     """One call: method and path, name of the handler's method, purpose, and responses.
 
     `codes`: its problems besides `ALWAYS`. An admin call is served only on the admin socket; one marked `feed` also on
-    the feed socket. A call that starts something `judges_refusal` itself: a known id gets its reply before any other
-    check.
+    the feed socket. A call that `starts` something judges a refusal itself: a known id gets its reply before any
+    other check. It starts nothing for a client that has left.
     """
 
     method: str
@@ -371,7 +371,7 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     body_required: bool = True
     admin: bool = False
     feed: bool = False
-    judges_refusal: bool = False
+    starts: bool = False
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:

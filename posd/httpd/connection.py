@@ -20,6 +20,7 @@ import asyncio
 import fcntl
 import logging
 import secrets
+import select
 import socket
 import ssl
 import struct
@@ -156,6 +157,16 @@ def untaken(transport: asyncio.WriteTransport) -> int:
     except (OSError, ValueError):
         return 0
     return transport.get_write_buffer_size() + int(lying)
+
+
+def hung_up(transport: asyncio.WriteTransport) -> bool:
+    """Return whether the client has closed its connection. One that only ended its sending still reads."""
+    poll = select.poll()
+    try:
+        poll.register(transport.get_extra_info("socket").fileno(), 0)  # the kernel reports a hang-up in any case
+    except ValueError:  # without a descriptor, as after the end of the connection
+        return transport.is_closing()
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _no_refusal(_peer: str, _error: BaseException) -> bool:
@@ -583,7 +594,12 @@ async def serve(context: ListenerContext, connection: socket.socket, peer: str, 
     assert task is not None  # noqa: S101 - this runs as a task
     context.transports[task] = transport
     writer = BoundedWriter(transport, protocol, reader, loop)
-    state = {**context.policy.state, **state, "untaken": partial(untaken, transport)}
+    state = {
+        **context.policy.state,
+        **state,
+        "untaken": partial(untaken, transport),
+        "hung_up": partial(hung_up, transport),
+    }
     served = HttpConnection(context, peer, state, reader, writer)
     try:
         await served.run()

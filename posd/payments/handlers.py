@@ -99,7 +99,7 @@ ROUTES = (
         start.REFUSALS,
         headers=_SHOWN,
         body=StartRequest,
-        judges_refusal=True,
+        starts=True,
     ),
     Route(
         "GET",

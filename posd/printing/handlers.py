@@ -160,7 +160,7 @@ ROUTES = (
         {201: AnswerSpec("started now", PrintJob), 200: AnswerSpec("was known already, by the same request", PrintJob)},
         start.REFUSALS,
         body=PrintRequest,
-        judges_refusal=True,
+        starts=True,
     ),
     Route("GET", ONE, "get_print_job", "Show a print job.", {200: AnswerSpec("the print job", PrintJob)}, KNOWN),
     Route(

@@ -1,6 +1,7 @@
 """Notifications to the service manager, and the sockets that it passes."""
 
 import asyncio
+import json
 import os
 import stat
 import threading
@@ -20,6 +21,7 @@ from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.manager import manager, passed_socket
 from tests.support.needs import needs
+from tests.support.streams import Connection, ask
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
@@ -160,6 +162,31 @@ async def test_no_call_fails_during_restarts_on_a_passed_socket(
         assert answers[200] >= times * CALLS * TILLS
         assert (home / "run" / "till.sock").is_socket()
         assert (await posd.call("GET", "/version", socket=posd.admin_socket)).status == 200
+        await posd.stop()
+
+
+async def test_a_till_that_left_before_posd_started_has_started_nothing(home: Path, terminal: ScriptedTerminal) -> None:
+    """Its call is in the queue of the socket. Hours later the terminal would ask another customer to pay."""
+    left, waiting = str(uuid4()), str(uuid4())
+    with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
+        issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        posd = Daemon(home, toml(home, terminal.toml), entering=entering, passing=(descriptor,))
+        content = json.dumps({"amount": {"subtotal_iva0": "11.20"}}).encode()
+        fields = "content-type: application/json\r\n"
+
+        async def start(identity: str) -> Connection:
+            path = f"/transactions/{identity}"
+            return await ask(posd.till_socket, path, fields, method="PUT", content=content)
+
+        (await start(left)).hang_up()
+        till = await start(waiting)
+        await posd.start()
+        status, payment = await till.reply()
+        assert (status, payment["client_transaction_id"], payment["phase"]) == (201, waiting, "active")
+        till.hang_up()
+        unknown = await posd.call("GET", f"/transactions/{left}")
+        assert (unknown.status, unknown.json["never_started"]) == (404, True)
+        assert (terminal.starts_of(left), terminal.starts_of(waiting)) == (0, 1)
         await posd.stop()
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import shutil
 import signal
 import sqlite3
@@ -11,18 +12,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.books import Books, Finding
-from tests.chaos.compare import compare
-from tests.chaos.ledgers import read_ledger
+from tests.chaos.books import Books, Finding, compare
 from tests.chaos.plan import Plan, make_plan
-from tests.chaos.run import Run, Stuck
-from tests.chaos.street import Street
+from tests.chaos.run import Run
+from tests.chaos.shop import Shop
 
-#: Payments for each terminal and till by default, and the least and largest number of terminals. More processes would
-#: only wait for processors.
+#: Payments for each terminal and till, and the least and largest number of both.
 PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24
-#: Most characters of a printed fault; the logs have the rest.
-MAX_FAULT = 400
+#: Factor by which terminals are faster than people.
+SPEED = 40.0
 
 
 @dataclass
@@ -33,6 +31,7 @@ class Report:
     #: Kind of fault -> how often it was injected.
     injected: Counter[str]
     results: Counter[str]
+    #: Unexpected faults of the run itself.
     faults: list[str]
     findings: list[Finding] = field(default_factory=list)
 
@@ -47,35 +46,36 @@ class Report:
         lines = ["injected:", *_counted(self.injected), "payments:", *_counted(self.results)]
         lines.append(f"{counts}, {len(self.faults)} faults")
         lines += [f"  {finding.kind}: {finding.subject}: {finding.what}" for finding in self.findings]
-        return "\n".join((*lines, *(f"  fault: {fault[:MAX_FAULT]}" for fault in self.faults)))
+        return "\n".join((*lines, *(f"  fault: {fault}" for fault in self.faults)))
 
 
 def _counted(counts: Counter[str]) -> list[str]:
     return [f"  {count:6} {name}" for name, count in sorted(counts.items())]
 
 
-async def run(plan: Plan, directory: Path, speed: float) -> tuple[Report, Books]:
-    """Make a run in a directory, compare the ledgers, and end all processes."""
-    street = Street(plan, directory, speed)
-    made = Run(street)
-    try:
-        await made.go()
-    except Exception as error:  # noqa: BLE001 - after any error the ledgers are compared
-        street.faults.append(f"the run broke off: {error if isinstance(error, Stuck) else repr(error)}")
-        await made.salvage()
-    finally:
-        await asyncio.shield(street.close())
-    ends = ((item["outcome"] or {}).get("result", item["phase"]) for item in made.transactions)
-    report = Report(directory, made.injected, Counter(ends), street.faults)
+async def make_run(plan: Plan, directory: Path) -> tuple[Report, Books]:
+    """Make a run in a directory, and compare the ledgers. The ledgers and the log stay there."""
+    transactions = []
+    async with Shop(plan, directory, SPEED) as shop:
+        run = Run(shop)
+        try:
+            transactions = await run.go()
+        except Exception as error:  # noqa: BLE001 - after any error the ledgers are written
+            shop.faults.append(f"the run broke off: {error!r}")
     books = Books(
-        {serial: read_ledger(item.ledger) for serial, item in street.terminals.items()},
-        {till.name: read_ledger(till.ledger) for till in street.tills},
-        made.transactions,
-        street.daemon.database,
+        [list(terminal.simulator.ledger) for terminal in shop.terminals.values()],
+        [till.ledger for till in shop.tills],
+        transactions,
+        shop.daemon.database,
         {payment.id: payment.sale for payment in plan.payments if payment.sale},
-        made.person.resolved,
+        shop.resolved,
     )
-    if made.transactions:
+    for name, lines in (("terminals", books.terminals), ("tills", books.tills), ("posd", [shop.log])):
+        text = "".join(json.dumps(line, default=str) + "\n" for ledger in lines for line in ledger)
+        (directory / f"{name}.jsonl").write_text(text)
+    ends = Counter((item["outcome"] or {}).get("result", item["phase"]) for item in transactions)
+    report = Report(directory, run.injected, ends, shop.faults)
+    if transactions:
         try:
             report.findings += compare(books)
         except sqlite3.DatabaseError as error:
@@ -86,43 +86,24 @@ async def run(plan: Plan, directory: Path, speed: float) -> tuple[Report, Books]
 def main() -> int:
     """Parse the command line, make the run, print the findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--payments", type=_count, default=500)
-    parser.add_argument("--terminals", type=_count, help=f"default: one for {PAYMENTS_FOR_ONE} payments, up to {MOST}")
-    parser.add_argument("--tills", type=_count, help="default: as many as terminals")
+    parser.add_argument("--payments", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1, help="even: search and abort are confirmed; odd: they are not")
-    parser.add_argument("--speed", type=float, default=40, help="factor by which terminals are faster than people")
-    parser.add_argument(
-        "--keep", action="store_true", help="keep ledgers, logs and database; else only after a failure"
-    )
     options = parser.parse_args()
-    terminals = options.terminals or min(MOST, max(LEAST, options.payments // PAYMENTS_FOR_ONE))
-    plan = make_plan(options.seed, options.payments, terminals, options.tills or terminals)
+    number = min(MOST, max(LEAST, options.payments // PAYMENTS_FOR_ONE))
+    plan = make_plan(options.seed, options.payments, number, number)
     directory = Path(tempfile.mkdtemp(prefix="posd-chaos-", dir="/tmp"))
+    # SIGTERM ends the run like Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        report = asyncio.run(_until_ended(plan, directory, options.speed))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.stderr.write(f"\nstopped; what was written so far: {directory}\n")
+        report, _ = asyncio.run(make_run(plan, directory))
+    except KeyboardInterrupt:
         return 130
     print(report)
-    if options.keep or not report.good:
-        print(f"ledgers, logs and the database: {directory}")
-    else:
+    if report.good:
         shutil.rmtree(directory)
+    else:
+        print(f"ledgers, log and database: {directory}")
     return 0 if report.good else 1
-
-
-async def _until_ended(plan: Plan, directory: Path, speed: float) -> Report:
-    """Make the run. SIGTERM ends it like Ctrl-C."""
-    work = asyncio.create_task(run(plan, directory, speed))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
-    report, _ = await work
-    return report
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)
 
 
 if __name__ == "__main__":

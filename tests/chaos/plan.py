@@ -1,17 +1,16 @@
-"""Plan of a random run: the payments of the tills, and the faults with their times.
+"""Plan of a random run: the payments of the tills, and the faults with their times. A seed always gives the same plan.
 
-A seed always gives the same plan.
+Nothing depends on the wall clock: a fault waits for a number of started payments, and then for an event at a terminal
+or a till. So it hits payments in every state.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
+from enum import StrEnum
+from itertools import cycle
 from random import Random
 from uuid import UUID
-
-from tests.chaos.faults import Fault, draw_faults
 
 #: Scenario of the simulated terminal -> its frequency. Scenarios that mislead posd run in `tests.catalogue` and in the
 #: simulation.
@@ -33,11 +32,86 @@ ELSEWHERE_SHARE = 0.15
 TWICE_SHARE = 0.15
 #: Share of payments that their till aborts, besides those that wait for an abort.
 ABORT_SHARE = 0.12
+#: Crash points of the daemon (`posd.base.crashpoints`) -> how often each is used. An interrupted start could be sent
+#: twice.
+POINTS = {
+    "start.intended": 2,
+    "start.before_send": 1,
+    "start.written": 3,
+    "start.replied": 3,
+    "start.concluded": 1,
+    "event.before_commit": 1,
+    "event.committed": 2,
+    "event.answered": 1,
+    "search.replied": 1,
+    "search.recorded": 1,
+    "recovery.before_commit": 1,
+    "recovery.committed": 1,
+    "till.before_answer": 1,
+    "till.answered": 1,
+    "writer.before_commit": 1,
+    "writer.committed": 1,
+}
+
+
+class Kind(StrEnum):
+    """Kinds of faults."""
+
+    #: SIGKILL of the daemon, from outside.
+    DAEMON = "daemon_killed"
+    #: The daemon dies at a crash point.
+    DAEMON_AT_POINT = "daemon_killed_at_point"
+    #: SIGTERM of the daemon: not a fault, but a restart.
+    DAEMON_STOP = "daemon_stopped"
+    TERMINAL = "terminal_without_power"
+    TILL = "till_killed"
+    #: Daemon and terminals cannot reach each other: the terminals queue their events.
+    LAN = "lan_outage"
+    #: Terminals can be called, but their events do not arrive: later those of many payments arrive at once.
+    CALLBACKS = "callbacks_outage"
+    #: One terminal cannot be called; its events get through.
+    UNREACHABLE = "terminal_unreachable"
+
+
+#: Kind of fault -> number of payments for one such fault. Each kind occurs at least once.
+PAYMENTS_FOR_ONE = {
+    Kind.DAEMON: 40,
+    Kind.DAEMON_AT_POINT: 20,
+    Kind.DAEMON_STOP: 150,
+    Kind.TERMINAL: 20,
+    Kind.TILL: 18,
+    Kind.LAN: 60,
+    Kind.CALLBACKS: 100,
+    Kind.UNREACHABLE: 50,
+}
+#: In runs of more payments than this, faults are rarer by the square root. A shop that is down all the time pays
+#: nothing, and faults of one kind follow each other.
+DENSE = 1500
+#: Number of payments from which a run has time for long outages.
+MANY = 100
+#: No fault begins after this share of the payments.
+LAST = 0.9
+#: Outages of the callbacks: seconds, and the effect on connections. In the first one, terminals give up events, and
+#: only a search can find them.
+OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
+#: Events for which a fault waits: target -> (kind, status) of a line in a ledger.
+MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
+    Kind.DAEMON: (("start", None), ("event", None), ("final", None), ("search", None)),
+    Kind.TERMINAL: (
+        ("start", None),
+        ("event", "TERMINAL_ACKNOWLEDGED"),
+        ("event", "CARD_PRESENTED"),
+        ("event", "APPROVAL_REQUESTED"),
+        ("final", None),
+    ),
+    Kind.TILL: (("intent", None), ("answer", None), ("abort", None), ("outcome", None)),
+    Kind.LAN: (("start", None), ("event", "CARD_PRESENTED"), ("event", "APPROVAL_REQUESTED")),
+}
 
 
 @dataclass(frozen=True)
 class Payment:
-    """One payment of a till. `meet`: it begins when the other till with that number is ready too."""
+    """One payment of a till. With a `sale`, it begins when the other till with that sale is ready too."""
 
     id: str
     till: int
@@ -45,7 +119,6 @@ class Payment:
     amount: str
     scenario: str
     sale: str | None
-    meet: int | None
     twice: bool
     #: None, "started" (at once) or "card" (when the card was presented).
     abort: str | None
@@ -62,6 +135,21 @@ class Payment:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A fault: when `after` payments have begun, it happens at the next `moment` of its target."""
+
+    kind: Kind
+    after: int
+    target: int
+    moment: tuple[str, str | None] | None
+    #: Duration in seconds.
+    seconds: float
+    #: Crash point of the daemon (see POSD_CRASH). For a cut: "cut" or "freeze" open connections, "refuse" or "freeze"
+    #: new ones.
+    detail: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything in a run that the seed decides."""
 
@@ -70,18 +158,13 @@ class Plan:
     unruly: frozenset[str]
     tills: int
     payments: tuple[Payment, ...]
+    #: In the order in which they may begin.
     faults: tuple[Fault, ...]
-    #: Whether the configuration confirms search and abort, so that not_started can be proved.
-    confirmed: bool
 
-    def of_till(self, till: int) -> list[Payment]:
-        """The payments of a till, in order."""
-        return [payment for payment in self.payments if payment.till == till]
-
-    def write_till(self, till: int, path: Path) -> None:
-        """Write a till's payments as JSON."""
-        items = [asdict(payment) | {"request": payment.request} for payment in self.of_till(till)]
-        path.write_text(json.dumps(items))
+    @property
+    def confirmed(self) -> bool:
+        """Whether the configuration confirms search and abort, so that not_started can be proved."""
+        return self.seed % 2 == 0
 
 
 def make_plan(seed: int, payments: int, terminals: int, tills: int) -> Plan:
@@ -89,47 +172,64 @@ def make_plan(seed: int, payments: int, terminals: int, tills: int) -> Plan:
     rng = Random(f"plan/{seed}")
     serials = tuple(f"SN-{number:04}" for number in range(terminals))
     unruly = frozenset(rng.sample(serials, (terminals + 1) // 2))
-    confirmed = seed % 2 == 0
     drawn = tuple(_payments(rng, payments, serials, tills))
-    faults = draw_faults(rng, payments, terminals, tills)
-    return Plan(seed, serials, unruly, tills, drawn, tuple(faults), confirmed)
+    faults = sorted(_faults(rng, payments, terminals, tills), key=lambda fault: fault.after)
+    return Plan(seed, serials, unruly, tills, drawn, tuple(faults))
 
 
 def _payments(rng: Random, count: int, serials: Sequence[str], tills: int) -> Iterator[Payment]:
     sales = 0
     made = 0
     while made < count:
+        amount = str(Decimal(rng.randrange(1, 100_000)) / 100)
         if tills > 1 and len(serials) > 1 and count - made > 1 and rng.random() < SALE_SHARE:
             sales += 1
-            amount = _amount(rng)
             pair = zip(rng.sample(range(tills), 2), rng.sample(serials, 2), strict=True)
-            yield from (_payment(rng, till, serial, amount, sales) for till, serial in pair)
+            yield from (_payment(rng, till, serial, amount, f"basket-{sales}") for till, serial in pair)
             made += 2
             continue
         till = rng.randrange(tills)
-        own = serials[till % len(serials)]
-        serial = rng.choice(serials) if rng.random() < ELSEWHERE_SHARE else own
-        yield _payment(rng, till, serial, _amount(rng), None)
+        serial = rng.choice(serials) if rng.random() < ELSEWHERE_SHARE else serials[till % len(serials)]
+        yield _payment(rng, till, serial, amount, None)
         made += 1
 
 
-def _payment(rng: Random, till: int, serial: str, amount: str, sale: int | None) -> Payment:
+def _payment(rng: Random, till: int, serial: str, amount: str, sale: str | None) -> Payment:
+    identity = str(UUID(int=rng.getrandbits(128), version=4))
     scenario = rng.choices(list(SCENARIOS), list(SCENARIOS.values()))[0]
     abort = rng.choice(("started", "card")) if rng.random() < ABORT_SHARE else None
     if scenario == "wait-for-abort":
         abort = "started"
-    return Payment(
-        id=str(UUID(int=rng.getrandbits(128), version=4)),
-        till=till,
-        terminal=serial,
-        amount=amount,
-        scenario=scenario,
-        sale=None if sale is None else f"basket-{sale}",
-        meet=sale,
-        twice=rng.random() < TWICE_SHARE,
-        abort=abort,
-    )
+    return Payment(identity, till, serial, amount, scenario, sale, rng.random() < TWICE_SHARE, abort)
 
 
-def _amount(rng: Random) -> str:
-    return str(Decimal(rng.randrange(1, 100_000)) / 100)
+def _faults(rng: Random, payments: int, terminals: int, tills: int) -> Iterator[Fault]:
+    points = _points(rng)
+    outages = cycle(OUTAGES if payments >= MANY else OUTAGES[-1:])
+    targets = {Kind.TILL: tills} | dict.fromkeys((Kind.TERMINAL, Kind.UNREACHABLE), terminals)
+    rarer = max(1.0, (payments / DENSE) ** 0.5)
+    for kind in PAYMENTS_FOR_ONE:
+        for _ in range(max(1, int(payments / (PAYMENTS_FOR_ONE[kind] * rarer)))):
+            seconds, detail = round(rng.choice((0.0, 0.0, rng.uniform(0, 1.5))), 2), ""
+            match kind:
+                case Kind.CALLBACKS:
+                    seconds, detail = next(outages)
+                case Kind.DAEMON_AT_POINT:
+                    detail = next(points)
+                case Kind.LAN | Kind.UNREACHABLE:
+                    detail = f"{rng.choice(('cut', 'freeze'))} {rng.choice(('refuse', 'freeze'))}"
+            if kind is Kind.LAN:
+                seconds = rng.choice((0.5, 1.0, 2.0, 4.0))
+            after = rng.randrange(1, max(2, int(payments * LAST)))
+            moment = rng.choice(MOMENTS[kind]) if kind in MOMENTS else None
+            yield Fault(kind, after, rng.randrange(targets.get(kind, 1)), moment, seconds, detail)
+
+
+def _points(rng: Random) -> Iterator[str]:
+    """Yield crash points of the daemon in the form of POSD_CRASH, without end."""
+    while True:
+        deck = [point for point, count in POINTS.items() for _ in range(count)]
+        rng.shuffle(deck)
+        for point in deck:
+            times = rng.choice((1, 1, 2, 5))
+            yield f"{point}:{1 if point.startswith('recovery') else times}"  # a life passes this point only once

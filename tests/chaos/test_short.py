@@ -2,44 +2,41 @@
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.chaos.__main__ import Report, run
-from tests.chaos.books import Books, Case
-from tests.chaos.compare import compare
-from tests.chaos.database_tampering import DATABASE_TAMPERINGS, tampered
-from tests.chaos.faults import Kind
-from tests.chaos.plan import make_plan
-from tests.chaos.tampering import TAMPERINGS, copied, undisturbed
+from tests.chaos.__main__ import Report, make_run
+from tests.chaos.books import Books, Case, Line, cases, compare
+from tests.chaos.plan import Kind, make_plan
 
 PAYMENTS, TERMINALS, TILLS = 36, 3, 3
 SEED = 52
-#: Factor by which terminals are faster than people.
-SPEED = 40.0
 
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[tuple[Report, Books]]:
     """The run, with its ledgers."""
     directory = Path(tempfile.mkdtemp(prefix="posd-chaos-"))
-    plan = make_plan(SEED, PAYMENTS, TERMINALS, TILLS)
-    report, books = asyncio.run(run(plan, directory, SPEED))
+    report, books = asyncio.run(make_run(make_plan(SEED, PAYMENTS, TERMINALS, TILLS), directory))
     yield report, books
     if report.good:
         shutil.rmtree(directory)
 
 
-def test_a_seed_gives_the_same_plan():
+def test_a_seed_gives_the_same_plan() -> None:
     assert make_plan(7, 200, 6, 5) == make_plan(7, 200, 6, 5)
     assert make_plan(7, 200, 6, 5) != make_plan(8, 200, 6, 5)
 
 
-def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments():
+def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments() -> None:
     plan = make_plan(SEED, PAYMENTS, TERMINALS, TILLS)
     assert {fault.kind for fault in plan.faults} == set(Kind)
     assert len({payment.id for payment in plan.payments}) == PAYMENTS
@@ -50,33 +47,175 @@ def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments():
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_doubled_or_wrong(made):
+def test_nothing_is_lost_doubled_or_wrong(made: tuple[Report, Books]) -> None:
     report, books = made
-    assert report.good, f"{report}\nledgers, logs and the database: {report.directory}"
-    assert len({line["id"] for ledger in books.tills.values() for line in ledger}) == PAYMENTS
+    assert report.good, f"{report}\nledgers, log and database: {report.directory}"
+    assert len({line["id"] for ledger in books.tills for line in ledger}) == PAYMENTS
 
 
 @pytest.mark.slow
-def test_every_kind_of_fault_was_injected(made):
+def test_every_kind_of_fault_was_injected(made: tuple[Report, Books]) -> None:
     report, _ = made
     assert not [kind for kind in Kind if not report.injected[kind]], report
 
 
+class Records:
+    """The records of a run, and those of one charged payment that no operator or abort affected."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = replace(
+            books,
+            **{name: deepcopy(getattr(books, name)) for name in ("terminals", "tills", "transactions", "sales")},
+        )
+        charged = [case for case in cases(self.books).values() if case.charges and case.heard and not case.resolved]
+        self.case, self.other = [case for case in charged if not self.lines("abort", case)][:2]
+        assert self.case.shown is not None
+        self.shown = self.case.shown
+
+    def ledgers(self, kind: str, case: Case | None = None) -> Iterator[tuple[list[Line], Line]]:
+        """Yield the lines of a kind about the payment, each with its ledger."""
+        identity = (case or self.case).id
+        for ledger in (*self.books.terminals, *self.books.tills):
+            for line in list(ledger):
+                if line["kind"] == kind and identity in (line.get("client_transaction_id"), line.get("id")):
+                    yield ledger, line
+
+    def lines(self, kind: str, case: Case | None = None) -> list[Line]:
+        """Return the lines of a kind about the payment."""
+        return [line for _, line in self.ledgers(kind, case)]
+
+    def set(self, kind: str, **fields: Any) -> None:
+        """Change all lines of a kind about the payment."""
+        for line in self.lines(kind):
+            line.update(fields)
+
+    def repeat(self, of: str, **fields: Any) -> None:
+        """Add a changed copy of a line about the payment."""
+        ledger, line = next(self.ledgers(of))
+        ledger.append(line | fields)
+
+    def remove(self, kind: str) -> None:
+        """Remove all lines of a kind about the payment."""
+        for ledger, line in self.ledgers(kind):
+            ledger.remove(line)
+
+    def forget(self) -> None:
+        """Remove the payment from posd."""
+        self.books.transactions.remove(self.shown)
+
+    def end_as(self, **fields: Any) -> None:
+        """Change the outcome in posd."""
+        self.shown["outcome"].update(fields)
+
+    def leave_open(self, phase: str, *attention: str) -> None:
+        """Leave it open in posd."""
+        self.shown.update(phase=phase, outcome=None, attention=[{"code": code} for code in attention])
+
+    def charge_more(self) -> None:
+        """Make terminal and posd agree on another amount than the requested one."""
+        more = float(self.lines("final")[0]["amount"]) + 1
+        self.set("final", amount=more)
+        self.end_as(authorized_amount=more)
+
+    def start_twice(self) -> None:
+        """Make posd say twice that it has started it now."""
+        self.repeat("answer", status=201)
+        self.repeat("answer", status=201)
+        self.repeat("outcome")  # the last line of the till stays the outcome
+
+    def send_unknown(self) -> None:
+        """Make it sent, and unknown to posd."""
+        self.remove("final")
+        self.forget()
+
+
+#: Falsification, kind of the finding, and a part of its text.
+TAMPERINGS: tuple[tuple[Callable[[Records], None], str, str], ...] = (
+    (Records.forget, "lost", "it was charged, and posd does not know it"),
+    (Records.forget, "lost", "posd has shown it to its till, and does not know it"),
+    (Records.forget, "wrong", "it stands in one of database and list"),
+    (Records.send_unknown, "lost", "it was sent, and posd does not know it"),
+    (lambda records: records.end_as(result="declined"), "lost", "it is declined, and its terminal says APPROVAL"),
+    (lambda records: records.set("outcome", result="canceled"), "lost", "its till heard canceled"),
+    (
+        lambda records: records.repeat("attempt", event_id="another", result=200),
+        "lost",
+        "was answered 2xx and is not there",
+    ),
+    (lambda records: records.leave_open("active"), "lost", "and not in attention"),
+    (lambda records: records.repeat("start"), "doubled", "2 start requests reached terminals"),
+    (Records.start_twice, "doubled", "more than once that it was started now"),
+    (lambda records: records.repeat("final"), "doubled", "it was charged 2 times"),
+    (
+        lambda records: records.books.sales.update({records.case.id: "basket", records.other.id: "basket"}),
+        "doubled",
+        "the sale was charged 2 times",
+    ),
+    (lambda records: records.remove("final"), "wrong", "its terminal knows of no end of it"),
+    (lambda records: records.end_as(transaction_reference="another"), "wrong", "it is approved with"),
+    (Records.charge_more, "wrong", "was asked for, and"),
+    (
+        lambda records: records.repeat("outcome", kind="refused", code="sale_conflict"),
+        "wrong",
+        "nothing should be recorded",
+    ),
+    (lambda records: records.leave_open("in_doubt", "in_doubt"), "wrong", "it is open after the last search"),
+    (lambda records: records.leave_open("starting", "in_doubt"), "wrong", "it is still starting"),
+    (lambda records: records.set("outcome", reference="another"), "wrong", "its till heard another reference than"),
+    (lambda records: records.set("final", charged=False), "wrong", "it was not charged, and its till heard approved"),
+    (lambda records: records.end_as(result="declined"), "wrong", "without a word of a correction"),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("tamper", "kind", "what"), TAMPERINGS)
-def test_the_comparison_finds_each_falsification(made, tamper: Callable[[Books, Case], None], kind: str, what: str):
-    books = copied(made[1])
-    tamper(books, undisturbed(books))
-    found = compare(books)
+def test_the_comparison_finds_each_falsification(
+    made: tuple[Report, Books], tamper: Callable[[Records], None], kind: str, what: str
+) -> None:
+    records = Records(made[1])
+    tamper(records)
+    found = compare(records.books)
     assert [finding for finding in found if finding.kind == kind and what in finding.what], found
+
+
+_REPEATED = """
+INSERT INTO events (client_transaction_id, event_id, received_at, verdict, status, body)
+SELECT client_transaction_id, event_id, received_at, verdict, status, body FROM events
+ WHERE client_transaction_id = :id LIMIT 1
+"""
+_REFUSED = """
+INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)
+VALUES ('', 'transactions', :id, 'not an event', '', '')
+"""
+_CHANGED = """
+INSERT INTO changes (at, kind, id, reason, phase, result, attention)
+VALUES ('', 'transaction', :id, 'event', 'final', 'declined', '["outcome_corrected"]')
+"""
+_REMOVED = """
+INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_on) VALUES (:id, '', 'approved', '')
+"""
+#: Statement for the payment `:id`, the kind of the finding, and a part of its text.
+DATABASE_TAMPERINGS = (
+    ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "wrong", "CHECK constraint failed"),
+    ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "without its transactions"),
+    ("DELETE FROM events WHERE client_transaction_id = :id", "lost", "was answered 2xx and is not there"),
+    (_REPEATED, "wrong", "was recorded 2 times"),
+    (_REFUSED, "wrong", "an event was refused: not an event"),
+    ("INSERT INTO leases VALUES ('SN-9999', :id)", "wrong", "it has ended, and still holds its terminal"),
+    (_CHANGED, "wrong", "it was approved, and then declined"),
+    (_REMOVED, "lost", "retention has removed it"),
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("statement", "kind", "what"), DATABASE_TAMPERINGS)
 def test_the_comparison_finds_each_falsification_of_the_database(
-    made, tmp_path: Path, statement: str, kind: str, what: str
-):
-    books = made[1]
-    database = tampered(books.database, tmp_path / "posd.db", statement, undisturbed(books).id)
-    found = compare(replace(books, database=database))
+    made: tuple[Report, Books], tmp_path: Path, statement: str, kind: str, what: str
+) -> None:
+    records = Records(made[1])
+    records.books.database = Path(shutil.copy(records.books.database, tmp_path / "posd.db"))
+    with closing(sqlite3.connect(records.books.database)) as db, db:
+        db.execute("PRAGMA ignore_check_constraints = ON")
+        assert db.execute(statement, {"id": records.case.id}).rowcount > 0
+    found = compare(records.books)
     assert [finding for finding in found if finding.kind == kind and what in finding.what], found

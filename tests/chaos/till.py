@@ -1,31 +1,29 @@
-"""A till: a process that makes its payments one after the other, and can be killed at any instant.
+"""A till: it makes its payments one after the other, and can be killed at any moment.
 
-It stores an id in its own ledger (synced) before it calls, repeats the call until it is answered, and waits for the
-outcome. Started again it reads its ledger and asks again by the same ids. Each line that it writes down it prints, too;
-it begins with `at`, the moment.
+It writes an id in its ledger before it calls, repeats the call until there is a response, and waits for the outcome.
+After a kill it takes up the same ids again.
 
-| kind      | a line of the ledger says                                                              |
+Lines of its ledger:
+
+| kind      | meaning                                                                                |
 | --------- | -------------------------------------------------------------------------------------- |
 | `intent`  | a payment is about to be asked for: id                                                 |
 | `again`   | a till that was started again takes up an id                                           |
 | `answer`  | a start was answered by a transaction: id, status, phase                               |
 | `problem` | a start was refused, and nothing of it is recorded: id, status, code                   |
 | `abort`   | an abort was answered: id, status, code                                                |
-| `outcome` | how it ended: id, result, reference, ticket, amount, corrected                         |
+| `outcome` | how it ended: id, result, reference                                                    |
 | `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
 """
 
-import argparse
 import asyncio
-import json
-import os
-import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from tests.support.streams import call, stream
+from tests.chaos.plan import Payment
+from tests.support.daemon import Daemon
+from tests.support.streams import Reply, stream
 
 #: Seconds until it calls an unreachable daemon again.
 AGAIN_SECONDS = 0.05
@@ -38,176 +36,140 @@ MAX_PERSON_SECONDS = 3.0
 CARD_SECONDS = 2.0
 #: After so many calls with `sale_conflict` and an open payment, a till gives up its own payment.
 CONFLICTS = 5
+#: Most seconds of one payment. An operator resolves what stays open much earlier.
+STUCK_SECONDS = 150.0
 
 #: Lines after which a payment is finished.
 CLOSED = ("outcome", "refused")
 
 
-class Ledger:
-    """The till's memory: JSON lines, each synced before the next step."""
-
-    def __init__(self, path: Path) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(os.dup(self._file), "rb") as file:
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]  # a kill may have cut the last line short
-        os.ftruncate(self._file, len(whole))
-        os.lseek(self._file, 0, os.SEEK_END)
-        self.lines = [json.loads(line) for line in whole.splitlines()]
-
-    def write(self, kind: str, **fields: Any) -> None:
-        """Write a line, sync it, and print it."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = {"at": at, "kind": kind, **fields}
-        os.write(self._file, json.dumps(line).encode() + b"\n")
-        os.fsync(self._file)
-        self.lines.append(line)
-        say(line)
-
-    def closed(self) -> set[str]:
-        """Return the finished ids."""
-        return {line["id"] for line in self.lines if line["kind"] in CLOSED}
-
-    def begun(self) -> set[str]:
-        """Return the ids of started payments."""
-        return {line["id"] for line in self.lines if line["kind"] == "intent"}
-
-
-def say(line: dict[str, Any]) -> None:
-    """Print a line of JSON at once. A closed pipe is not an error."""
-    with suppress(OSError):
-        os.write(1, json.dumps(line).encode() + b"\n")
-
-
 class Till:
-    """One till on one socket."""
+    """One till on the daemon's socket."""
 
-    def __init__(self, socket: Path, ledger: Ledger) -> None:
-        self._socket = socket
-        self._ledger = ledger
+    def __init__(
+        self,
+        name: str,
+        payments: Sequence[Payment],
+        daemon: Daemon,
+        tell: Callable[[str, dict[str, Any]], None],
+        meet: Callable[[str, str], Awaitable[object]],
+    ) -> None:
+        """`tell` gets each line of its ledger. `meet` waits until the other till of a sale is ready."""
+        self.name = name
+        self.ledger: list[dict[str, Any]] = []
+        self._payments = payments
+        self._daemon = daemon
+        self._tell = tell
+        self._meet = meet
         self._patience = PERSON_SECONDS
+        self._life: asyncio.Task[None] | None = None
 
-    async def run(self, items: list[dict[str, Any]]) -> None:
-        """Make all unfinished payments."""
-        closed = self._ledger.closed()
-        for item in items:
-            if item["id"] not in closed:
-                await self._pay(item)
+    async def run(self) -> None:
+        """Make all payments, and start again after each kill."""
+        try:
+            while True:
+                self._life = asyncio.create_task(self._live())
+                await asyncio.wait({self._life})
+                if not self._life.cancelled():
+                    return self._life.result()
+        finally:
+            self.kill()
 
-    async def _pay(self, item: dict[str, Any]) -> None:
-        identity = item["id"]
-        if identity in self._ledger.begun():
-            self._ledger.write("again", id=identity)
-        else:
-            if item["meet"] is not None:
-                await self._meet(item["meet"])
-            self._ledger.write("intent", id=identity)
-        if await self._start(item):
-            if item["abort"] is not None:
-                await self._abort(item)
-            await self._await_outcome(identity)
+    def kill(self) -> bool:
+        """End this life at once. Return whether there was one."""
+        return self._life is not None and self._life.cancel()
 
-    async def _meet(self, number: int) -> None:
-        """Wait until the other till is ready too."""
-        say({"kind": "meet", "meet": number})
-        loop = asyncio.get_running_loop()
-        while json.loads(await loop.run_in_executor(None, sys.stdin.readline)) != {"go": number}:
-            pass
+    async def _live(self) -> None:
+        closed = {line["id"] for line in self.ledger if line["kind"] in CLOSED}
+        begun = {line["id"] for line in self.ledger}
+        for payment in self._payments:
+            if payment.id in closed:
+                continue
+            if payment.sale is not None and payment.id not in begun:
+                await self._meet(payment.sale, self.name)
+            self._write("again" if payment.id in begun else "intent", payment)
+            async with asyncio.timeout(STUCK_SECONDS):
+                await self._pay(payment)
 
-    async def _start(self, item: dict[str, Any]) -> bool:
+    def _write(self, kind: str, payment: Payment, **fields: Any) -> None:
+        line = {"kind": kind, "id": payment.id, **fields}
+        self.ledger.append(line)
+        self._tell(self.name, line)
+
+    async def _pay(self, payment: Payment) -> None:
+        if await self._start(payment):
+            if payment.abort is not None:
+                await self._abort(payment)
+            await self._await_outcome(payment)
+
+    async def _start(self, payment: Payment) -> bool:
         """Start it. Return True if posd has it, False if it was given up."""
-        identity = item["id"]
-        conflicts = 0
+        path, conflicts = f"/transactions/{payment.id}", 0
         while True:
-            calls = [self._call("PUT", f"/transactions/{identity}", item["request"]) for _ in range(1 + item["twice"])]
-            answers = await asyncio.gather(*calls)
-            for status, document in answers:
-                if status in (200, 201):
-                    self._ledger.write("answer", id=identity, status=status, phase=document["phase"])
+            calls = [self._call("PUT", path, payment.request) for _ in range(1 + payment.twice)]
+            replies = await asyncio.gather(*calls)
+            for reply in replies:
+                if reply.status in (200, 201):
+                    self._write("answer", payment, status=reply.status, phase=reply.json["phase"])
                 else:
-                    self._ledger.write("problem", id=identity, status=status, code=document["code"])
-            if any(status in (200, 201) for status, _ in answers):
+                    self._write("problem", payment, status=reply.status, code=reply.json["code"])
+            if any(reply.status in (200, 201) for reply in replies):
                 return True
-            problem = answers[-1][1]
+            problem = replies[-1].json
             match problem["code"]:
                 case "terminal_busy":
                     await self._look(problem["blocking_transaction"])
+                case "draining" | "storage_unavailable" | "internal_error":
+                    await asyncio.sleep(AGAIN_SECONDS)
                 case "sale_conflict":
                     conflicts += 1
                     others = [await self._look(other) for other in problem["transactions"]]
                     paid = any(other is not None and other["result"] == "approved" for other in others)
                     if paid or conflicts == CONFLICTS:
-                        self._ledger.write("refused", id=identity, code="sale_conflict")
+                        self._write("refused", payment, code="sale_conflict")
                         return False
-                case "draining" | "storage_unavailable" | "internal_error":
-                    await asyncio.sleep(AGAIN_SECONDS)
                 case code:
-                    self._ledger.write("refused", id=identity, code=code)
+                    self._write("refused", payment, code=code)
                     return False
 
     async def _look(self, identity: str) -> Any:
         """Wait a while for the outcome of another payment. Return None if there is none yet."""
-        status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
-        return document if status == 200 else None
+        reply = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
+        return reply.json if reply.status == 200 else None
 
-    async def _abort(self, item: dict[str, Any]) -> None:
-        identity = item["id"]
-        if item["abort"] == "card":
+    async def _abort(self, payment: Payment) -> None:
+        if payment.abort == "card":
             with suppress(TimeoutError, OSError, asyncio.IncompleteReadError, AssertionError, ValueError):
                 async with (
                     asyncio.timeout(CARD_SECONDS),
-                    stream(self._socket, f"/transactions/{identity}/events") as messages,
+                    stream(self._daemon.till_socket, f"/transactions/{payment.id}/events") as messages,
                 ):
                     async for message in messages:
                         if message.event not in ("state", "TERMINAL_ACKNOWLEDGED"):
                             break
-        status, document = await self._call("POST", f"/transactions/{identity}/abort")
-        self._ledger.write("abort", id=identity, status=status, code=document.get("code"))
+        reply = await self._call("POST", f"/transactions/{payment.id}/abort")
+        self._write("abort", payment, status=reply.status, code=reply.json.get("code"))
 
-    async def _await_outcome(self, identity: str) -> None:
-        """Wait for the outcome."""
+    async def _await_outcome(self, payment: Payment) -> None:
         while True:
-            status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
-            if status == 200:
-                self._ledger.write(
-                    "outcome",
-                    id=identity,
-                    result=document["result"],
-                    reference=document["transaction_reference"],
-                    ticket=document["ticket_number"],
-                    amount=document["authorized_amount"],
-                    corrected=document["supersedes"] and document["supersedes"]["result"],
-                )
-                if document["result"] == "not_started":
+            reply = await self._call("GET", f"/transactions/{payment.id}/outcome?timeout={LOOK_SECONDS}")
+            if reply.status == 200:
+                outcome = reply.json
+                self._write("outcome", payment, result=outcome["result"], reference=outcome["transaction_reference"])
+                if outcome["result"] == "not_started":
                     await asyncio.sleep(self._patience)
                     self._patience = min(MAX_PERSON_SECONDS, 2 * self._patience)
                 else:
                     self._patience = PERSON_SECONDS
                 return
-            if status not in (202, 503):
-                raise AssertionError(f"the outcome of {identity} was answered {status}: {document}")
+            assert reply.status in (202, 503), (
+                f"the outcome of {payment.id} was answered {reply.status}: {reply.body!r}"
+            )
 
-    async def _call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async def _call(self, method: str, path: str, body: Any = None) -> Reply:
         """Call until there is a response. A stopped daemon comes back."""
         while True:
             try:
-                reply = await call(self._socket, method, path, body)
-                return reply.status, json.loads(reply.body)
+                return await self._daemon.call(method, path, body)
             except OSError:
                 await asyncio.sleep(AGAIN_SECONDS)
-
-
-def main() -> None:
-    """Run a till on a plan, from the position in its ledger."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--plan", type=Path, required=True)
-    parser.add_argument("--ledger", type=Path, required=True)
-    options = parser.parse_args()
-    till = Till(options.socket, Ledger(options.ledger))
-    asyncio.run(till.run(json.loads(options.plan.read_text())))
-
-
-if __name__ == "__main__":
-    main()

@@ -21,6 +21,7 @@ from tests.support import forks
 from tests.support.daemon import Daemon
 from tests.support.leftovers import OWNER, owner
 from tests.support.shop import AMOUNT
+from tests.support.simulated import undelivered
 from tests.support.streams import Reply
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class World:
         ledger, news = self.terminal.ledger, asyncio.Event()
         ledger.listen(lambda _entry: news.set())
         while (
-            self._undelivered()
+            undelivered(ledger)
             or printing.busy(self)
             or any(
                 self.started(payment) and not ledger.of("final", client_transaction_id=payment.identity)
@@ -265,11 +266,6 @@ class World:
         ):
             news.clear()
             await news.wait()
-
-    def _undelivered(self) -> set[str]:
-        ledger = self.terminal.ledger
-        over = {item["event_id"] for item in ledger.of("attempt") if item["retry_in_seconds"] is None}
-        return {item["event_id"] for item in ledger.of("event")} - over
 
 
 def _environment(crash: str) -> dict[str, str]:

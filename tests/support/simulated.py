@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from posd.simulator import Settings, Simulator
+from posd.simulator.ledger import Ledger
 from posd.tls import issue
 from tests.support.daemon import Daemon, running
 from tests.support.webhooks import disk
@@ -53,6 +54,12 @@ async def simulated(
             entries += f'ca_file = "{made.ca_certificate}"\n{lines}\n'
         await configured_otherwise(daemon, {"[discovery]": f"{entries}{extra}[discovery]"} | public(daemon))
         yield daemon, simulators
+
+
+def undelivered(ledger: Ledger) -> set[str]:
+    """Return the ids of the events that a terminal will still deliver."""
+    over = {line["event_id"] for line in ledger.of("attempt", retry_in_seconds=None)}
+    return {line["event_id"] for line in ledger.of("event")} - over
 
 
 def public(daemon: Daemon) -> dict[str, str]:

@@ -15,9 +15,7 @@ from tests.system.report import Report, Skipped
 PARTS = {
     "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
     "deb": "the package: built, also from source, installed on a bare Debian, upgraded, refused, removed, purged",
-    "guide": "the pages of the operations guide on replacing and cloning a machine, as they stand",
     "machine": "the pages of the operations guide on a database that is lost, damaged or too old, as they stand",
-    "morning": "a week without power, and much is wrong: a person mends it by posd status and what it says",
     "payments": "the pages of the operations guide on payments and shifts, followed at terminals",
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backups, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
@@ -28,9 +26,7 @@ SUITES = ("bookworm", "trixie")
 ON_DEBIAN = {
     "ansible": "tests.system.ansible",
     "deb": "tests.system.deb",
-    "guide": "tests.system.guide",
     "machine": "tests.system.machine_pages",
-    "morning": "tests.system.morning",
     "payments": "tests.system.payment_pages",
     "systemd": "tests.system.service",
 }
@@ -43,7 +39,6 @@ def main() -> None:
         "--suite", action="append", choices=SUITES, help=f"the Debian of {', '.join(ON_DEBIAN)}; default: each release"
     )
     options.add_argument("--list", action="store_true", help="print what each part tests")
-    options.add_argument("--report", type=Path, metavar="FILE", help="write a report: .md, or .json")
     given = options.parse_args()
     if given.list:
         for name, what in PARTS.items():
@@ -58,8 +53,6 @@ def main() -> None:
             for report.suite in given.suite or SUITES if name in ON_DEBIAN else ("",):
                 _part(name)(report, Path(scratch))
     print(report.summary)
-    if given.report is not None:
-        report.write(given.report)
     sys.exit(1 if report.count("failed") else 0)
 
 

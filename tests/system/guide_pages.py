@@ -2,8 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +27,6 @@ TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=
 PLACE = re.compile(r"\x1b\[[0-9;]*H")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
 TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
-#: posd doctor also reports what a container lacks, such as a time service, so it may end with a finding.
-MAY_FIND = "posd doctor"
 
 
 @dataclass
@@ -76,39 +72,12 @@ class Shops:
         for machine in self._made:
             machine.close()
 
-    @contextmanager
-    def second(self) -> Iterator[Machine]:
-        """Boot a machine without posd for the block. Its network is separate and has the same addresses."""
-        machine = self.machine(self.here.root / "root" / self.package)
-        machine.boot()
-        shop.network(machine)
-        try:
-            yield machine
-        finally:
-            machine.close()
-            self._made.remove(machine)
-
-    def type(self, machine: Machine, check: Check, commands: str, edit: str = "") -> None:
-        """Type the commands of a block; `edit` is the sed script for the editor."""
-        machine.write("/root/edit.sed", edit)
-        for line in commands.replace("\\\n", " ").splitlines():
-            words = line.replace("posd_VERSION_amd64.deb", self.package)
-            words = words.replace("posd restore ", "posd restore --yes ")
-            done = machine.run("sh", "-c", f"cd /root && {words}", check=words != MAY_FIND, seconds=600)
-            check.note(f"$ {words}\n{(done.stdout + done.stderr).strip()[-600:]}")
-            assert done.returncode in (0, 1), done
-
 
 def text(heading: str) -> str:
     """Return the text under a heading. AssertionError if there is none."""
     found = re.search(rf"^##? {re.escape(heading)}\n(.*?)(?=^##? |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
     assert found, f"docs/guides/operations.md has no page {heading!r}"
     return found[1]
-
-
-def blocks(heading: str) -> list[str]:
-    """Return the blocks of commands of a page."""
-    return BLOCK.findall(text(heading))
 
 
 def commands(heading: str) -> list[str]:
@@ -174,14 +143,3 @@ def typed(machine: Machine, words: str, user: str = READER, answer: str = "") ->
     done = machine.run("env", *TERMINAL, *home, *script, user=user, text=answer, check=False, seconds=600)
     shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
     return done.returncode, re.sub(r"\n\n+", "\n\n", shown).strip()
-
-
-def again(machine: Machine) -> None:
-    """Reboot a machine, and bring its network up."""
-    machine.power_off()
-    machine.boot()
-    shop.network(machine)
-
-
-def states(machine: Machine) -> tuple[str, ...]:
-    return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))

@@ -1,12 +1,10 @@
 """The checks, their results, and the report about them."""
 
-import json
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -66,16 +64,3 @@ class Report:
     def summary(self) -> str:
         """Print how many checks had each result."""
         return f"{self.count(PASSED)} passed, {self.count(FAILED)} failed, {self.count(SKIPPED)} skipped"
-
-    def write(self, file: Path) -> None:
-        """Write the report as JSON or, for any other file ending, as Markdown."""
-        if file.suffix == ".json":
-            file.write_text(json.dumps({"summary": self.summary, "checks": [asdict(c) for c in self.checks]}, indent=2))
-            return
-        lines = ["# System tests", "", self.summary]
-        for part in dict.fromkeys(check.part for check in self.checks):
-            lines += ["", f"## {part}", ""]
-            for check in (check for check in self.checks if check.part == part):
-                lines.append(f"- **{check.result}** {check.name} ({check.seconds} s)")
-                lines += ["", "  ```", *(f"  {line}" for line in check.notes), "  ```", ""] if check.notes else []
-        file.write_text("\n".join(lines) + "\n")

@@ -19,7 +19,7 @@ from posd.cli.app.errors import fail
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair
 from posd.cli.certificates import document, folded, grouped, own, pair, tell, wanted
-from posd.cli.explain.catalogue import named, say
+from posd.cli.explain.catalogue import say
 from posd.cli.operate.config import load_as_owner
 from posd.config import Config
 from posd.tls import issue
@@ -317,7 +317,7 @@ def status(ctx: click.Context, output: Output) -> None:
         if ca is not None:
             until = say("tls", "until", day=times.day(ca.not_after), days=ca.days_left(now))
             pairs.append(("CA", f"{ca.subject}, {until}"))
-        output.panel(named("certificate"), pairs, "green" if well else "yellow")
+        output.panel("certificate", pairs, "green" if well else "yellow")
         output.line()
         show_group(output, say("tls", "findings"), shop.found)
     sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)

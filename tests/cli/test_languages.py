@@ -1,6 +1,7 @@
 """Screens use one language: each text exists in each language, with the same names in braces."""
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -111,10 +112,11 @@ def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.
     assert done.stdout.splitlines()[0] == ("posd: NO ESTÁ EN MARCHA" if locale[:2] == "es" else "posd: DOES NOT RUN")
 
 
-def test_a_refusal_shows_its_meaning_before_the_daemons_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_shows_its_meaning_and_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    refused = asked([problem(409, "terminal_busy", "terminal SN-0001 runs another payment")], "abort", ID).stderr
-    assert refused.startswith("posd: El terminal está ocupado. posd dice: terminal SN-0001 runs another payment\n")
+    busy = problem(409, "terminal_busy", "terminal SN-0001 runs another", f',"blocking_transaction":"{ID}"')
+    refused = asked([busy], "abort", ID).stderr
+    assert refused.startswith(f"posd: El terminal está ocupado.\n  pago que lo ocupa: {ID}\n")
 
 
 @every("arguments", [("show", ID), ("show", ID, "--json")])
@@ -225,3 +227,26 @@ def test_questions_and_answers_of_a_decision_are_in_spanish(
     assert (seen.returncode, [each for each in words if each not in seen.words]) == (code, []), seen.screen
     for word in ("[y/N]", "Why", "Free", "Book", "Clear", "cannot", "Nothing"):
         assert word not in seen.screen
+
+
+REPORTS = json.loads((CLI.parent / "api" / "examples.json").read_text("utf-8"))["answers"]
+
+
+@every(
+    ("line", "types", "reply", "code", "words"),
+    [
+        ("prune", "n\n", "prune", 1, ["Se eliminaría: 12 pagos", "¿Eliminarlo?", "[s/N]", "No se eliminó nada."]),
+        ("reprocess", "", "reprocess", 0, ["pagos revisados: 1042", "Todo era como su registro."]),
+        ("quarantine", "", "list_quarantine", 0, ["recibido", "canal", "el primero: posd quarantine 1"]),
+    ],
+)
+def test_the_upkeep_of_the_database_is_in_spanish(
+    monkeypatch: pytest.MonkeyPatch, line: str, types: str, reply: str, code: int, words: list[str]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    document = REPORTS[reply]["200"]
+    for entry in document.get("quarantine", ()):
+        entry["reason"] = "motivo"  # the daemon's own text
+    seen = asked_on_terminal([answer(document)], *line.split(), types=types, columns=160)
+    assert (seen.returncode, [each for each in words if each not in seen.words]) == (code, []), seen.screen
+    assert not {"the", "of", "is", "are", "and", "payments", "removed"} & set(seen.words.lower().split()), seen.screen

@@ -13,11 +13,17 @@ import msgspec
 from posd.base.problems import PROBLEMS
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, inline
 from posd.cli.app.tables import Lines
-from posd.cli.explain.catalogue import explained
+from posd.cli.app.times import in_words
+from posd.cli.explain.catalogue import explained, named
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
+
+#: Fields of a problem with its facts.
+FACTS = frozenset(
+    {"allowed", "asked", "blocking_transaction", "error_id", "fields", "fleet", "limit_bytes", "not_after", "now"}
+)
 
 
 class Failure(click.ClickException):
@@ -43,7 +49,7 @@ class Failure(click.ClickException):
 
 def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
     """End the command with a message. Raise Failure."""
-    raise Failure(str(error), code, output)
+    raise Failure(named(str(error)), code, output)
 
 
 @contextmanager
@@ -107,7 +113,11 @@ def problem_lines(problem: Problem) -> list[str]:
     detail = problem.detail or problem.code
     for sent, typed in SPELLINGS.items():
         detail = detail.replace(sent, typed)
-    lines = [explained("problem", problem.code, detail)]
+    known = explained("problem", problem.code, detail)
+    lines = [known]
+    if detail not in known:  # the fields have the facts of the daemon's words
+        facts = {name: value for name, value in problem.extra.items() if name in FACTS and value}
+        lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
     errors = problem.extra.get("errors") or []
     lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
     lines += [f"  posd show {each}" for each in problem.extra.get("transactions") or ()]

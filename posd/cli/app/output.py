@@ -84,7 +84,8 @@ class Output:
         return times.moment(at) if self.rich else times.for_programs(at)
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
-        """Write a text for people; nothing with --json. In a pipe it is not wrapped or coloured."""
+        """Write a text for people, in their language; nothing with --json. In a pipe it is not wrapped or coloured."""
+        text = named(text)
         if self.rich and not text:
             self.stdout.print()
         elif self.rich:
@@ -106,7 +107,8 @@ class Output:
             click.echo("\t".join(" ".join(_shown(cell)) for cell in row), file=self.stdout.file)
 
     def note(self, text: Lines, style: str = "") -> None:
-        """Write lines to stderr, beside the result."""
+        """Write lines to stderr, beside the result, in the person's language."""
+        text = [named(line) for line in lines_of(text)]
         if self.stderr.is_terminal:
             self.stderr.print(_text(text, style))
         else:
@@ -132,7 +134,7 @@ class Output:
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """Show on a terminal the running step and its time, until the block ends."""
-        with self.progress(what, self.spinner(), DESCRIPTION):
+        with self.progress(named(what), self.spinner(), DESCRIPTION):
             yield
 
     @contextmanager
@@ -170,6 +172,7 @@ class Output:
 
     def panel(self, title: str, pairs: Iterable[Pair], style: str) -> None:
         """Write labelled values: in a frame on a terminal, as `label: value` lines in a pipe."""
+        title = named(title)
         if not self.rich:
             self.line(title)
             for label, value in pairs:

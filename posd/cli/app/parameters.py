@@ -152,8 +152,8 @@ def asks() -> bool:
 
 def confirm(output: Output, question: str, refused: str = "Nothing was changed.") -> None:
     """Ask a person. Exit with NOT_DONE if the answer is no."""
-    if not _agrees(question):
-        output.line(named(refused))
+    if not _agrees(named(question)):
+        output.line(refused)
         sys.exit(ExitCode.NOT_DONE)
 
 

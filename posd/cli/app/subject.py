@@ -206,7 +206,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
         concerned.setdefault((code, advice), []).append(identity)
     for (code, advice), ids in concerned.items():
         output.line()
-        output.line(code, "yellow")
+        output.verbatim(code, style="yellow")
         show_advice(output, advice, ids[:COMMANDS_FOR])
         if len(ids) > COMMANDS_FOR:
             output.line(say("payment", "and_so", more=len(ids) - COMMANDS_FOR), indent=4)
@@ -253,7 +253,7 @@ def show_list(
             Layout(whole=subject.title, under="terminal", cut="terminal", extra=tuple(extra)),
         )
     else:
-        output.line(named(f"No {subject.word}s."))
+        output.line(f"No {subject.word}s.")
     if "totals" in params:
         output.line()
         output.table(("type", "of", "result", "currency", f"{subject.word}s", *SUMS), map(_totals_row, totals))
@@ -267,7 +267,7 @@ def show_list(
             ),
         )
     if more:
-        output.note(named(MORE))
+        output.note(MORE)
 
 
 def _as_parameter(api: Api, value: object) -> str:
@@ -358,7 +358,8 @@ def run(
     with connect(ctx) as api, subject.progress(output, draft) as progress:
         # Before the call, so that the id is on the screen if the call fails.
         write = output.note if output.as_json else output.line
-        write(f"{subject.title} {subject.id(draft)}")
+        title = named(subject.title) if output.rich else subject.title  # programs read a pipe
+        write(f"{title} {subject.id(draft)}")
         reply = _begin(api, progress, draft, request, deadline, fresh=fresh)
         if reply.body["phase"] != "final" and not no_wait:
             reply = _wait(api, progress, reply, deadline)
@@ -535,7 +536,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
         raise Failure([say("find_id", "several", text=text), *_candidates(found)], ExitCode.USAGE, output)
     [(subject, document)] = found
     if subject.id(document) != text:
-        output.note(f"{subject.title} {subject.id(document)}: {_about(subject, document)}")
+        output.note(f"{named(subject.title)} {subject.id(document)}: {_about(subject, document)}")
     return subject, subject.id(document)
 
 

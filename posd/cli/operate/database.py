@@ -24,7 +24,7 @@ from posd.cli.app.private_file import private_file
 from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
-from posd.cli.explain.catalogue import chosen, say
+from posd.cli.explain.catalogue import chosen, named, say
 from posd.cli.operate.config import is_own_file
 from posd.storage import StorageUnavailable, StoreError, integrity
 from posd.storage import backup as backup_file
@@ -189,16 +189,13 @@ def _prune(api: Api, output: Output, what: str, body: Mapping[str, Any]) -> Repl
 
 def _show(output: Output, report: Mapping[str, Any]) -> None:
     removed, dry_run = report["removed"], report["dry_run"]
-    parts = [counted(removed["transactions"], "payment"), counted(removed["print_jobs"], "print job")]
-    if removed["quarantined"]:
-        parts.append(f"{removed['quarantined']} refused callbacks")
-    verb = "Would be removed" if dry_run else "Removed"
-    output.line(
-        f"{verb}: {', '.join(parts)}, of before {moment(report['before'], date=True)}.", "" if dry_run else "green"
-    )
+    nouns = {"transactions": "payment", "print_jobs": "print job", "quarantined": "refused callback"}
+    parts = [counted(removed[name], named(noun)) for name, noun in nouns.items() if removed[name] or noun == "payment"]
+    words = {"what": ", ".join(parts), "before": moment(report["before"], date=True)}
+    output.line(say("prune", "would_remove" if dry_run else "removed", **words), "" if dry_run else "green")
     kept = chosen("kept")
     for reason, count in sorted(report["kept"].items()):
-        output.line(f"kept {count}: {kept.get(reason, reason)}", indent=2)
+        output.line(say("prune", "kept", count=count, reason=kept.get(reason, reason)), indent=2)
     if dry_run:
         return
     if report["bytes_returned"] is None:
@@ -208,7 +205,7 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
         )
     else:
         after = report["bytes_before"] - report["bytes_returned"]
-        output.line(f"Space returned: {size(max(0, report['bytes_returned']))}; the database has {size(after)} now.")
+        output.line(say("prune", "returned", space=size(max(0, report["bytes_returned"])), after=size(after)))
     output.line("Their ids are kept: none of them is ever started again.")
 
 
@@ -257,7 +254,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
     else:
         output.line("Nothing is set aside.")
     if entries:
-        output.note(f"the first of them: posd quarantine {entries[0]['id']}; once its reason is mended: posd reprocess")
+        output.note(say("quarantine", "first", id=entries[0]["id"]))
     if len(page) == limit:
         output.note("there may be more: --all shows them, --limit more of them")
 
@@ -330,10 +327,11 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
     """Write the results of `reprocess`, and what is left."""
     printing = result["printing"]
     applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
-    output.line(f"payments checked: {result['transactions']}, print jobs: {printing['print_jobs']}")
+    checked = {"payments": result["transactions"], "jobs": printing["print_jobs"], "skipped": result["skipped"]}
+    output.line(say("reprocess", "checked", **checked))
     if result["skipped"]:
-        output.line(f"payments of an earlier version, whose records are too short to check: {result['skipped']}")
-    output.line(f"messages applied: {len(applied)}, still set aside: {result['quarantined']} (posd quarantine)")
+        output.line(say("reprocess", "skipped", **checked))
+    output.line(say("reprocess", "applied", applied=len(applied), left=result["quarantined"]))
     if applied:
         rows = [(str(item["id"]), Id(_about(item)), item["verdict"] or "known") for item in applied]
         output.table(("id", "about", "verdict"), rows)
@@ -341,13 +339,12 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
         output.line("Nothing differed.", "green")
         return
     counts = [each.get("differing", len(each["differences"])) for each in (result, printing)]
-    what = " and ".join(
-        f"{noun}: {count}" for noun, count in zip(("payments", "print jobs"), counts, strict=True) if count
-    )
-    output.line(f"Values that differed from their record were corrected: {what}", "yellow")
+    nouns = map(named, ("payments", "print jobs"))
+    what = ", ".join(f"{noun}: {count}" for noun, count in zip(nouns, counts, strict=True) if count)
+    output.line(say("reprocess", "corrected", what=what), "yellow")
     show_differences(output, differences)
     if sum(counts) > len(differences):
-        output.line(f"and {sum(counts) - len(differences)} more; posd's log names them", "yellow")
+        output.line(say("reprocess", "more", more=sum(counts) - len(differences)), "yellow")
     output.line("Compare them with what the till booked:", "yellow")
     for item in differences[:COMMANDS_FOR]:
         command = "posd show" if item.get("client_transaction_id") else "posd print-jobs"

@@ -152,7 +152,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api, interruptible(output, chosen("decide")["stopped"].format(id=transaction_id)):
-        with output.busy(named("asking the terminal")):
+        with output.busy("asking the terminal"):
             reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
         whom = None if output.as_json else _not_the_terminal(api, reply.body)
     transaction = reply.body

@@ -130,7 +130,7 @@ def _ran_on(transaction: Mapping[str, Any]) -> str:
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
     """Write the end of a transaction, in a frame on a terminal and as lines in a pipe."""
     style, words = meaning(transaction)
-    output.panel(named(transaction["outcome"]["result"]), [("result", words), *outcome_pairs(transaction)], style)
+    output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
 
 
 def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
@@ -270,7 +270,7 @@ def show_all(output: Output, api: Api, path: str, *, only_history: bool = False)
 
 def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Link]) -> None:
     """Write a transaction's fields, its chain, its outcome, and its attentions."""
-    output.panel(named("transaction"), transaction_pairs(transaction), "cyan")
+    output.panel("transaction", transaction_pairs(transaction), "cyan")
     show_chain(output, chain)
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)

@@ -28,7 +28,7 @@ def show(output: Output, report: ReportView) -> None:
         output.line(doubt, "bold red")
     if not report["payments"]:
         output.line()
-        output.line(named("No payments."))
+        output.line("No payments.")
     _payments(output, report)
     if report["payments"]:
         _totals(output, report)
@@ -48,7 +48,7 @@ def _payments(output: Output, report: ReportView) -> None:
     for title, wanted in shown.items():
         if items := report.section(*wanted):
             output.line()
-            output.line(named(title), "bold")
+            output.line(title, "bold")
             _table(output, report, items, by_reference=wanted[0] in ("counted", "reserved"))
     if line := words.unlisted(report):
         output.line(line, "yellow")

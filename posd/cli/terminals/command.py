@@ -93,7 +93,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     query = {"all": "true"} if everything else {}
-    with connect(ctx) as api, output.busy(named("looking at the terminals")):
+    with connect(ctx) as api, output.busy("looking at the terminals"):
         reply = api.get("/terminals", query | {"check": "true"})
     if output.as_json:
         output.json(reply.raw)

@@ -21,8 +21,9 @@ from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import ExitCode, context
 from posd.cli.app.errors import fail
 from posd.cli.app.output import Output, Pair, aside
-from posd.cli.app.parameters import asks
+from posd.cli.app.parameters import asks, confirm
 from posd.cli.certificates import fields, folded, grouped
+from posd.cli.explain.catalogue import named, say
 from posd.cli.operate.config import act_as_owner, load_or_exit
 from posd.config import Config, TerminalConfig, values
 from posd.config.layers import FOLDER, read_all, section
@@ -103,7 +104,8 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
     _show(output, serial, where, info, key)
     if pinned:
         same = pinned == info.fingerprint_sha256
-        output.line("The configuration pins this certificate already." if same else _another(pinned), style="bold")
+        words = "same" if same else "another"
+        output.line(say("pin", words, pinned=" ".join(grouped(pinned))), style="bold")
     if expected is not None and expected != info.fingerprint_sha256:
         fail(output, f"it is another certificate: it has fingerprint {info.fingerprint_sha256}, not {expected}")
     if expected is None:
@@ -145,10 +147,8 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
     uses = daemon is not None and daemon.reload() and _is_used(ctx, serial)
     document = {"terminal": serial, "base_url": where.base_url, "public_key_sha256": key, "file": str(file)}
     output.json(msgspec.json.encode({**document, "fingerprint_sha256": info.fingerprint_sha256, "in_use": uses}))
-    output.line(f"Written: {file}{'; posd uses it' if uses else ''}.")
-    if not uses:
-        output.line("posd does not use it yet:  sudo systemctl reload posd; posd status")
-    output.line(f"See it work:  posd terminals commission {serial}")
+    output.line(say("pin", "in_use" if uses else "written", file=file))
+    output.line(say("pin", "see_it_work", serial=serial))
 
 
 def _own_file(output: Output, config: Config, serial: str) -> Path:
@@ -266,21 +266,18 @@ def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
 
 def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateInfo, key: str) -> None:
     days = info.days_left(datetime.now(UTC))
+    left = f"{days} {named('days')}" if days >= 0 else named("it has ended")
     pairs: list[Pair] = [
         ("shown at", where.base_url),
         ("subject", info.subject or "an empty name"),
-        ("issuer", "itself" if info.self_signed else info.issuer),
-        ("names", ", ".join((*info.names, *info.addresses)) or "none"),
+        ("issuer", named("itself") if info.self_signed else info.issuer),
+        ("names", ", ".join((*info.names, *info.addresses)) or named("none")),
         ("valid from", times.day(info.not_before)),
-        ("valid until", f"{times.day(info.not_after)} ({f'{days} days' if days >= 0 else 'it has ended'})"),
+        ("valid until", f"{times.day(info.not_after)} ({left})"),
         *folded("SHA-256", info.fingerprint_sha256),
         *folded("of its key", key),
     ]
-    output.panel(f"certificate of terminal {serial}", pairs, "cyan")
-
-
-def _another(pinned: str) -> str:
-    return f"The configuration pins another certificate: {' '.join(grouped(pinned))}"
+    output.panel(say("pin", "title", serial=serial), pairs, "cyan")
 
 
 def _compare(output: Output, by_script: str) -> None:
@@ -289,16 +286,14 @@ def _compare(output: Output, by_script: str) -> None:
         what = f"compare the fingerprint with the one that the terminal itself shows, and give it: {by_script}"
         fail(output, f"cannot ask here: {what}", ExitCode.USAGE)
     output.line("Compare it with the fingerprint on the terminal itself (settings, certificate), digit by digit.")
-    if not click.confirm("Does the terminal show the same fingerprint?", default=False, err=True):
-        fail(output, "nothing was confirmed: do not trust this certificate")
+    confirm(output, "Does the terminal show the same fingerprint?", "Nothing was confirmed: do not trust this certificate.")
 
 
 def _tell(
     output: Output, config: Config, terminal: TerminalConfig | None, serial: str, info: tls.CertificateInfo
 ) -> None:
-    place = "in its section" if terminal else "as a section of its own"
     file = section(config.file, [item.serial for item in config.terminals], serial)
-    output.line(f"Put this into {file}, {place}, then reload posd:")
+    output.line(say("pin", "put_this" if terminal else "put_new", file=file))
     output.line()
     output.verbatim(*_toml(serial, info).splitlines())
     if any(
